@@ -1,0 +1,178 @@
+# shellcheck shell=bash
+# What scripts/quickstart and scripts/test share: their messages, and the environment in .venv.
+# Runs with the bash 3.2 of macOS too.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+log=$venv/install.log
+# One line: what .venv holds. It says "unfinished" until all is installed, so an installation that
+# was killed half-way is never taken for a whole one.
+state=$venv/installed
+script=scripts/$(basename "$0")
+
+torch_version=${MT_TORCH_VERSION:-2.13.0}
+torch_index=${MT_TORCH_INDEX:-}
+torch_cpu_index=https://download.pytorch.org/whl/cpu
+torch_build=default
+if [[ $(uname -s) == Linux && ! -e /dev/nvidia0 ]] && ! command -v nvidia-smi >/dev/null; then
+  torch_build=cpu # the default build for Linux brings gigabytes of CUDA
+fi
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "$script: error: $*"
+  exit 1
+}
+
+# The comment at the top of the script that runs.
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
+
+# Prints the path of the first Python >= 3.11 that can make virtual environments.
+find_python() {
+  local candidates=(python3.13 python3.12 python3.11 python3) candidate without_venv=''
+  if [[ -n ${PYTHON:-} ]]; then candidates=("$PYTHON"); fi
+  for candidate in "${candidates[@]}"; do
+    # Only a run tells: a pyenv shim is there for versions that are not active, and fails.
+    case $("$candidate" -c '
+import sys
+if sys.version_info >= (3, 11):
+    from importlib.util import find_spec
+    print("good" if find_spec("venv") and find_spec("ensurepip") else "no venv")
+' 2>/dev/null) in
+      good) command -v "$candidate" && return ;;
+      'no venv') without_venv=${without_venv:-$candidate} ;;
+    esac
+  done
+  if [[ -n $without_venv ]]; then
+    die "$without_venv has no venv module (Debian, Ubuntu: apt install ${without_venv##*/}-venv)"
+  elif [[ -n ${PYTHON:-} ]]; then
+    die "PYTHON=$PYTHON is not a working Python 3.11 or newer"
+  fi
+  die "no Python 3.11 or newer among ${candidates[*]}; install one," \
+    "or name it: PYTHON=/path/to/python3 $script"
+}
+
+venv_works() {
+  "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# Whether .venv holds what is wanted: $1 is the content (run or dev), $2 all else that decides.
+venv_is_current() {
+  local have=''
+  if [[ -f $state ]]; then have=$(<"$state"); fi
+  [[ $have == "$1 $2" || $have == "dev $2" ]] && venv_works
+}
+
+# Keeps two scripts from installing at once, until unlock_venv or the end of this one.
+lock_venv() {
+  exec 9<"$root/pyproject.toml"
+  "$1" -c '
+import fcntl, sys
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("      waiting for another script that is installing into .venv", file=sys.stderr)
+    fcntl.flock(9, fcntl.LOCK_EX)
+except OSError:
+    pass  # a file system without locks
+'
+}
+
+unlock_venv() { exec 9<&-; }
+
+set_state() {
+  printf '%s\n' "$*" >"$state.new"
+  mv "$state.new" "$state"
+}
+
+need_disk() {
+  local need=2500 free
+  if [[ $torch_build == default && $(uname -s) == Linux ]]; then need=10000; fi
+  free=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1024) }')
+  ((free >= need)) || die "not enough disk space for .venv: $need MB needed, $free MB free in $root"
+}
+
+# pip with the tested versions: a dot for each package to the terminal, all it says to the log.
+pip_install() {
+  local line status=0
+  printf '      ' >&2
+  PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --no-input --disable-pip-version-check \
+    install --progress-bar off --constraint "$root/scripts/constraints.txt" "$@" 2>&1 |
+    tee -a "$log" | while IFS= read -r line; do
+    case $line in Collecting* | Processing*) printf . >&2 ;; esac
+  done || status=$?
+  say
+  return "$status"
+}
+
+pip_failed() {
+  local reason
+  reason=$(grep -iE '^ *error: ' "$log" | tail -n 1 | sed 's/^ *[^ ]* *//' || true)
+  if grep -q 'Retrying (' "$log"; then reason="no connection to the package index; $reason"; fi
+  die "pip could not install the packages (${reason:-it was stopped}); all it said is in $log"
+}
+
+reachable() {
+  "$venv/bin/python" - "$1" <<'EOF' 2>/dev/null
+import os, sys, threading, urllib.request
+limit = threading.Timer(10, os._exit, [1])  # looking up the name has no time limit of its own
+limit.daemon = True
+limit.start()
+urllib.request.urlopen(sys.argv[1], timeout=5).close()
+EOF
+}
+
+install_torch() {
+  if [[ -n $torch_index ]]; then
+    pip_install "torch==$torch_version" --extra-index-url "$torch_index"
+  elif [[ $torch_build == default ]]; then
+    pip_install "torch==$torch_version"
+  elif reachable "$torch_cpu_index/torch/"; then
+    pip_install "torch==$torch_version+cpu" --extra-index-url "$torch_cpu_index"
+  elif ! pip_install "torch==$torch_version+cpu"; then # a mirror may have it
+    say "      no CPU build of torch $torch_version found: trying the one with CUDA (several GB);" \
+      "MT_TORCH_INDEX=URL names another index"
+    pip_install "torch==$torch_version"
+  fi
+}
+
+# Makes .venv hold the project (editable) and its tested dependencies; $1: run, or dev to add what
+# the checks need. Nothing is done when it already does; what is broken or half-made is made anew.
+prepare_venv() {
+  local content=$1 base files python project=$root
+  base="torch=$torch_version/$torch_build/$torch_index in $root" # another one: made anew
+  files=$(cat "$root/pyproject.toml" "$root/scripts/constraints.txt" | cksum)
+  if venv_is_current "$content" "$base, files $files"; then
+    say "      .venv is up to date"
+    return
+  fi
+
+  if venv_works; then python=$venv/bin/python; else python=$(find_python); fi
+  lock_venv "$python"
+  if venv_is_current "$content" "$base, files $files"; then # the other script has made it
+    unlock_venv
+    return
+  fi
+  if venv_works && { [[ ! -e $state ]] || grep -qF " $base, " "$state"; }; then
+    say "      bringing .venv up to date (pip's output: .venv/install.log)"
+    set_state unfinished
+    : >"$log"
+  else
+    need_disk
+    python=$(find_python)
+    say "      making .venv with $("$python" --version) and the $torch_build build of torch" \
+      "$torch_version (pip's output: .venv/install.log)"
+    rm -rf "${venv:?}/bin" "$venv" # in this order: without bin, a half-removed one does not "work"
+    mkdir "$venv"
+    set_state unfinished
+    "$python" -m venv "$venv" >"$log" 2>&1 || die "$python -m venv failed; see $log"
+  fi
+  install_torch || pip_failed
+  if [[ $content == dev ]]; then project+='[dev]'; fi
+  pip_install --editable "$project" || pip_failed
+  "$venv/bin/python" -c 'import torch' >>"$log" 2>&1 ||
+    die "torch is installed but cannot be imported; see the end of $log"
+  set_state "$content $base, files $files"
+  unlock_venv
+}

@@ -1,0 +1,118 @@
+"""What a user gets who installs the wheel: the commands, from any folder, without the checkout."""
+
+import configparser
+import email
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = ["mt-train", "mt-translate", "mt-eval"]
+
+
+def run(*arguments: str | Path, cwd: Path) -> str:
+    """The stdout of a command that must succeed and that finds no checkout in its environment."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the source archive, as ``python -m build`` does, so that both must be whole."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    assert len(list(folder.glob("transformer_mt-*.tar.gz"))) == 1
+    (wheel,) = folder.glob("transformer_mt-*.whl")
+    return wheel
+
+
+def environment(folder: Path) -> Path:
+    """A new virtual environment without pip; returns its ``python``."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` of an environment with the wheel in it, and the tests' own packages behind it.
+
+    Those stand in a .pth file: it adds their folders to the end of the path, without reading the
+    .pth files in them, so that an editable install of the checkout does not come along.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    python = environment(folder / "env")
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install"]
+    run(*pip, "--quiet", "--no-index", "--no-deps", wheel, cwd=folder)
+    site = run(python, "-c", "import sysconfig as s; print(s.get_path('purelib'))", cwd=folder)
+    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    Path(site.strip(), "packages_of_the_tests.pth").write_text("\n".join(sorted(ours)) + "\n")
+    return python.parent
+
+
+def test_wheel_holds_all_that_it_needs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
+        metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+        scripts = configparser.ConfigParser()
+        scripts.read_string(archive.read(f"{info}/entry_points.txt").decode())
+
+    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
+    modules = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "transformer_mt").rglob("*.py")
+    }
+    assert "configs/train.yaml" in configs
+    assert {f"transformer_mt/{name}" for name in configs} <= names
+    assert modules <= names
+    assert "transformer_mt/py.typed" in names
+    assert {name.split("/")[0] for name in names} == {"transformer_mt", info}
+
+    assert metadata["Name"] == "transformer-mt"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert f"{info}/licenses/LICENSE" in names
+    assert sorted(scripts["console_scripts"]) == sorted(COMMANDS)
+
+
+def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
+    where = run(
+        installed / "python",
+        "-c",
+        "import transformer_mt, torch; from transformer_mt.config import config_dir;"
+        "print(transformer_mt.__file__, config_dir(), sep='\\n')",
+        cwd=tmp_path,
+    )
+    environment_folder = installed.parent.resolve()
+    for path in where.splitlines():
+        assert Path(path).resolve().is_relative_to(environment_folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command: str, installed: Path, tmp_path: Path) -> None:
+    out = run(installed / command, "--help", cwd=tmp_path)
+    assert command in out
+    assert list(tmp_path.iterdir()) == [], "asking for help leaves nothing behind"
+
+
+def test_shipped_configuration_composes(installed: Path, tmp_path: Path) -> None:
+    out = run(installed / "mt-train", "--cfg", "job", "experiment=quickstart", cwd=tmp_path)
+    assert "d_model:" in out
+    assert "run_dir:" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    os.environ.get("MT_TEST_FULL_INSTALL") != "1",
+    reason="downloads every dependency; MT_TEST_FULL_INSTALL=1 runs it",
+)
+def test_wheel_brings_its_dependencies(wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "env")
+    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=tmp_path)
+    for command in COMMANDS:
+        assert command in run(python.parent / command, "--help", cwd=tmp_path)

@@ -1,0 +1,280 @@
+"""What the commands share: composition, exit statuses, one-line errors, nothing left behind."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from transformer_mt.cli import app
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.errors import InputError
+
+SCHEMAS: dict[app.Command, Any] = {
+    "train": TrainJob,
+    "translate": TranslateJob,
+    "evaluate": EvaluateJob,
+}
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in an empty folder, and asserts that the folder stays empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+    def command(name: app.Command, *argv: str, job: Any = lambda job: None) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mt", *argv])
+        status = 0
+        try:
+            app.main(name, SCHEMAS[name], job)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        assert list(tmp_path.iterdir()) == []
+        return status, *capfd.readouterr()
+
+    return command
+
+
+def test_the_job_gets_what_the_command_line_says(run: Run) -> None:
+    jobs: list[Any] = []
+    argv = ["train.max_steps=7", "data=files", "data.src_lang=cs", "data.tgt_lang=de"]
+    argv += ["data.train=[{src: a.cs.gz, tgt: a.de.gz}, {tsv: b.tsv}]", "data.valid=[{tsv: c}]"]
+    assert run("train", *argv, job=jobs.append) == (0, "", "")
+    (job,) = jobs
+    assert type(job) is TrainJob
+    assert job.train.max_steps == 7
+    assert (job.data.src_lang, job.data.tgt_lang) == ("cs", "de")
+    assert [(s.src, s.tgt, s.tsv) for s in job.data.train] == [
+        ("a.cs.gz", "a.de.gz", None),
+        (None, None, "b.tsv"),
+    ]
+
+
+def test_a_model_folder_is_no_choice_from_a_group(run: Run) -> None:
+    jobs: list[Any] = []
+    argv = ["model=runs/mine", "beam_size=8", 'input="a, b=c.en"', "output=out (1).de"]
+    assert run("translate", *argv, job=jobs.append)[0] == 2  # brackets need quotes
+    argv[-1] = 'output="out (1).de"'
+    assert run("translate", *argv, job=jobs.append) == (0, "", "")
+    assert jobs == [
+        TranslateJob(model="runs/mine", beam_size=8, input="a, b=c.en", output="out (1).de")
+    ]
+    assert run("evaluate", "model=base", job=jobs.append) == (0, "", "")
+    assert jobs[1] == EvaluateJob(model="base")
+
+
+BAD_USAGE = {
+    "train.batch_size=1": ["'train.batch_size'", "train.batch_tokens"],
+    "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
+    "experiments=quickstart": ["'experiments'", "experiment?"],
+    "nonsense=1": ["'nonsense'", "--cfg job"],
+    "+train.nonsense=1": ["'train.nonsense'"],
+    "data.train=[{scr: a}]": ["'scr'", "data.train", "src, tgt, tsv"],
+    "train.max_steps=many": ["train.max_steps=many"],
+    "train.max_steps=1.5": ["train.max_steps=1.5"],
+    "train.seed=null": ["train.seed"],
+    "train.seed=${nowhere}": ["train.seed", "nowhere"],
+    "train.seed=???": ["train.seed"],
+    "~train.seed": ["train.seed"],
+    "model=huge": ["model=huge", "base, big, small, tiny"],
+    "experiment=quickstrat": ["experiment=quickstrat", "quickstart?"],
+    "experiment=table3/C_layers_3": ["table3/C_layers_"],
+    "train=3": ["train=3"],
+    "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
+    "run_dir=a=b": ["run_dir=a=b", "'run_dir=\"a=b\"'"],
+    "run_dir=a,b": ["run_dir=a,b", "'run_dir=\"a,b\"'"],
+    "run_dir=Übung": ["run_dir=Übung", "'run_dir=\"Übung\"'"],
+    "data.train=[{src: a": ["data.train=[{src: a", "brackets"],
+    "in.en": ["'in.en'", "key=value"],
+    "--batch-size": ["--batch-size", "batch_size=VALUE"],
+    "--cfg": ["--cfg"],
+    "--resolve": ["--resolve"],
+    "--config-dir=/nowhere": ["/nowhere"],
+}
+
+
+@pytest.mark.parametrize("argument", BAD_USAGE)
+def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
+    status, out, err = run("train", argument, job=pytest.fail)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("mt-train: error: ")
+    for part in BAD_USAGE[argument]:
+        assert part in err
+
+
+def test_checks_of_the_schema_are_bad_input(run: Run) -> None:
+    for name, argv, part in (
+        ("train", ["model.d_model=7"], "model.d_model=7"),
+        ("train", ["schedule=linear", "train.max_steps=5"], "schedule.warmup_steps=4000"),
+        ("translate", [], "model=FOLDER"),
+        ("evaluate", ["hypotheses=[a]"], "references"),
+    ):
+        status, out, err = run(name, *argv, job=pytest.fail)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert part in err
+
+
+def raising(error: BaseException) -> Callable[[object], None]:
+    def job(_: object) -> None:
+        raise error
+
+    return job
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (InputError("a.en:3: no"), 1, "mt-train: error: a.en:3: no\n"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
+            1,
+            "mt-train: error: Permission denied: /x/y\n",
+        ),
+        (OSError(errno.ENOSPC, "No space left"), 1, "mt-train: error: No space left\n"),
+        (ConnectionError("the hub\nis away"), 1, "mt-train: error: the hub is away\n"),
+        (KeyboardInterrupt(), 130, "mt-train: interrupted\n"),
+        (SystemExit(143), 143, ""),
+    ],
+)
+def test_errors_of_a_job(run: Run, error: BaseException, status: int, line: str) -> None:
+    assert run("train", job=raising(error)) == (status, "", line)
+
+
+def test_a_bug_shows_where_it_is(run: Run) -> None:
+    status, _, err = run("train", job=raising(ValueError("a bug")))
+    assert status == 1
+    assert err.startswith("Traceback")
+    assert err.endswith("ValueError: a bug\n")
+    assert "test_app.py" in err
+
+
+def test_a_sweep_gives_each_run_a_folder_of_its_own(run: Run) -> None:
+    jobs: list[TrainJob] = []
+    status, out, err = run("train", "-m", "model=tiny,small", "run_dir=r", job=jobs.append)
+    assert (status, out) == (0, "")
+    assert [(job.run_dir, job.model.d_model) for job in jobs] == [("r/0", 128), ("r/1", 256)]
+    assert err.splitlines() == [
+        "mt-train: job 0: model=tiny run_dir=r -> r/0",
+        "mt-train: job 1: model=small run_dir=r -> r/1",
+    ]
+
+
+def test_a_sweep_stops_at_the_first_error(run: Run) -> None:
+    jobs: list[TrainJob] = []
+
+    def job(job: TrainJob) -> None:
+        jobs.append(job)
+        raise InputError("no")
+
+    status, _, err = run("train", "train.seed=1,2", "--multirun", job=job)
+    assert (status, len(jobs)) == (1, 1)
+    assert err.splitlines()[1:] == ["mt-train: error: no"]
+    status, _, err = run("train", "-m", "train.seed=1,two", job=pytest.fail)
+    assert (status, err.count("\n")) == (2, 1)
+
+
+def test_cfg_prints_the_recipe_of_the_paper_and_runs_nothing(run: Run) -> None:
+    status, out, err = run("train", "--cfg", "job", job=pytest.fail)
+    assert (status, err) == (0, "")
+    config = OmegaConf.create(out)
+    for key, value in {
+        "model.d_model": 512,
+        "model.d_ff": 2048,
+        "model.num_heads": 8,
+        "model.num_encoder_layers": 6,
+        "model.num_decoder_layers": 6,
+        "model.dropout": 0.1,
+        "tokenizer.vocab_size": 37000,
+        "optimizer.beta1": 0.9,
+        "optimizer.beta2": 0.98,
+        "optimizer.eps": 1e-9,
+        "schedule.name": "noam",
+        "schedule.warmup_steps": 4000,
+        "train.batch_tokens": 25000,
+        "train.max_steps": 100_000,
+        "train.label_smoothing": 0.1,
+        "train.average_checkpoints": 5,
+        "decode.beam_size": 4,
+        "decode.length_penalty": 0.6,
+        "decode.max_extra_tokens": 50,
+    }.items():
+        assert OmegaConf.select(config, key) == value, key
+
+
+def test_flags_may_stand_anywhere(run: Run) -> None:
+    _, out, _ = run("train", "model=tiny", "--cfg", "job", "train.seed=3", job=pytest.fail)
+    assert "seed: 3" in out
+    assert "d_model: 128" in out
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_other_flags_still_work(
+    run: Run, name: app.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = app.PROGRAMS[name]
+    assert f"\n  {program} " in run(name, "--help", job=pytest.fail)[1]
+    assert "hydra" in run(name, "--hydra-help", job=pytest.fail)[1]
+    assert run(name, "--version", job=pytest.fail)[1].startswith(program)
+    assert "schema" in run(name, "--info", "defaults", job=pytest.fail)[1]
+    assert "complete " in run(name, "-sc", "install=bash", job=pytest.fail)[1]
+    monkeypatch.setenv("COMP_LINE", f"{program} mod")
+    assert "model" in run(name, "-sc", "query=bash", job=pytest.fail)[1]
+
+
+CHILD = """
+import sys, time
+from transformer_mt.cli import app
+from transformer_mt.config import TranslateJob
+
+def run(job):
+    for line in range(job.nbest):
+        print(line)
+    if job.nbest == 1:
+        sys.stdout.flush()
+        time.sleep(60)
+
+app.main("translate", TranslateJob, run)
+"""
+
+
+def child(*argv: str, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, "model=x", "format=jsonl", *argv]
+    root = Path(app.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    with child("nbest=100000") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "0\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_reported_even_for_the_last_bytes() -> None:
+    with Path("/dev/full").open("w") as full, child("nbest=2", stdout=full) as process:
+        assert process.stderr
+        assert process.stderr.read() == "mt-translate: error: No space left on device\n"
+    assert process.returncode == 1
+
+
+def test_ctrl_c() -> None:
+    with child() as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "mt-translate: interrupted\n"
+    assert process.returncode == 130

@@ -1,0 +1,231 @@
+"""The scores are sacreBLEU's own, to the digit; the paper's protocol is its authors' script."""
+
+import gzip
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+
+from transformer_mt.errors import InputError
+from transformer_mt.evaluate.metrics import (
+    Score,
+    bleu,
+    check_line_counts,
+    paper_bleu,
+    score,
+    split_compounds,
+    to_json,
+    to_text,
+)
+
+Rows = list[dict[str, Any]]
+MULTI30K = Path(__file__).resolve().parents[3].parent / "shared/data/multi30k"
+
+# Quotes, hyphens, decimals, a blank hypothesis, a line separator inside a line, NBSP, entities.
+REFERENCE = [
+    "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
+    "Er sagte: „Das Open-Source-Projekt kostet 3,5 Mio. Euro – oder mehr.“",
+    "Die E-Mail-Adresse lautet test@example.org, nicht wahr?",
+    "Am 1. Mai 2014 war's in Köln-Deutz kühl.",
+    "AT&amp;T & Söhne <b>",
+    "Ein Satz\u2028mit\u00a0seltsamen Leerzeichen.",
+]
+HYPOTHESIS = [
+    "Zwei junge Männer sind draußen in der Nähe vieler Büsche.",
+    'Er sagte: "Das Open Source Projekt kostet 3,5 Mio. Euro oder mehr."',
+    "Die E-Mail-Adresse ist test@example.org, nicht wahr?",
+    "",
+    "AT&amp;T und Söhne <b>",
+    "Ein Satz mit seltsamen Leerzeichen .",
+]
+
+
+def perturb(line: str, draw: random.Random) -> str:
+    """Drop about one word in ten, and in every other line swap two neighbours."""
+    words = [word for word in line.split(" ") if draw.random() > 0.1]
+    if len(words) > 2 and draw.random() < 0.5:
+        i = int(draw.random() * (len(words) - 1))
+        words[i], words[i + 1] = words[i + 1], words[i]
+    return " ".join(words)
+
+
+def perturbed(lines: list[str], seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [perturb(line, draw) for line in lines]
+
+
+def multi30k() -> list[str]:
+    path = MULTI30K / "test_2016_flickr.de.gz"
+    if not path.exists():
+        pytest.skip(f"no real text at {path}")
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def sacrebleu_cli(tmp_path: Path, hypotheses: list[str], references: list[list[str]]) -> Rows:
+    """What sacreBLEU's own command prints for the same text."""
+    files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
+    for name, lines in files.items():
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+    command = [sys.executable, "-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))]]
+    command += ["-i", "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4"]
+    environment = {k: v for k, v in os.environ.items() if k != "SACREBLEU_FORMAT"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    rows: Rows = json.loads(done.stdout)
+    return rows
+
+
+def same_as_cli(tmp_path: Path, hypotheses: list[str], references: list[list[str]]) -> None:
+    ours = json.loads(to_json(score(hypotheses, references)))
+    assert [row.pop("segments") for row in ours] == [len(hypotheses)] * 3
+    assert ours == sacrebleu_cli(tmp_path, hypotheses, references)
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_equals_the_command_on_a_small_corpus(tmp_path: Path, sets: int) -> None:
+    same_as_cli(tmp_path, HYPOTHESIS, [REFERENCE, perturbed(REFERENCE, seed=3)][:sets])
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_equals_the_command_on_real_text(tmp_path: Path, sets: int) -> None:
+    reference = multi30k()
+    hypothesis = perturbed(reference, seed=1)
+    same_as_cli(tmp_path, hypothesis, [reference, perturbed(reference, seed=2)][:sets])
+
+
+def test_default_signatures() -> None:
+    version = BLEU(references=[["a"]]).get_signature().info["version"]
+    assert [(row.name, row.signature) for row in score(HYPOTHESIS, [REFERENCE])] == [
+        ("BLEU", f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"),
+        ("chrF2", f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}"),
+        ("TER", f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version}"),
+    ]
+
+
+def test_bleu_is_the_first_of_the_scores() -> None:
+    assert bleu(HYPOTHESIS, [REFERENCE]) == score(HYPOTHESIS, [REFERENCE])[0]
+
+
+def test_a_translation_that_is_its_reference() -> None:
+    values = [row.score for row in score(REFERENCE, [REFERENCE])]
+    assert values == pytest.approx([100, 100, 0])
+    assert paper_bleu(REFERENCE, [REFERENCE]).score == pytest.approx(100)
+
+
+def test_nothing_translated() -> None:
+    empty = [""] * len(REFERENCE)
+    assert [row.score for row in score(empty, [REFERENCE])] == pytest.approx([0, 0, 100])
+    assert paper_bleu(empty, [REFERENCE]).score == 0
+
+
+def test_chinese_gets_its_own_tokeniser() -> None:
+    text = ["我喜欢学习中文。"]
+    assert "|tok:zh|" in bleu(text, [text], tgt_lang="zh").signature
+    assert bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
+
+
+def test_missing_tokeniser_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "sacrebleu.tokenizers.tokenizer_ja_mecab"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"^BLEU for ja .* pip install 'sacrebleu\[ja\]'$"):
+        bleu(["猫"], [["猫"]], tgt_lang="ja")
+
+
+def test_json_needs_no_more_digits_than_the_command_prints() -> None:
+    row = Score(name="BLEU", score=12.345678, signature="nrefs:1|a:b:c", segments=7, verbose="")
+    assert json.loads(to_json([row])) == [
+        {
+            "name": "BLEU",
+            "score": 12.3457,
+            "signature": "nrefs:1|a:b:c",
+            "nrefs": "1",
+            "a": "b:c",
+            "segments": 7,
+        }
+    ]
+
+
+def test_text_fits_a_terminal_and_keeps_signatures_whole() -> None:
+    rows = [*score(REFERENCE, [REFERENCE]), paper_bleu(REFERENCE, [REFERENCE])]
+    lines = to_text(rows).splitlines()
+    assert max(map(len, lines)) <= 80
+    for row in rows:
+        first = next(i for i, line in enumerate(lines) if line.startswith(f"{row.name} "))
+        assert f"{row.score:.2f}" in lines[first]
+        assert "6 segments" in lines[first]
+        assert lines[first + 1].strip() == row.signature
+
+
+def test_paper_bleu_on_text_tokenised_by_hand() -> None:
+    hypothesis = [
+        "Das Open-Source-Projekt sei „gut“.",
+        "er mag z.B. Rich-Text, sagt’s aber nicht.",
+    ]
+    reference = [
+        'Das Open-Source-Projekt ist sehr "gut".',
+        "Er mag z.B. Rich-Text, sagt es aber nicht!",
+    ]
+    open_source = "Open ##AT##-##AT## Source ##AT##-##AT## Projekt"
+    by_hand_hypothesis = [
+        f"Das {open_source} sei &quot; gut &quot; .",
+        "er mag z.B. Rich ##AT##-##AT## Text , sagt &apos; s aber nicht .",
+    ]
+    by_hand_reference = [
+        f"Das {open_source} ist sehr &quot; gut &quot; .",
+        "Er mag z.B. Rich ##AT##-##AT## Text , sagt es aber nicht !",
+    ]
+    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        by_hand_hypothesis, [by_hand_reference]
+    )
+    found = paper_bleu(hypothesis, [reference])
+    assert found.name == "BLEU (paper protocol)"
+    assert 0 < found.score == expected.score
+    assert f"hyp_len = {sum(len(line.split()) for line in by_hand_hypothesis)} " in found.verbose
+    assert "|case:mixed|eff:no|tok:sacremoses-de-atat|smooth:none|" in found.signature
+
+
+def test_paper_bleu_rewards_a_compound_s_parts() -> None:
+    hypothesis, reference = ["das E-Mail-Konto ist leer"], ["das E-Mail-Fach ist leer"]
+    # das E - Mail - [Konto] ist leer: 7 of 8 tokens, 5 of 7 bigrams, 3 of 6, 2 of 5.
+    expected = 100 * math.prod([7 / 8, 5 / 7, 3 / 6, 2 / 5]) ** (1 / 4)
+    assert paper_bleu(hypothesis, [reference]).score == pytest.approx(expected)
+    assert bleu(hypothesis, [reference]).score < expected  # one wrong word of four
+
+
+def test_compounds_split_as_the_script_s_substitution_does() -> None:
+    assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
+    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c"
+    assert split_compounds("ein - Strich -los") == "ein - Strich -los"
+
+
+def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:
+    reference = multi30k()
+    # Computed once with Moses' tokenizer.perl 1.1, the script's own perl -ple and multi-bleu.perl.
+    found = paper_bleu(perturbed(reference, seed=1), [reference])
+    assert found.score == pytest.approx(66.8399, abs=5e-5)
+    assert found.verbose.endswith("hyp_len = 10958 ref_len = 12240)")
+
+
+@pytest.mark.parametrize("function", [score, bleu, paper_bleu])
+def test_bad_input_is_named(function: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match=r"^no references given"):
+        function(["a"], [])
+    with pytest.raises(InputError, match=r"^no lines in the hypotheses"):
+        function([], [[]])
+    with pytest.raises(InputError, match=r"^2 lines in the hypotheses but 1 in reference set 2:"):
+        function(["a", "b"], [["a", "b"], ["a"]])
+
+
+def test_line_counts_are_told_by_file_name() -> None:
+    with pytest.raises(InputError, match=r"^999 lines in sysA\.de but 1000 in ref\.de: .*[^\n]$"):
+        check_line_counts({"sysA.de": ["x"] * 999, "ref.de": ["x"] * 1000})
+    check_line_counts({"sysA.de": ["x"], "ref.de": ["y"]})

@@ -1,0 +1,230 @@
+"""The config tree: every choice composes, says what the paper says, and is what --help shows."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_mt.cli import app
+from transformer_mt.config import (
+    DecodeConfig,
+    EvaluateJob,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainJob,
+    TranslateJob,
+    config_dir,
+)
+
+GROUPS = {
+    "tokenizer": TokenizerConfig,
+    "model": ModelConfig,
+    "optimizer": OptimizerConfig,
+    "schedule": ScheduleConfig,
+    "train": TrainConfig,
+    "decode": DecodeConfig,
+}
+OPTIONS = [(group, path.stem) for group in GROUPS for path in (config_dir() / group).glob("*.yaml")]
+EXPERIMENTS = sorted(
+    path.relative_to(config_dir() / "experiment").with_suffix("").as_posix()
+    for path in (config_dir() / "experiment").rglob("*.yaml")
+)
+FILES = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
+FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
+
+
+@contextmanager
+def hydra_of(command: app.Command) -> Iterator[None]:
+    app.register_schemas()
+    with initialize_config_dir(str(app.config_folder(command)), version_base="1.3"):
+        yield
+
+
+def composed(command: app.Command, *overrides: str) -> DictConfig:
+    with hydra_of(command):
+        return compose(command, list(overrides))
+
+
+def train_job(*overrides: str) -> TrainJob:
+    job = OmegaConf.to_object(composed("train", *overrides))
+    assert isinstance(job, TrainJob)
+    return job
+
+
+def values(config: object, **expected: object) -> None:
+    assert {key: getattr(config, key) for key in expected} == expected
+
+
+def test_the_default_is_the_recipe_of_the_paper() -> None:
+    job = train_job()
+    values(job.model, d_model=512, d_ff=2048, num_heads=8, dropout=0.1, norm="post")
+    values(job.model, num_encoder_layers=6, num_decoder_layers=6, positions="sinusoidal")
+    values(job.model, key_size=64, value_size=64)
+    values(job.tokenizer, type="bpe", vocab_size=37000, path=None)
+    values(job.optimizer, beta1=0.9, beta2=0.98, eps=1e-9)
+    values(job.schedule, name="noam", warmup_steps=4000)
+    values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
+    values(job.train, average_checkpoints=5)
+    assert job.train.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
+    values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
+    assert [source.hub for source in job.data.train] == ["wmt/wmt14"]
+    assert (job.data.src_lang, job.data.tgt_lang) == ("en", "de")
+
+
+def test_the_big_model_of_table_2() -> None:
+    job = train_job("experiment=big")
+    values(job.model, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+    values(job.train, max_steps=300_000, average_checkpoints=20)
+    assert job.train.checkpoint_every * 1.0 == 600  # §5.2, §6.1: 1.0 s a step, 10 minutes
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_and_names_every_key(group: str, option: str) -> None:
+    assert getattr(train_job(f"{group}={option}"), group)
+    written = OmegaConf.load(config_dir() / group / f"{option}.yaml")
+    assert isinstance(written, DictConfig)
+    assert set(written) == {f.name for f in fields(GROUPS[group])}
+
+
+@pytest.mark.parametrize("option", [p.stem for p in (config_dir() / "data").glob("*.yaml")])
+def test_every_data_set_composes(option: str) -> None:
+    job = train_job(*FILES) if option == "files" else train_job(f"data={option}")
+    assert (job.data.src_lang, job.data.tgt_lang) == ("en", "de")
+
+
+def test_the_languages_of_ones_own_files_are_not_guessed() -> None:
+    with pytest.raises(Exception, match=r"data\.src_lang"):
+        train_job("data=files", *FILES[3:])
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_has_a_run_folder_of_its_own(experiment: str) -> None:
+    run_dir = train_job(f"experiment={experiment}").run_dir
+    expected = "wmt14_en_de_big" if experiment == "big" else experiment
+    assert run_dir == f"runs/{expected}"
+
+
+def test_tiny_is_the_model_of_wu_et_al() -> None:
+    tiny = train_job("model=tiny").model
+    values(tiny, d_model=128, d_ff=256, num_heads=4, dropout=0.3)
+    values(tiny, num_encoder_layers=4, num_decoder_layers=4)
+
+
+def test_the_command_line_has_the_last_word() -> None:
+    job = train_job("experiment=quickstart", "train.max_steps=7", "schedule.warmup_steps=3")
+    assert (job.train.max_steps, job.schedule.warmup_steps) == (7, 3)
+    assert train_job("data.train=[{tsv: x}]").data.train[0].tsv == "x"
+
+
+# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, steps, parameters in millions.
+BASE = (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000, 65)
+TABLE_3 = {
+    "base": BASE,
+    "A_heads_1": (6, 512, 2048, 1, 512, 512, 0.1, 0.1, 100_000, None),
+    "A_heads_4": (6, 512, 2048, 4, 128, 128, 0.1, 0.1, 100_000, None),
+    "A_heads_16": (6, 512, 2048, 16, 32, 32, 0.1, 0.1, 100_000, None),
+    "A_heads_32": (6, 512, 2048, 32, 16, 16, 0.1, 0.1, 100_000, None),
+    "B_dk_16": (6, 512, 2048, 8, 16, 64, 0.1, 0.1, 100_000, 58),
+    "B_dk_32": (6, 512, 2048, 8, 32, 64, 0.1, 0.1, 100_000, 60),
+    "C_layers_2": (2, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000, 36),
+    "C_layers_4": (4, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000, 50),
+    "C_layers_8": (8, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000, 80),
+    "C_dmodel_256": (6, 256, 2048, 8, 32, 32, 0.1, 0.1, 100_000, 28),
+    "C_dmodel_1024": (6, 1024, 2048, 8, 128, 128, 0.1, 0.1, 100_000, 168),
+    "C_dff_1024": (6, 512, 1024, 8, 64, 64, 0.1, 0.1, 100_000, 53),
+    "C_dff_4096": (6, 512, 4096, 8, 64, 64, 0.1, 0.1, 100_000, 90),
+    "D_dropout_0_0": (6, 512, 2048, 8, 64, 64, 0.0, 0.1, 100_000, None),
+    "D_dropout_0_2": (6, 512, 2048, 8, 64, 64, 0.2, 0.1, 100_000, None),
+    "D_smoothing_0_0": (6, 512, 2048, 8, 64, 64, 0.1, 0.0, 100_000, None),
+    "D_smoothing_0_2": (6, 512, 2048, 8, 64, 64, 0.1, 0.2, 100_000, None),
+    "E_learned_positions": BASE,
+    "big": (6, 1024, 4096, 16, 64, 64, 0.3, 0.1, 300_000, 213),
+}
+
+
+def parameters(model: ModelConfig, vocabulary: int) -> int:
+    """Weights of the Transformer without biases and norms, counted from §3."""
+    projections = 2 * model.d_model * model.num_heads * (model.key_size + model.value_size)
+    feed_forward = 2 * model.d_model * model.d_ff
+    encoder = model.num_encoder_layers * (projections + feed_forward)
+    decoder = model.num_decoder_layers * (2 * projections + feed_forward)
+    return vocabulary * model.d_model + encoder + decoder
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_table_3(row: str) -> None:
+    job, (*expected, millions) = train_job(f"experiment=table3/{row}"), TABLE_3[row]
+    model = job.model
+    assert model.num_encoder_layers == model.num_decoder_layers
+    got: list[Any] = [model.num_encoder_layers, model.d_model, model.d_ff, model.num_heads]
+    got += [model.key_size, model.value_size, model.dropout]
+    assert [*got, job.train.label_smoothing, job.train.max_steps] == expected
+    assert model.positions == ("learned" if row[0] == "E" else "sinusoidal")
+    assert job.train.average_checkpoints == 1  # §6.2: "but no checkpoint averaging"
+    assert job.data == train_job().data
+    if millions:
+        assert parameters(model, job.tokenizer.vocab_size) / 1e6 == pytest.approx(
+            millions, rel=0.07
+        )
+
+
+def test_table_3_is_complete() -> None:
+    assert {f"table3/{row}" for row in TABLE_3} == {e for e in EXPERIMENTS if "/" in e}
+
+
+@pytest.mark.parametrize("command", app.PROGRAMS)
+def test_help_tells_the_defaults_and_fits_a_terminal(command: app.Command) -> None:
+    with hydra_of(command):
+        config = compose(command, return_hydra_config=True)
+    text = config.hydra.help.template
+    assert max(map(len, text.splitlines())) <= 80
+    settings = re.search(r"^Settings.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert settings
+    told = dict(re.findall(r"^  ([a-z_.]+) +(\S+) +\S", settings[0], re.MULTILINE))
+    for key, default in told.items():
+        value = OmegaConf.select(config, key, throw_on_missing=True)
+        assert default == {"None": "null", "": "(needed)"}.get(str(value), str(value)), key
+    if command == "train":
+        assert len(told) > 10
+    else:
+        assert told.keys() == set(config) - {"hydra"}
+
+
+def test_help_of_training_tells_every_option_of_every_group() -> None:
+    with hydra_of("train"):
+        config = compose("train", return_hydra_config=True)
+    _, _, listing = config.hydra.help.template.partition("\nGroups")
+    listing = re.sub(r"\n {6,}", " ", listing.partition("\n\n")[0])
+    told = dict(re.findall(r"^  (\w+) +(.*)$", listing, re.MULTILINE))
+    assert told.keys() == {*GROUPS, "data", "experiment"}
+    for group, text in told.items():
+        names = re.findall(r"\w+", text.replace("table3/ROW with ROW one of", ""))
+        files = {path.stem for path in (config_dir() / group).rglob("*.yaml")}
+        assert set(names) == files | ({"null"} if group == "experiment" else set()), group
+        default = config.hydra.runtime.choices[group]
+        assert names[0] == str(default).replace("None", "null"), group
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+def test_the_other_commands_name_every_key_and_have_no_groups(command: app.Command) -> None:
+    written = OmegaConf.load(app.config_folder(command) / f"{command}.yaml")
+    assert isinstance(written, DictConfig)
+    schema = {"translate": TranslateJob, "evaluate": EvaluateJob}[command]
+    assert set(written) - {"defaults", "hydra"} == {f.name for f in fields(schema)}
+    assert [p.name for p in app.config_folder(command).iterdir() if p.is_dir()] == ["hydra"]
+    assert composed(command, "model=runs/mine").model == "runs/mine"
+
+
+def test_config_dir_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config_dir().is_absolute()
+    assert (config_dir() / "train.yaml").is_file()

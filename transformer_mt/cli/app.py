@@ -1,0 +1,286 @@
+"""What the three commands share: compose the configuration, call one function, report errors.
+
+Exit status: 0 done, 1 bad input or environment, 2 bad usage, 130 interrupted. An error is one line
+on standard error; only a bug shows a traceback.
+"""
+
+import os
+import re
+import select
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, NoReturn, TypeVar
+
+import hydra.version
+
+# The two functions behind @hydra.main, called here one by one: @hydra.main leaves no room for a
+# word about a wrong flag. pyproject.toml holds Hydra below 1.4.
+from hydra._internal.utils import _run_hydra, get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+from yaml import YAMLError
+
+from transformer_mt import __version__
+from transformer_mt.config import (
+    EvaluateJob,
+    TrainJob,
+    TranslateJob,
+    config_dir,
+)
+from transformer_mt.errors import InputError
+
+Command = Literal["train", "translate", "evaluate"]
+Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
+
+PROGRAMS: dict[Command, str] = {
+    "train": "mt-train",
+    "translate": "mt-translate",
+    "evaluate": "mt-eval",
+}
+
+_SCHEMAS: dict[Command, type] = {
+    "train": TrainJob,
+    "translate": TranslateJob,
+    "evaluate": EvaluateJob,
+}
+
+
+class UsageError(Exception):
+    """The command line is wrong: one line on standard error, exit status 2."""
+
+
+def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> None:
+    """Compose the command's configuration from sys.argv and run the job, or the jobs of a sweep.
+
+    Raises:
+        SystemExit: With the exit status, unless the job is done.
+    """
+    program = PROGRAMS[command]
+
+    def task(config: DictConfig) -> None:
+        # Inside Hydra as well: it would add lines of its own to an error, and go on with the sweep.
+        with _exit_status(program):
+            job = _to_job(config, command)
+            assert isinstance(job, schema)
+            run(_own_folder(program, job))
+
+    with _exit_status(program), ExitStack() as stack:
+        if "--version" in sys.argv[1:]:  # Hydra would tell its own
+            print(program, __version__)
+            return
+        register_schemas()
+        parser = get_args_parser()
+        parser.error = _refuse_flags  # type: ignore[method-assign]
+        args = parser.parse_intermixed_args()
+        overrides = list(args.overrides)
+        if args.multirun or "hydra.mode=MULTIRUN" in overrides:
+            # Hydra insists on a multirun.yaml; the config.yaml of each run says more.
+            scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
+            args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises, and leaves the report to us
+        hydra.version.setbase("1.3")
+        try:
+            _run_hydra(
+                args=args,
+                args_parser=parser,
+                task_function=task,
+                config_path=str(config_folder(command)),
+                config_name=command,
+            )
+        except (HydraException, OmegaConfBaseException, ValueError, YAMLError) as error:
+            raise UsageError(_explain(error, command, overrides)) from error
+        finally:
+            print(end="", flush=True)  # here, where a full disk or a closed pipe gets its report
+
+
+def config_folder(command: Command) -> Path:
+    """The folder of the command's primary config.
+
+    Only ``train`` has groups around it: beside them, ``model=FOLDER`` would choose from ``model/``.
+    """
+    return config_dir() if command == "train" else config_dir() / "commands"
+
+
+def register_schemas() -> None:
+    """Make the schemas known to Hydra as ``train_schema`` and so on."""
+    for command in PROGRAMS:
+        ConfigStore.instance().store(name=f"{command}_schema", node=_schema(command))
+
+
+def _schema(command: Command) -> DictConfig:
+    """Types and defaults of a command's job, open to overrides."""
+    return _writable(OmegaConf.structured(_SCHEMAS[command]))
+
+
+def _writable(node: DictConfig) -> DictConfig:
+    """Lift the write protection that OmegaConf gives to frozen dataclasses."""
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+            _writable(node[key])
+    return node
+
+
+def _to_job(config: DictConfig, command: Command) -> object:
+    """The composed config as the command's dataclass, checked."""
+    known = set(_dotted_keys(_schema(command)))
+    try:
+        for key in _dotted_keys(config):
+            if key not in known:  # +key=value gets past Hydra
+                raise UsageError(f"unknown key {key!r}: a setting of your own cannot be added")
+        return OmegaConf.to_object(config)
+    except MissingMandatoryValue as error:
+        raise UsageError(f"{error.full_key} is not set: say {error.full_key}=VALUE") from error
+    except OmegaConfBaseException as error:
+        raise UsageError(f"{error.full_key}: {_first_line(error)}") from error
+
+
+def _dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    for key in map(str, node):
+        yield prefix + key
+        child = None if OmegaConf.is_missing(node, key) else node[key]
+        if isinstance(child, DictConfig):
+            yield from _dotted_keys(child, f"{prefix}{key}.")
+
+
+def _own_folder(program: str, job: Job) -> Job:
+    """In a sweep, say which job this is and give it a run folder of its own, run_dir/NUMBER."""
+    settings = HydraConfig.get()
+    if settings.mode != RunMode.MULTIRUN:
+        return job
+    where = ""
+    if isinstance(job, TrainJob):
+        job = replace(job, run_dir=str(Path(job.run_dir) / str(settings.job.num)))
+        where = f" -> {job.run_dir}"
+    overrides = " ".join(settings.overrides.task)
+    print(f"{program}: job {settings.job.num}: {overrides}{where}", file=sys.stderr)
+    return job
+
+
+@contextmanager
+def _exit_status(program: str) -> Iterator[None]:
+    """Turn an exception into one line on standard error and an exit status."""
+    try:
+        yield
+    except UsageError as error:
+        _fail(program, str(error), 2)
+    except InputError as error:
+        _fail(program, str(error), 1)
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        closed = isinstance(error, BrokenPipeError) and _reader_left()
+        try:
+            print(end="", flush=True)
+        except OSError:  # Python will try again at exit, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if closed:  # as in `mt-translate … | head`
+            sys.exit(128 + signal.SIGPIPE)
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        _fail(program, ": ".join([error.strerror or str(error) or repr(error), *names]), 1)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+def _fail(program: str, message: str, status: int) -> NoReturn:
+    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _reader_left() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
+
+
+def _refuse_flags(message: str) -> NoReturn:
+    """Stand in for argparse's own error, which prints Hydra's usage."""
+    flag = re.fullmatch(r"unrecognized arguments: --?([\w.-]+).*", message)
+    if flag:
+        key = flag[1].replace("-", "_")
+        message += f"; a setting is written {key}=VALUE, without dashes"
+    raise UsageError(f"{message} (see --help)")
+
+
+def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> str:
+    """One line for Hydra's several: which argument is wrong, and what would be right."""
+    message, cause = str(error), error.__cause__ or error.__context__
+    if isinstance(error, OverrideParseException):
+        return _explain_syntax(error.override)
+    if isinstance(error, MissingConfigException) and error.options:
+        return _explain_option(str(error.missing_cfg_file), error.options, config_folder(command))
+    if ambiguous := re.match(r"Ambiguous value for argument '(.*)'$", message, re.MULTILINE):
+        return f"{_explain_syntax(ambiguous[1])}; for one job per value add -m"
+    if isinstance(cause, OmegaConfBaseException):
+        place = re.match(r"In '.*?':|Could not override '(?P<key>.*?)'\.", message)
+        if isinstance(cause, ConfigKeyError | ConfigAttributeError):
+            key = str(cause.full_key or cause.key)
+            parent = place["key"] if place else None
+            if parent is not None and not key.startswith(parent):  # an item of a list
+                item = cause.object_type
+                names = [f.name for f in fields(item)] if is_dataclass(item) else []
+                return f"unknown key {key!r} in {parent}; choose from {', '.join(names)}"
+            groups = (f.name for f in config_folder(command).iterdir() if f.is_dir())
+            known = sorted({*_dotted_keys(_schema(command)), *groups})
+            source = f"{place[0]} " if place and parent is None else ""
+            choice = _suggest(key, known) or "; --cfg job lists all keys"
+            return f"{source}unknown key {key!r}{choice}"
+        override = message.removeprefix("Error merging override ")
+        subject = override if override != message else cause.full_key
+        return f"{subject}: {_first_line(cause)}"
+    message = re.split(r"\n(?:To append|Config search path)", message)[0].strip()
+    return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
+
+
+def _explain_syntax(override: str) -> str:
+    key, equals, value = override.partition("=")
+    if not equals:
+        return f"{override!r} is not of the form key=value (see --help)"
+    if value[:1] in ("[", "{") or "[" in key:
+        return f"cannot read {override!r}: check its brackets and commas, and quote it as a whole"
+    quoted = value.replace("\\", "\\\\").replace('"', r"\"")
+    argument = shlex.quote(f'{key}="{quoted}"')
+    return f"cannot read {override!r}: special characters need two pairs of quotes, {argument}"
+
+
+def _explain_option(path: str, options: Sequence[str], root: Path) -> str:
+    group, _, name = path.rpartition("/")
+    top, _, rest = path.partition("/")
+    if top != "hydra" and (root / top).is_dir():  # Hydra does not look into the folders of a group
+        files = (root / top).rglob("*.yaml")
+        nested = {file.relative_to(root / top).with_suffix("").as_posix() for file in files}
+        group, name, options = top, rest, sorted(nested.union(options))
+    choice = _suggest(name, options) or f"; choose from {', '.join(options)}"
+    return f"no {group}={name}{choice}"
+
+
+def _suggest(key: str, known: Sequence[str]) -> str:
+    """``; did you mean …?``, or nothing."""
+    leaf = key.rpartition(".")[2]
+    near = [name for name in known if name.rpartition(".")[2] == leaf]
+    near = near or get_close_matches(key, known, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

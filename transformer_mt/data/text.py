@@ -1,0 +1,66 @@
+"""Text files → lines: UTF-8, a line ends at a line feed only, plain or compressed."""
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from transformer_mt.errors import InputError
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a file for reading; ``.gz`` and ``.zst`` are decompressed on the way."""
+    path = Path(path)
+    try:
+        if path.suffix == ".gz":
+            # BufferedReader finds lines in C; GzipFile's own readline is twice as slow.
+            return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)))
+        stream = path.open("rb")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if path.suffix == ".zst":
+        # The zstandard package ends a truncated file without an error; Arrow's reader raises.
+        from pyarrow import CompressedInputStream
+
+        return io.BufferedReader(CompressedInputStream(stream, "zstd"))
+    return stream
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """Lines of a file, without their ends; streams a file of any size.
+
+    Raises:
+        InputError: The file cannot be opened, is damaged, or is not UTF-8.
+    """
+    with open_binary(path) as stream:
+        yield from decode_lines(stream, str(path))
+
+
+def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    r"""Lines of an open stream (standard input, say), which errors call ``name``.
+
+    A line ends at ``\n`` only, as for sacreBLEU and ``wc``: U+2028, U+0085, ``\r`` and form feeds
+    are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
+    """
+    number = 0
+    try:
+        first = stream.readline().removeprefix(codecs.BOM_UTF8)
+        for line in chain([first] if first else [], stream):
+            number += 1
+            yield line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        column = len(error.object[: error.start].decode()) + 1
+        raise InputError(
+            f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
+            "convert it, e.g. iconv -f latin1 -t utf-8"
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"{name}: damaged or incomplete after line {number} ({error}): "
+            "copy or download it again"
+        ) from error

@@ -1,0 +1,110 @@
+"""SentencePiece: one subword vocabulary for both languages (§5.1)."""
+
+import io
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece as spm
+
+from transformer_mt.config import TokenizerConfig
+from transformer_mt.errors import InputError
+
+log = logging.getLogger(__name__)
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Ids of the special symbols; the same in every vocabulary of this project."""
+
+
+class Tokenizer:
+    """Text to subword ids and back, by a trained SentencePiece model.
+
+    Args:
+        model: A ``tokenizer.model`` file. Nothing in it is executed.
+
+    Raises:
+        InputError: The file is absent, is no SentencePiece model, or numbers the special symbols
+            otherwise than this project does.
+    """
+
+    def __init__(self, model: Path):
+        try:
+            self._sp = spm.SentencePieceProcessor(model_proto=model.read_bytes())
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
+            raise InputError(f"cannot load the vocabulary {model}: {reason}") from None
+        ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
+        if ids != (PAD, UNK, BOS, EOS):
+            raise InputError(
+                f"{model}: pad, unk, bos, eos have the ids {ids}, not {(PAD, UNK, BOS, EOS)}; train "
+                "it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, special symbols included."""
+        return int(self._sp.get_piece_size())
+
+    def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
+        """Ids of each line, without special symbols."""
+        ids: list[list[int]] = self._sp.encode(list(lines), num_threads=num_threads)
+        return ids
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence of ids; special symbols give no text."""
+        return [self._sp.decode(list(sequence)) for sequence in ids]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The pieces themselves; a piece that begins a word begins with ``▁``."""
+        return [self._sp.id_to_piece(i) for i in ids]
+
+
+def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int) -> bytes:
+    """Learns a vocabulary; memory is bounded by ``config.max_sentences``.
+
+    Returns:
+        The serialised SentencePiece model, its normalisation rule included.
+
+    Raises:
+        InputError: The text is too small for ``config.vocab_size``, or there is none.
+    """
+    spm.set_random_generator_seed(seed % 2**32)
+    model = io.BytesIO()
+    try:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=(line for line in lines if line.strip()),
+            model_writer=model,
+            model_type=config.type,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
+            normalization_rule_name=config.normalization,
+            input_sentence_size=config.max_sentences,
+            shuffle_input_sentence=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise InputError(_explain(str(error), config)) from None
+    return model.getvalue()
+
+
+def _explain(error: str, config: TokenizerConfig) -> str:
+    if highest := re.search(r"value <= (\d+)", error):
+        return (
+            f"tokenizer.vocab_size={config.vocab_size} is more than this text can fill: set "
+            f"tokenizer.vocab_size={highest[1]} or less"
+        )
+    if lowest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"tokenizer.vocab_size={config.vocab_size} is too small for the characters of "
+            f"this text (with special and byte pieces): set it above {lowest[1]}, or lower "
+            "tokenizer.character_coverage"
+        )
+    if "sentences_.empty()" in error or "!sentences" in error:
+        return "there is no text to learn a vocabulary from: every training line is empty"
+    return f"SentencePiece could not learn a vocabulary: {' '.join(error.split())}"

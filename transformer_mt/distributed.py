@@ -1,0 +1,149 @@
+"""Ranks, devices, launching and collectives: the only file that names torch.distributed.
+
+A single process is the trivial case: every collective returns what it is given.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.nn.parallel import DistributedDataParallel
+
+from transformer_mt.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among the ranks that share a run."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether any rank's flag is set; every rank gets the same answer."""
+        if self.size == 1:
+            return flag
+        # On the CPU: it waits for the other ranks, not for the GPU.
+        votes = torch.tensor(int(flag))
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return bool(votes.item())
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        """Waits for every rank."""
+        if self.size > 1:
+            self.any(False)
+
+    def data_parallel(self, module: nn.Module) -> nn.Module:
+        """The module with its gradients averaged over ranks in ``backward``."""
+        if self.size == 1:
+            return module
+        devices = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(
+            module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
+
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Forward and backward without averaging, for all but the last part of an update."""
+        if isinstance(module, DistributedDataParallel):
+            return module.no_sync()
+        return nullcontext()
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that a config's ``device`` names: ``cpu``, ``cuda`` or ``auto``.
+
+    Raises:
+        InputError: ``cuda`` is asked for and there is none.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device=cuda, but PyTorch sees no GPU here: say device=cpu or auto")
+    use_cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if use_cuda else "cpu")
+
+
+def under_launcher() -> bool:
+    """Whether torchrun, or anything that sets its environment, started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def env_rank() -> int:
+    """This process's rank by its environment; 0 where there is no launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+@contextmanager
+def join(device: torch.device) -> Iterator[World]:
+    """Joins the ranks that the environment names, for as long as the context lasts."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World(device)
+        return
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type == "cuda":
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        torch.set_num_threads(max(1, torch.get_num_threads() // local_size))
+        dist.init_process_group("gloo")
+    try:
+        yield World(device, dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()
+
+
+def launch(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> None:
+    """Runs ``worker(*args)`` in several processes on this machine, by torch's elastic launcher.
+
+    Raises:
+        SystemExit: A worker failed; it has said why on stderr.
+    """
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # Workers find each other on this machine only.
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(config, worker)(*args)
+    except ChildFailedError as error:
+        _, failure = error.get_first_failure()
+        raise SystemExit(failure.exitcode if failure.exitcode > 0 else 1) from None

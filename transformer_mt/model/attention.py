@@ -1,0 +1,202 @@
+"""Attention (§3.2): scaled dot products, several heads, and the caches that decoding keeps.
+
+Shapes: N, M flat tokens; B sequences of a group; S keys, T queries a sequence; W beams;
+D model; H heads; K size of a head. Masks are True where attention is allowed.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.packed import Group
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, equation (1), by PyTorch's fused kernels.
+
+    Args:
+        query: [B, H, T, K].
+        key: [B, H, S, K].
+        value: [B, H, S, K'].
+        mask: [B, 1, 1, S] bool, True for real keys; None if all are.
+        causal: Let query t see keys up to t only (§3.2.3).
+
+    Returns:
+        [B, H, T, K'].
+    """
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+
+
+class _Pad(torch.autograd.Function):
+    """Flat rows to zero-padded rows; the gradient is the way back, without a scatter-add."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, x: Tensor, rows: Tensor, n: int
+    ) -> Tensor:
+        ctx.save_for_backward(rows)
+        return x.new_zeros(n, x.shape[1]).index_copy_(0, rows, x)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+        (rows,) = ctx.saved_tensors
+        return grad.index_select(0, rows), None, None
+
+
+class _Unpad(torch.autograd.Function):
+    """Padded rows to flat rows; the gradient puts zeros where the padding was."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(rows)
+        ctx.n = x.shape[0]
+        return x.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (rows,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.n, grad.shape[1]).index_copy_(0, rows, grad), None
+
+
+def pad(x: Tensor, group: Group) -> Tensor:
+    """The group's rows of a flat [N, F] tensor as [B, length, F], zero where there is no token."""
+    rows = x[group.start : group.stop]
+    if group.rows is not None:
+        rows = _Pad.apply(rows, group.rows, group.size * group.length)
+    return rows.view(group.size, group.length, -1)
+
+
+def unpad(x: Tensor, group: Group) -> Tensor:
+    """The way back: [B, length, F] to the group's flat rows."""
+    rows = x.reshape(group.size * group.length, -1)
+    return rows if group.rows is None else _Unpad.apply(rows, group.rows)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_groups: Sequence[Group],
+    key_groups: Sequence[Group],
+    num_heads: int,
+    causal: bool = False,
+) -> Tensor:
+    """Multi-head attention over flat tokens, sequence i of the queries on sequence i of the keys.
+
+    Args:
+        query: [N, H·K]
+        key: [M, H·K]
+        value: [M, H·K']
+        query_groups: Groups of the query rows.
+        key_groups: Groups of the key rows: as many, with the same sequences.
+        num_heads: H.
+        causal: See ``scaled_dot_product_attention``.
+
+    Returns:
+        [N, H·K'], the heads side by side.
+    """
+    outputs = []
+    for queries, keys in zip(query_groups, key_groups, strict=True):
+        q, k, v = (
+            split_heads(pad(x, group), num_heads)
+            for x, group in ((query, queries), (key, keys), (value, keys))
+        )
+        # Padding follows the tokens, so a causal mask already hides it from every token.
+        mask = None if causal or keys.mask is None else keys.mask[:, None, None, :]
+        heads = scaled_dot_product_attention(q, k, v, mask, causal)
+        outputs.append(unpad(heads.transpose(1, 2).flatten(2), queries))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """[B, T, H·K] → [B, H, T, K]."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (§3.2.2): W_i^Q, W_i^K, W_i^V of all heads are one matrix.
+
+    Like the paper's projections, none has a bias.
+    """
+
+    def __init__(self, config: ModelConfig, causal: bool):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.causal = causal
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.sizes = [keys, keys, values]
+        self.qkv_proj = nn.Linear(config.d_model, sum(self.sizes), bias=False)
+        self.out_proj = nn.Linear(values, config.d_model, bias=False)
+
+    def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
+        """[N, D] → [N, D], every token attending to its own sequence."""
+        q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
+        return self.out_proj(attend(q, k, v, groups, groups, self.num_heads, self.causal))
+
+    def step(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """One more token a sequence.
+
+        Args:
+            x: [B, D], the newest position of each sequence.
+            cache: Keys [B, H, t, K] and values [B, H, t, K'] of the t positions before.
+
+        Returns:
+            [B, D], and the cache with the newest position added.
+        """
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, 1, -1))
+            for part in self.qkv_proj(x).split(self.sizes, dim=-1)
+        )
+        keys, values = torch.cat((cache[0], k), dim=2), torch.cat((cache[1], v), dim=2)
+        heads = scaled_dot_product_attention(q, keys, values)
+        return self.out_proj(heads.flatten(1)), (keys, values)
+
+
+class CrossAttention(nn.Module):
+    """Encoder–decoder attention (§3.2.3): the target asks, the source answers."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.sizes = [keys, values]
+        self.q_proj = nn.Linear(config.d_model, keys, bias=False)
+        self.kv_proj = nn.Linear(config.d_model, keys + values, bias=False)
+        self.out_proj = nn.Linear(values, config.d_model, bias=False)
+
+    def forward(
+        self, x: Tensor, groups: Sequence[Group], memory: Tensor, memory_groups: Sequence[Group]
+    ) -> Tensor:
+        """[N, D] target and [M, D] source tokens → [N, D]."""
+        k, v = self.kv_proj(memory).split(self.sizes, dim=-1)
+        q = self.q_proj(x)
+        return self.out_proj(attend(q, k, v, groups, memory_groups, self.num_heads))
+
+    def project(self, memory: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+        """Keys [B, H, S, K] and values [B, H, S, K'] of the source, once for the whole search."""
+        k, v = self.kv_proj(memory).split(self.sizes, dim=-1)
+        return split_heads(pad(k, group), self.num_heads), split_heads(
+            pad(v, group), self.num_heads
+        )
+
+    def step(self, x: Tensor, source: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """One position of each of W beams a sentence.
+
+        The beams are so many queries on one copy of the source: it is never expanded by W.
+
+        Args:
+            x: [B·W, D].
+            source: Keys and values of B sentences, as ``project`` gives them.
+            mask: [B, 1, 1, S] bool.
+
+        Returns:
+            [B·W, D].
+        """
+        beams = self.q_proj(x).view(source[0].shape[0], -1, self.sizes[0])
+        heads = scaled_dot_product_attention(split_heads(beams, self.num_heads), *source, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))

@@ -1,0 +1,66 @@
+"""Embeddings and positions (§3.4, §3.5)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config import ModelConfig
+
+
+def sinusoids(num_positions: int, d_model: int) -> Tensor:
+    """Positional encodings, §3.5: sine in the even dimensions, cosine in the odd ones.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)),
+    PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model)).
+
+    Returns:
+        [num_positions, d_model] float32.
+    """
+    # In float64: at position 1000 a float32 angle is wrong in the fourth digit of its sine.
+    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = position / 10000 ** (two_i / d_model)
+    encoding = torch.stack((angle.sin(), angle.cos()), dim=-1)
+    return encoding.reshape(num_positions, d_model).float()
+
+
+class Embedding(nn.Module):
+    """Token embeddings scaled by √d_model, plus positions.
+
+    One instance serves the source, the target and, transposed, the output layer: "we share the
+    same weight matrix between the two embedding layers and the pre-softmax linear
+    transformation" (§3.4).
+    """
+
+    sinusoids: Tensor
+
+    def __init__(self, vocab_size: int, config: ModelConfig):
+        super().__init__()
+        self.d_model = config.d_model
+        self.weight = nn.Parameter(torch.empty(vocab_size, config.d_model))
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        else:
+            table = sinusoids(config.max_positions, config.d_model)
+            self.register_buffer("sinusoids", table, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws N(0, 1/d_model), so that the scaled embeddings have unit variance."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=self.d_model**-0.5)
+
+    def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
+        """Embeds tokens at positions below ``max_length``: [N], [N] → [N, D]."""
+        embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
+        return embedded + self._table(max_length)[positions]
+
+    def _table(self, length: int) -> Tensor:
+        if hasattr(self, "positions"):
+            return self.positions
+        if len(self.sinusoids) < length:
+            # Longer than ever before; doubled, so that decoding step by step seldom comes here.
+            table = sinusoids(2 * length, self.d_model)
+            self.sinusoids = table.to(self.weight.device, self.weight.dtype)
+        return self.sinusoids

@@ -1,0 +1,122 @@
+"""Feed-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.packed import Group
+from transformer_mt.model.attention import CrossAttention, SelfAttention
+
+LAYER_NORM_EPS = 1e-6
+"""The authors' code; PyTorch's default is 1e-5."""
+
+
+class Dropout(nn.Module):
+    """Residual dropout (§5.4).
+
+    On a CPU it is drawn from random bits, several times faster than PyTorch's own.
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu":
+            return nn.functional.dropout(x, self.p)
+        # One 64-bit draw makes four 16-bit numbers, so p is exact to 1/65536.
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
+        return x * (keep.to(x.dtype) * (1 / (1 - self.p)))
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, equation (2)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.linear1 = nn.Linear(config.d_model, config.d_ff)
+        self.linear2 = nn.Linear(config.d_ff, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, D] → [N, D]."""
+        return self.linear2(torch.relu(self.linear1(x)))
+
+
+class Residual(nn.Module):
+    """The connection around every sub-layer (§3.1).
+
+    ``post``: LayerNorm(x + Dropout(Sublayer(x))), the paper's.
+    ``pre``: x + Dropout(Sublayer(LayerNorm(x))).
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.dropout = Dropout(config.dropout)
+        self.pre = config.norm == "pre"
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N, D] → [N, D]."""
+        if self.pre:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = SelfAttention(config, causal=False)
+        self.feed_forward = FeedForward(config)
+        self.residual1, self.residual2 = Residual(config), Residual(config)
+
+    def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
+        """[N, D] → [N, D]."""
+        x = self.residual1(x, lambda y: self.self_attention(y, groups))
+        return self.residual2(x, self.feed_forward)
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the source, then feed-forward."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = SelfAttention(config, causal=True)
+        self.cross_attention = CrossAttention(config)
+        self.feed_forward = FeedForward(config)
+        self.residual1, self.residual2 = Residual(config), Residual(config)
+        self.residual3 = Residual(config)
+
+    def forward(
+        self, x: Tensor, groups: Sequence[Group], memory: Tensor, memory_groups: Sequence[Group]
+    ) -> Tensor:
+        """[N, D] target tokens, [M, D] encoded source tokens → [N, D]."""
+        x = self.residual1(x, lambda y: self.self_attention(y, groups))
+        x = self.residual2(x, lambda y: self.cross_attention(y, groups, memory, memory_groups))
+        return self.residual3(x, self.feed_forward)
+
+    def step(
+        self,
+        x: Tensor,
+        cache: tuple[Tensor, Tensor],
+        source: tuple[Tensor, Tensor],
+        source_mask: Tensor | None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """One more position; see the two attentions' ``step``. [B·W, D] → [B·W, D], cache."""
+        grown = cache
+
+        def attend_to_self(y: Tensor) -> Tensor:
+            nonlocal grown
+            y, grown = self.self_attention.step(y, cache)
+            return y
+
+        x = self.residual1(x, attend_to_self)
+        x = self.residual2(x, lambda y: self.cross_attention.step(y, source, source_mask))
+        return self.residual3(x, self.feed_forward), grown
