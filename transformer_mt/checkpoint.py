@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from transformer_mt.config import TrainJob, to_dict
+from transformer_mt.config import TrainJob, schema, to_dict
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -76,15 +76,19 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(
             f"{folder} is no model folder: cannot read {path.name} ({error.strerror})"
         ) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
     if "${" in text:
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = yaml.safe_load(text)
+        if not isinstance(values, dict):
+            raise InputError(f"{path} is damaged: it holds no settings")
         found = values.pop("format", None)
         if found != FORMAT:
             raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
-        job = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainJob), values))
-    except (yaml.YAMLError, OmegaConfBaseException, AttributeError) as error:
+        job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     assert isinstance(job, TrainJob)
     return job
@@ -142,7 +146,7 @@ def save_checkpoint(
     checkpoints: Path, state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Checkpoint:
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
-    path = checkpoints / f"step_{state['step']:08d}"
+    path = checkpoints / _name(state["step"])
     unfinished = checkpoints / f".{path.name}.tmp"
     for stale in (unfinished, path):
         shutil.rmtree(stale, ignore_errors=True)
@@ -239,14 +243,19 @@ def _load(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
 def _verify(path: Path) -> Checkpoint:
     state = json.loads((path / _STATE).read_text())
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
-    if set(state["sha256"]) != {WEIGHTS, _OPTIMIZER}:
-        raise ValueError(f"{_STATE} names the wrong files")
-    for name, digest in state["sha256"].items():
-        if _sha256(path / name) != digest:
+    # state.json bears no checksum of its own; a wrong step is what would do harm.
+    if path.name != _name(state["step"]):
+        raise ValueError(f"{_STATE} says step {state['step']}")
+    for name in (WEIGHTS, _OPTIMIZER):
+        if _sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
 

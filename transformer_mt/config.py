@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from transformer_mt.errors import InputError
 
@@ -20,9 +20,7 @@ def config_dir() -> Path:
     for candidate in (package / "configs", package.parent / "configs"):
         if candidate.is_dir():
             return candidate
-    raise InputError(
-        f"no configs/ folder beside {package}: reinstall transformer-mt"
-    )
+    raise InputError(f"no configs/ folder beside {package}: reinstall transformer-mt")
 
 
 def _require(ok: bool, message: str) -> None:
@@ -184,8 +182,8 @@ class TokenizerConfig:
         )
         _require(self.vocab_size >= 8, f"tokenizer.vocab_size={self.vocab_size} is too small")
         _require(
-            0 < self.character_coverage <= 1,
-            f"tokenizer.character_coverage={self.character_coverage} must be in (0, 1]",
+            0.98 <= self.character_coverage <= 1,  # SentencePiece takes no less
+            f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",
         )
         _require(self.max_sentences >= 1, "tokenizer.max_sentences must be ≥ 1")
 
@@ -297,7 +295,7 @@ class TrainConfig:
     label_smoothing: float = 0.1
     """ε_ls (§5.4)."""
     precision: str = "auto"
-    """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on CUDA, fp32 on CPU."""
+    """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 where the hardware has fast bf16."""
     device: str = "auto"
     """``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU."""
     log_every: int = 100
@@ -394,11 +392,6 @@ class TrainJob:
                 f"model.max_positions={self.model.max_positions} is below the longest pair "
                 f"allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
             )
-        _require(
-            self.schedule.name != "linear" or self.schedule.warmup_steps < self.train.max_steps,
-            f"schedule.warmup_steps={self.schedule.warmup_steps} must be below "
-            f"train.max_steps={self.train.max_steps} with schedule=linear",
-        )
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -467,6 +460,20 @@ class EvaluateJob:
             bool(self.hypotheses) == bool(self.references),
             "hypotheses and references go together: 'hypotheses=[sys.de]' 'references=[ref.de]'",
         )
+
+
+def schema(job: type) -> DictConfig:
+    """Types and defaults of a job as an OmegaConf node, for YAML and overrides to merge into."""
+    return _writable(OmegaConf.structured(job))
+
+
+def _writable(node: DictConfig) -> DictConfig:
+    # OmegaConf write-protects the nodes of frozen dataclasses, against merging too.
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+            _writable(node[key])
+    return node
 
 
 def to_dict(job: TrainJob) -> dict[str, Any]:

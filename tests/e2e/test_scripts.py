@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from transformer_mt.data.sample import sample_pairs
+
 ROOT = Path(__file__).resolve().parents[2]
 CLOSED_PORT = "http://127.0.0.1:9/simple"
 
@@ -199,3 +201,11 @@ install_torch || echo failed
 """
     code, stdout, _ = run(["bash", "-c", program], checkout, commands, MT_TORCH_VERSION="9.9")
     assert (code, stdout.splitlines()) == (0, calls)
+
+
+def test_quickstart_translates_unseen_sentences() -> None:
+    script = (ROOT / "scripts" / "quickstart").read_text()
+    sentences = script.split("sentences='")[1].split("'")[0].splitlines()
+    seen = {english for english, _ in sample_pairs("train")}
+    assert len(sentences) == 5
+    assert not seen & set(sentences)

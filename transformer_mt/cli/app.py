@@ -43,6 +43,7 @@ from transformer_mt.config import (
     TrainJob,
     TranslateJob,
     config_dir,
+    schema,
 )
 from transformer_mt.errors import InputError
 
@@ -121,26 +122,12 @@ def config_folder(command: Command) -> Path:
 def register_schemas() -> None:
     """Make the schemas known to Hydra as ``train_schema`` and so on."""
     for command in PROGRAMS:
-        ConfigStore.instance().store(name=f"{command}_schema", node=_schema(command))
-
-
-def _schema(command: Command) -> DictConfig:
-    """Types and defaults of a command's job, open to overrides."""
-    return _writable(OmegaConf.structured(_SCHEMAS[command]))
-
-
-def _writable(node: DictConfig) -> DictConfig:
-    """Lift the write protection that OmegaConf gives to frozen dataclasses."""
-    OmegaConf.set_readonly(node, False)
-    for key in node:
-        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
-            _writable(node[key])
-    return node
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema(_SCHEMAS[command]))
 
 
 def _to_job(config: DictConfig, command: Command) -> object:
     """The composed config as the command's dataclass, checked."""
-    known = set(_dotted_keys(_schema(command)))
+    known = set(_dotted_keys(schema(_SCHEMAS[command])))
     try:
         for key in _dotted_keys(config):
             if key not in known:  # +key=value gets past Hydra
@@ -241,7 +228,7 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
                 names = [f.name for f in fields(item)] if is_dataclass(item) else []
                 return f"unknown key {key!r} in {parent}; choose from {', '.join(names)}"
             groups = (f.name for f in config_folder(command).iterdir() if f.is_dir())
-            known = sorted({*_dotted_keys(_schema(command)), *groups})
+            known = sorted({*_dotted_keys(schema(_SCHEMAS[command])), *groups})
             source = f"{place[0]} " if place and parent is None else ""
             choice = _suggest(key, known) or "; --cfg job lists all keys"
             return f"{source}unknown key {key!r}{choice}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
@@ -17,6 +18,7 @@ from transformer_mt import distributed
 from transformer_mt.cli import app
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.prepare import Prepared, encode_pairs, prepare
+from transformer_mt.data.store import TokenStore
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
@@ -69,8 +71,8 @@ def run(job: TrainJob) -> None:
         if processes == 1:
             _work(job)
             return
-        _log_to(run_dir)
         _refuse_other_run(run_dir, job)
+        _log_to(run_dir)
         prepare(job)  # before any process group: a rank that waits would time out
         distributed.launch(_work, (job,), processes)
 
@@ -79,13 +81,10 @@ def _work(job: TrainJob) -> None:
     """What every rank does."""
     run_dir = Path(job.run_dir)
     if distributed.env_rank() == 0:
-        _log_to(run_dir)
         _refuse_other_run(run_dir, job)
+        _log_to(run_dir)
     data = prepare(job)
     with distributed.join(distributed.pick_device(job.train.device)) as world:
-        if world.is_main:
-            _open_run(run_dir, job, data)
-        world.barrier()
         _train(run_dir, job, data, world)
 
 
@@ -99,12 +98,15 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         return metrics.bleu(hypotheses, [references], tgt_lang=job.data.tgt_lang).score
 
     valid = encode_pairs(data.valid, tokenizer)
+    _check_positions(job, valid)
     trainer = Trainer(job, run_dir, data.train, valid, tokenizer.vocab_size, bleu, world)
     if trainer.is_finished and (run_dir / _SCORES).exists():
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
             print((run_dir / _SCORES).read_text(encoding="utf-8"), end="")
         return
+    if world.is_main:
+        _open_run(run_dir, job, data)
     try:
         trainer.run()
     except StoppedError as stopped:
@@ -121,6 +123,18 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
             )
             ckpt.write_text(run_dir / _SCORES, metrics.to_json(scores) + "\n")
             print(metrics.to_text(scores))
+
+
+def _check_positions(job: TrainJob, valid: TokenStore) -> None:
+    """Learned positions end somewhere; training pairs are shorter by the config's own check."""
+    if job.model.positions != "learned":
+        return
+    lengths = np.maximum(valid.src.lengths, valid.tgt.lengths)
+    if lengths.max() > job.model.max_positions:
+        raise InputError(
+            f"validation pair {lengths.argmax() + 1} has {lengths.max()} tokens, but "
+            f"model.max_positions={job.model.max_positions}: raise it"
+        )
 
 
 def _with_absolute_paths(job: TrainJob) -> TrainJob:
@@ -211,7 +225,8 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
-    """Writes what the folder begins with."""
+    """Writes what the folder begins with; scores of an earlier end are no longer the model's."""
+    (run_dir / _SCORES).unlink(missing_ok=True)
     ckpt.write_config(run_dir, job)
     with ckpt.atomic(run_dir / ckpt.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)

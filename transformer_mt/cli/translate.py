@@ -1,5 +1,6 @@
 """``mt-translate``: a file or a stream in, one translation a line out."""
 
+import codecs
 import contextlib
 import json
 import logging
@@ -16,6 +17,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app
 from transformer_mt.config import DecodeConfig, TranslateJob
+from transformer_mt.data.text import open_binary
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 
@@ -74,14 +76,15 @@ def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
     r"""Lines in the order they arrive: all that are there, but never waiting for more.
 
     So a slow pipe is answered line by line, and a file or a fast pipe in full batches. Lines end
-    at ``\n`` only.
+    at ``\n`` only; a byte order mark before the first is no text.
     """
     lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=_MOST_LINES)
 
     def read() -> None:
         try:
-            for line in source:
-                lines.put(line.removesuffix(b"\n"))
+            for number, line in enumerate(source):
+                mark = b"" if number else codecs.BOM_UTF8
+                lines.put(line.removeprefix(mark).removesuffix(b"\n"))
             lines.put(None)
         except BaseException as error:
             lines.put(error)
@@ -104,11 +107,11 @@ def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
 @contextlib.contextmanager
 def _input(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
-        # Not sys.stdin: the reading thread would hold its lock when the program ends.
-        with open(0, "rb", closefd=False) as stream:
-            yield stream
+        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
+        # and the program could not end before the next line.
+        yield open(0, "rb", closefd=False)  # noqa: SIM115
         return
-    with Path(path).open("rb") as file:
+    with open_binary(path) as file:
         yield file
 
 
@@ -118,7 +121,12 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    with ckpt.atomic(Path(path)) as temporary, temporary.open("wb") as file:
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
+            yield stream
+        return
+    with ckpt.atomic(target) as temporary, temporary.open("wb") as file:
         yield file
 
 

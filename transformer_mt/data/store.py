@@ -71,7 +71,7 @@ class TokenStore:
             if meta["format"] != FORMAT:
                 raise ValueError(f"format {meta['format']}, expected {FORMAT}")
             sides = [_open_side(folder, name, meta) for name in ("src", "tgt")]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"the encoded corpus {folder} is damaged ({error}): delete the folder, "
                 "it will be built again"

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import random
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ log = logging.getLogger(__name__)
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols; the same in every vocabulary of this project."""
+
+
+_BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
 class Tokenizer:
@@ -37,8 +41,8 @@ class Tokenizer:
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
         if ids != (PAD, UNK, BOS, EOS):
             raise InputError(
-                f"{model}: pad, unk, bos, eos have the ids {ids}, not {(PAD, UNK, BOS, EOS)}; train "
-                "it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
+                f"{model}: pad, unk, bos, eos have the ids {ids}, not {(PAD, UNK, BOS, EOS)}; "
+                "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
 
     @property
@@ -47,8 +51,10 @@ class Tokenizer:
         return int(self._sp.get_piece_size())
 
     def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
-        """Ids of each line, without special symbols."""
-        ids: list[list[int]] = self._sp.encode(list(lines), num_threads=num_threads)
+        """Ids of each line, without special symbols; a blank line has none."""
+        ids: list[list[int]] = self._sp.encode(
+            [one_line(line) for line in lines], num_threads=num_threads
+        )
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -60,6 +66,14 @@ class Tokenizer:
         return [self._sp.id_to_piece(i) for i in ids]
 
 
+def one_line(text: str) -> str:
+    """The text without tabs and line breaks of any script, which are spaces to every model here.
+
+    No-break spaces stay: French needs them.
+    """
+    return text.translate(_BREAKS) if text.strip() else ""
+
+
 def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int) -> bytes:
     """Learns a vocabulary; memory is bounded by ``config.max_sentences``.
 
@@ -69,19 +83,19 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
     Raises:
         InputError: The text is too small for ``config.vocab_size``, or there is none.
     """
-    spm.set_random_generator_seed(seed % 2**32)
     model = io.BytesIO()
+    text = (one_line(line) for line in lines if line.strip())
     try:
         spm.SentencePieceTrainer.train(
-            sentence_iterator=(line for line in lines if line.strip()),
+            # Drawn here: SentencePiece 0.2.3 draws anew in each process, whatever its seed.
+            sentence_iterator=iter(_sample(text, config.max_sentences, seed)),
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
             normalization_rule_name=config.normalization,
-            input_sentence_size=config.max_sentences,
-            shuffle_input_sentence=True,
+            shuffle_input_sentence=False,
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,
@@ -93,6 +107,18 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
     return model.getvalue()
 
 
+def _sample(lines: Iterable[str], size: int, seed: int) -> list[str]:
+    """At most ``size`` of the lines, each as likely, in memory for no more (a reservoir)."""
+    draw = random.Random(seed)
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        if number < size:
+            kept.append(line)
+        elif (place := draw.randrange(number + 1)) < size:
+            kept[place] = line
+    return kept
+
+
 def _explain(error: str, config: TokenizerConfig) -> str:
     if highest := re.search(r"value <= (\d+)", error):
         return (
@@ -102,7 +128,7 @@ def _explain(error: str, config: TokenizerConfig) -> str:
     if lowest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
         return (
             f"tokenizer.vocab_size={config.vocab_size} is too small for the characters of "
-            f"this text (with special and byte pieces): set it above {lowest[1]}, or lower "
+            f"this text (with special and byte pieces): set it to {lowest[1]} or more, or lower "
             "tokenizer.character_coverage"
         )
     if "sentences_.empty()" in error or "!sentences" in error:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.packed import Packed
-from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, one_line
 from transformer_mt.decode.search import Hypothesis, beam_search
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import DecoderState, Transformer
@@ -65,7 +65,7 @@ class Translator:
         """
         parts: list[list[int]] = []  # every part of every line
         owners: list[list[int]] = []  # for each line, its parts
-        for ids in self._tokenizer.encode([" ".join(line.split()) for line in lines]):
+        for ids in self._tokenizer.encode(lines):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
             owners.append(list(range(len(parts), len(parts) + len(cut))))
@@ -130,7 +130,7 @@ class Translator:
     def _translation(self, hypotheses: list[Hypothesis]) -> Translation:
         texts = self._tokenizer.decode([h.tokens for h in hypotheses])
         # Byte pieces can spell a line break; one line in is one line out.
-        text = " ".join(text.replace("\n", " ").strip() for text in texts)
+        text = " ".join(one_line(text).strip() for text in texts)
         return Translation(
             text, sum(h.score for h in hypotheses), sum(len(h.tokens) for h in hypotheses)
         )

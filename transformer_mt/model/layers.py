@@ -31,8 +31,9 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         # One 64-bit draw makes four 16-bit numbers, so p is exact to 1/65536.
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
-        return x * (keep.to(x.dtype) * (1 / (1 - self.p)))
+        threshold = min(round(self.p * 65536), 65535) - 32768
+        keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= threshold
+        return (x * keep.to(x.dtype)) * (1 / (1 - self.p))
 
 
 class FeedForward(nn.Module):

@@ -5,12 +5,16 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+
+from transformer_mt.checkpoint import write_text
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class Monitor:
             disable=not sys.stderr.isatty(),
             dynamic_ncols=True,
         )
-        self._mark(first_step)
+        self._since, self._since_step = time.perf_counter(), first_step
         self._estimates: list[float] = []
 
     def update(self, step: int) -> None:
@@ -66,9 +70,10 @@ class Monitor:
         now = time.perf_counter()
         rate = targets / (now - self._since)
         left = (now - self._since) / (step - self._since_step) * (self._max_steps - step)
-        self._mark(step)
+        self._since, self._since_step = now, step
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
         self._record(step, "train", values)
+        self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
         self._say(
             f"step {step:,}/{self._max_steps:,}  loss {values['loss']:.3f}  "
             f"ppl {values['ppl']:.2f}  lr {values['lr']:.2e}  {rate:,.0f} tokens/s  "
@@ -82,19 +87,18 @@ class Monitor:
         bleu = f"  BLEU {values['bleu']:.2f}" if "bleu" in values else ""
         self._say(f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.2f}{bleu}")
 
-    def pause(self, step: int) -> None:
-        """Ends a stretch that is not training, so that it does not count in tokens/s."""
-        self._file.flush()
-        self._mark(step)
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around what is not training, so that it does not count in tokens/s and time left."""
+        begun = time.perf_counter()
+        yield
+        self._since += time.perf_counter() - begun
 
     def close(self) -> None:
         """Flushes everything."""
         self._bar.close()
         self._file.close()
         self._board.close()
-
-    def _mark(self, step: int) -> None:
-        self._since, self._since_step = time.perf_counter(), step
 
     def _record(self, step: int, split: str, values: dict[str, float]) -> None:
         record: dict[str, Any] = {"step": step, "split": split, "time": time.time(), **values}
@@ -139,4 +143,4 @@ def _forget_after(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError):  # the line that a kill cut short
             continue
-    path.write_text("".join(kept), encoding="utf-8")
+    write_text(path, "".join(kept))

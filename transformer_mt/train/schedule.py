@@ -21,5 +21,5 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
     assert config.peak_lr is not None  # checked by the config
     if config.name == "inverse_sqrt":
         return config.peak_lr * warmup**0.5 * shape
-    rise, fall = step / warmup, (max_steps + 1 - step) / (max_steps + 1 - warmup)
-    return config.peak_lr * max(0.0, min(rise, fall))
+    rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
+    return config.peak_lr * min(rise, fall)

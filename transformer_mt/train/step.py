@@ -104,6 +104,17 @@ def make_adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
     )
 
 
+def pick_precision(name: str, device: torch.device) -> str:
+    """``fp32`` or ``bf16``; ``auto`` is bf16 where the hardware multiplies it faster."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
+    # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
+    fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16" if fast else "fp32"
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """bf16 matrix products where asked for; softmax, norms and the loss stay in fp32."""
     if precision == "bf16":

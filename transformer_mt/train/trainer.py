@@ -2,9 +2,10 @@
 
 import logging
 import math
+import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 from transformer_mt.train.monitor import Monitor
 from transformer_mt.train.schedule import learning_rate
-from transformer_mt.train.step import TrainStep, autocast
+from transformer_mt.train.step import TrainStep, autocast, pick_precision
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ Bleu = Callable[[Transformer], float]
 """Translates the validation set, on every rank together, and scores it."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: contextlib sets the traceback of what passes it
 class StoppedError(Exception):
     """A signal ended training early; the latest update is in a checkpoint."""
 
@@ -63,9 +64,7 @@ class Trainer:
         self._job, self._run_dir, self._world, self._bleu = job, run_dir, world, bleu
         self._train, self._valid = train, valid
         self._plan = BatchPlan(train, job.train.batch_tokens, job.train.seed)
-        self._precision = job.train.precision
-        if self._precision == "auto":
-            self._precision = "bf16" if world.device.type == "cuda" else "fp32"
+        self._precision = pick_precision(job.train.precision, world.device)
         torch.manual_seed(job.train.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
         self._step = TrainStep(
@@ -100,6 +99,8 @@ class Trainer:
             if monitor:
                 monitor.close()
         ckpt.average(self._checkpoints[-config.average_checkpoints :], self.model)
+        if main:  # a kill may have come between the last checkpoint and this
+            ckpt.save_weights(self.model, self._run_dir / ckpt.WEIGHTS)
 
     def _loop(self, monitor: Monitor | None, received: list[int]) -> None:
         config, world = self._job.train, self._world
@@ -127,15 +128,14 @@ class Trainer:
                 loss = nll = torch.zeros((), device=world.device)
                 targets = 0
             stop = world.any(bool(received))
-            if last or stop or step % config.checkpoint_every == 0:
-                self._save(step)
-            if not stop and (last or step % config.validate_every == 0):
-                validation = self._validate()
-                if monitor:
-                    monitor.validation(step, validation)
-                stop = world.any(bool(received))
-            if monitor and (last or stop or step % config.checkpoint_every == 0):
-                monitor.pause(step)
+            with monitor.paused() if monitor else nullcontext():
+                if last or stop or step % config.checkpoint_every == 0:
+                    self._save(step)
+                if not stop and (last or step % config.validate_every == 0):
+                    validation = self._validate()
+                    if monitor:
+                        monitor.validation(step, validation)
+                    stop = world.any(bool(received))
             if stop and not last:
                 raise StoppedError(received[0] if received else signal.SIGTERM)
 
@@ -150,7 +150,16 @@ class Trainer:
         if self._world.is_main:
             folder, last = self._run_dir / "checkpoints", self._job.train.average_checkpoints
             saved = ckpt.save_checkpoint(folder, {"step": step}, self.model, self._step.optimizer)
-            self._checkpoints = [*(c for c in self._checkpoints if c.step < step), saved]
+            # What a signal made us save between two turns has no part in the average: the run
+            # ends as it would have without the signal.
+            every = self._job.train.checkpoint_every
+            extra = [c for c in self._checkpoints if c.step % every]
+            for stale in extra:
+                shutil.rmtree(stale.path)
+            self._checkpoints = [
+                *(c for c in self._checkpoints if c.step < step and c not in extra),
+                saved,
+            ]
             averaged = Transformer(self._job.model, self.model.vocab_size)
             ckpt.average(self._checkpoints[-last:], averaged)
             ckpt.save_weights(averaged, self._run_dir / ckpt.WEIGHTS)

@@ -84,7 +84,7 @@ BAD_USAGE = {
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
     "~train.seed": ["train.seed"],
-    "model=huge": ["model=huge", "base, big, small, tiny"],
+    "model=huge": ["model=huge", "base, big, mini, small, tiny"],
     "experiment=quickstrat": ["experiment=quickstrat", "quickstart?"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
     "train=3": ["train=3"],
@@ -113,7 +113,7 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
 def test_checks_of_the_schema_are_bad_input(run: Run) -> None:
     for name, argv, part in (
         ("train", ["model.d_model=7"], "model.d_model=7"),
-        ("train", ["schedule=linear", "train.max_steps=5"], "schedule.warmup_steps=4000"),
+        ("train", ["train.max_tokens_per_device=9"], "train.max_tokens_per_device=9"),
         ("translate", [], "model=FOLDER"),
         ("evaluate", ["hypotheses=[a]"], "references"),
     ):
@@ -160,7 +160,7 @@ def test_a_sweep_gives_each_run_a_folder_of_its_own(run: Run) -> None:
     jobs: list[TrainJob] = []
     status, out, err = run("train", "-m", "model=tiny,small", "run_dir=r", job=jobs.append)
     assert (status, out) == (0, "")
-    assert [(job.run_dir, job.model.d_model) for job in jobs] == [("r/0", 128), ("r/1", 256)]
+    assert [(job.run_dir, job.model.d_model) for job in jobs] == [("r/0", 128), ("r/1", 192)]
     assert err.splitlines() == [
         "mt-train: job 0: model=tiny run_dir=r -> r/0",
         "mt-train: job 1: model=small run_dir=r -> r/1",

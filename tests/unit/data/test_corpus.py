@@ -516,7 +516,9 @@ def test_files_config_wants_the_languages() -> None:
     merged = OmegaConf.merge(OmegaConf.structured(DataConfig), values)
     with pytest.raises(MissingMandatoryValue, match="src_lang"):
         OmegaConf.to_object(merged)
-    given = OmegaConf.from_dotlist(["train=[{tsv: a.tsv}]", "src_lang=en", "tgt_lang=fr"])
+    given = OmegaConf.from_dotlist(
+        ["train=[{tsv: a.tsv}]", "valid=[{tsv: b.tsv}]", "src_lang=en", "tgt_lang=fr"]
+    )
     data = OmegaConf.to_object(OmegaConf.merge(merged, given))
     assert isinstance(data, DataConfig)
     assert (data.src_lang, data.tgt_lang) == ("en", "fr")

@@ -3,11 +3,23 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from transformer_mt.data import sample
-from transformer_mt.data.sample import FRAMES, NOUNS, Clause, noun_phrase
+from transformer_mt.data.sample.clauses import (
+    Clause,
+    asked,
+    english,
+    german,
+    join,
+    main,
+    sub,
+    to_do,
+)
+from transformer_mt.data.sample.phrases import EMPTY, PRONOUNS, Pair, noun_phrase
+from transformer_mt.data.sample.words import FRAMES, NOUNS
 
 SPLITS = ("train", "valid", "test")
 
@@ -121,7 +133,7 @@ def test_german_verbs(key: str, present: str, participle: str, zu: str, imperati
 
 def test_verbs_of_motion_and_change_take_sein() -> None:
     with_sein = {f.verb.infinitive for f in FRAMES.values() if f.verb.auxiliary == "sein"}
-    expected = "gehen fahren fliegen reisen laufen wandern schwimmen bleiben kommen ankommen"
+    expected = "gehen fliegen reisen laufen wandern schwimmen bleiben kommen ankommen"
     assert with_sein == {*expected.split(), "zurückkommen", "mitkommen"}
 
 
@@ -143,25 +155,67 @@ def test_english_verbs(key: str, forms: str) -> None:
     assert f"{v.en_third} {v.en_past} {v.en_participle} {v.en_ing}" == forms
 
 
+@pytest.mark.parametrize(
+    ("noun", "plural"),
+    [
+        ("child", "children"),
+        ("city", "cities"),
+        ("boy", "boys"),
+        ("photo", "photos"),
+        ("potato", "potatoes"),
+        ("bus", "buses"),
+        ("beach", "beaches"),
+        ("scarf", "scarves"),
+        ("cup of tea", "cups of tea"),
+    ],
+)
+def test_english_plurals(noun: str, plural: str) -> None:
+    assert NOUNS[noun].en_plural == plural
+
+
 def test_word_order() -> None:
     clause = Clause(
-        subject=sample.PRONOUNS["she"],
+        subject=PRONOUNS["she"],
         verb=FRAMES["call"].verb,
         tense="past",
         negation="nicht",
         accusative=noun_phrase(NOUNS["brother"], ("her", "ihr")),
         time=("yesterday", "gestern"),
     )
-    assert sample.english(clause) == "she did not call her brother yesterday"
-    assert sample.german(clause) == "sie hat ihren Bruder gestern nicht angerufen"
-    assert sample.german(clause, order="final") == "sie ihren Bruder gestern nicht angerufen hat"
-    assert sample.german(clause, front="deshalb").startswith("deshalb hat sie ihren Bruder")
-    present = clause._replace(tense="present", negation="", time=sample.EMPTY)
-    assert sample.german(present) == "sie ruft ihren Bruder an"
-    assert sample.german(present, order="final") == "sie ihren Bruder anruft"
-    assert sample.german(present._replace(tense="must")) == "sie muss ihren Bruder anrufen"
-    assert sample.german_infinitive(present) == "ihren Bruder anzurufen"
-    assert sample.english(present, question=True) == "does she call her brother"
+    assert english(clause) == "she did not call her brother yesterday"
+    assert german(clause) == "sie hat ihren Bruder gestern nicht angerufen"
+    assert german(clause, order="final") == "sie ihren Bruder gestern nicht angerufen hat"
+    assert german(clause, front="deshalb").startswith("deshalb hat sie ihren Bruder")
+    present = clause._replace(tense="present", negation="", time=EMPTY)
+    assert german(present) == "sie ruft ihren Bruder an"
+    assert german(present, order="final") == "sie ihren Bruder anruft"
+    assert german(present._replace(tense="must")) == "sie muss ihren Bruder anrufen"
+    assert english(present, question=True) == "does she call her brother"
+    assert to_do(present) == ("to call her brother", ", ihren Bruder anzurufen")
+
+
+@pytest.mark.parametrize(
+    ("parts", "end", "en", "de"),
+    [
+        (lambda c: [main(c)], ".", "They look forward to the trip.",
+         "Sie freuen sich auf die Reise."),
+        (lambda c: [asked(c)], "?", "Do they look forward to the trip?",
+         "Freuen sie sich auf die Reise?"),
+        (lambda c: [("I hope", "ich hoffe"), sub(("that", "dass"), c)], ".",
+         "I hope that they look forward to the trip.",
+         "Ich hoffe, dass sie sich auf die Reise freuen."),
+        (lambda c: [sub(("if", "wenn"), c), (", go", ", geh zu dem Arzt")], "!",
+         "If they look forward to the trip, go!",
+         "Wenn sie sich auf die Reise freuen, geh zum Arzt!"),
+    ],
+)  # fmt: skip
+def test_clauses_are_joined_with_their_commas_and_reflexives(
+    parts: Callable[[Clause], list[Pair]], end: str, en: str, de: str
+) -> None:
+    trip = ("to the trip", "auf die Reise")
+    verb = FRAMES["look forward to"].verb._replace(en="look forward")
+    clause = Clause(PRONOUNS["they"], verb, reflexive=True, complement=trip)
+    assert join(*parts(clause), end=end) == (en, de)
 
 
 def test_sizes_and_disjoint_splits() -> None:
@@ -267,6 +321,20 @@ def test_the_same_text_in_another_process() -> None:
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("split", ["validation", "Train", ""])
+def test_an_unknown_split_names_the_three(split: str) -> None:
+    with pytest.raises(ValueError, match="train, valid or test"):
+        sample.sample_pairs(split)
+
+
+def test_they_put_is_never_left_between_present_and_past() -> None:
+    past = re.compile(r"yesterday|this morning|on (Mon|Tues|Wednes|Thurs|Satur)day\b|ago|last week")
+    statement = re.compile(r"(They|.+ (that|whether|when|where|why) they) put ")
+    told = [en for en, _ in sample.sample_pairs("train") if statement.match(en)]
+    assert told
+    assert not [en for en in told if not past.search(en)]
 
 
 def test_callers_cannot_change_the_corpus() -> None:

@@ -1,0 +1,484 @@
+"""``mt-train`` from data to scores: what it writes, how it stops, how it goes on, what it refuses.
+
+One run is the real console script. The others are forked from a server that has imported PyTorch
+once, which saves seconds each; they are processes of their own, with signals and exit statuses.
+"""
+
+import json
+import multiprocessing
+import os
+import pickletools
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+    EventAccumulator,
+)
+
+from transformer_mt import checkpoint as ckpt
+
+LONG = 60.0
+MODEL = [
+    "model=tiny",
+    "model.d_model=16",
+    "model.d_ff=32",
+    "model.num_heads=2",
+    "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
+]
+RECIPE = [
+    "tokenizer.vocab_size=290",
+    "data.cleaning.max_tokens=64",
+    "schedule.warmup_steps=20",
+    "train.batch_tokens=200",
+    "train.max_tokens_per_device=120",  # two or three parts an update
+    "train.max_steps=40",
+    "train.log_every=8",
+    "train.checkpoint_every=8",
+    "train.validate_every=20",
+    "train.average_checkpoints=5",
+    "train.device=cpu",
+    "decode.max_extra_tokens=5",
+]
+
+
+def _serve(module: str, argv: list[str], out: Path) -> None:
+    """A command, in a process that has its modules already."""
+    torch.set_num_threads(1)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(out / name, os.O_WRONLY), number)
+    sys.argv = [module, *argv]
+    if module == "train":
+        from transformer_mt.cli.train import main
+    else:
+        from transformer_mt.cli.evaluate import main
+    main()
+
+
+class Running:
+    """A command at work."""
+
+    def __init__(self, module: str, argv: list[str], out: Path):
+        out.mkdir()
+        for name in ("out", "err"):
+            (out / name).touch()
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(
+            ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
+        )
+        self._out = out
+        self.process: ForkServerProcess = context.Process(target=_serve, args=(module, argv, out))
+        self.process.start()
+
+    def send(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> tuple[int | None, str, str]:
+        """Exit status (minus the number of a signal that killed it), stdout, stderr."""
+        self.process.join(LONG)
+        if self.process.is_alive():
+            self.process.kill()
+            raise AssertionError(f"hangs; {(self._out / 'err').read_text()}")
+        status = self.process.exitcode
+        return status, (self._out / "out").read_text(), (self._out / "err").read_text()
+
+    def wait_for(self, there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LONG
+        while not there():
+            assert self.process.is_alive(), (self._out / "err").read_text()
+            assert time.monotonic() < deadline, "nothing happens"
+            time.sleep(0.002)
+
+
+def write_corpus(folder: Path, translate: Callable[[str], str] = str.upper) -> None:
+    rng = random.Random(0)
+    for name, count in (("train", 120), ("valid", 10), ("test", 8)):
+        lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
+        text = "".join(f"{line}\t{translate(line)}\n" for line in lines)
+        (folder / f"{name}.tsv").write_text(text)
+
+
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
+    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
+    return [*where, "data=files", "data.src_lang=en", "data.tgt_lang=de", *data, *MODEL, *RECIPE,
+            *more]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path) -> tuple[Path, str]:
+    """An uninterrupted run by the console script, and what it printed. Do not change it."""
+    run_dir = corpus / "finished"
+    command = [str(Path(sys.executable).with_name("mt-train")), *arguments(corpus, run_dir)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=env)
+    assert done.returncode == 0, done.stderr
+    return run_dir, done.stdout
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+@pytest.fixture
+def train(corpus: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts ``mt-train`` on the corpus, in ``run_dir``."""
+    started: list[Running] = []
+
+    def start(run_dir: Path, *more: str, folder: Path = corpus) -> Running:
+        out = tmp_path / f"output{len(started)}"
+        started.append(Running("train", arguments(folder, run_dir, *more), out))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.kill()
+
+
+def one_line_error(result: tuple[int | None, str, str]) -> str:
+    """The message of a refused command, which is all that it says beside its progress."""
+    status, out, err = result
+    assert status == 1
+    assert out == ""
+    assert "Traceback" not in err
+    lines = err.splitlines()
+    assert [line for line in lines if "error" in line.lower()] == lines[-1:]
+    return lines[-1].removeprefix("mt-train: error: ")
+
+
+def curve(run_dir: Path, split: str = "train") -> list[tuple[Any, ...]]:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    keys = ("step", "loss", "nll", "ppl", "lr", "grad_norm")
+    return [tuple(r[k] for k in keys if k in r) for r in records if r["split"] == split]
+
+
+def same_model(run_dir: Path, expected: Path) -> None:
+    assert (run_dir / "model.safetensors").read_bytes() == (
+        expected / "model.safetensors"
+    ).read_bytes()
+    assert (run_dir / "test.json").read_text() == (expected / "test.json").read_text()
+    assert curve(run_dir) == curve(expected)
+
+
+def checkpoints(run_dir: Path) -> list[Path]:
+    return sorted((run_dir / "checkpoints").glob("step_*"))
+
+
+def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
+    run_dir, out = finished
+    # DESIGN, section 2.
+    for name in ("config.yaml", "tokenizer.model", "model.safetensors", "test.json",
+                 "metrics.jsonl", "train.log"):  # fmt: skip
+        assert (run_dir / name).stat().st_size > 0
+    assert [path.name for path in checkpoints(run_dir)] == [
+        f"step_{step:08d}" for step in (8, 16, 24, 32, 40)
+    ]
+    model, tokenizer, job = ckpt.load_model(run_dir)
+    assert tokenizer.vocab_size == 290
+    assert model.embedding.weight.shape == (290, 16)
+    assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
+    # The model is the mean of the last five checkpoints (§6.1).
+    with safe_open(run_dir / "model.safetensors", "numpy") as average:
+        for name in average.keys():  # noqa: SIM118 (it is no dict)
+            arrays = []
+            for path in checkpoints(run_dir):
+                with safe_open(path / "model.safetensors", "numpy") as file:
+                    arrays.append(file.get_tensor(name))
+            mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
+            np.testing.assert_array_equal(average.get_tensor(name), mean)
+    assert [record[0] for record in curve(run_dir)] == [8, 16, 24, 32, 40]
+    assert [record[0] for record in curve(run_dir, "valid")] == [20, 40]
+    board = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("train/loss")] == [8, 16, 24, 32, 40]
+    assert [event.step for event in board.Scalars("valid/bleu")] == [20, 40]
+    scores = json.loads((run_dir / "test.json").read_text())
+    assert [score["name"] for score in scores][:3] == ["BLEU", "chrF2", "TER"]
+    for score in scores:
+        assert score["signature"]
+        assert score["segments"] == 8
+        assert f"{score['score']:.2f}" in out  # standard output has the scores
+    assert "step 40/40" not in out  # and nothing else
+    assert "step 40/40" in (run_dir / "train.log").read_text()
+    assert not list(run_dir.rglob("*.tmp"))
+
+
+def test_nothing_in_a_run_folder_is_a_pickle(finished: tuple[Path, str]) -> None:
+    for path in finished[0].rglob("*"):
+        if path.is_dir() or "tfevents" in path.name or path.name == ".lock":
+            continue
+        content = path.read_bytes()
+        assert path.suffix in (".safetensors", ".json", ".jsonl", ".yaml", ".model", ".log"), path
+        assert not content.startswith((b"PK", b"\x80")), path
+        with pytest.raises((ValueError, UnicodeError, IndexError)):
+            for _ in pickletools.genops(content):
+                pass
+
+
+def test_run_again_it_says_finished_and_changes_nothing(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    def stamps() -> dict[Path, tuple[int, bytes]]:
+        files = (p for p in copy.rglob("*") if p.is_file())
+        return {
+            path: (path.stat().st_mtime_ns, path.read_bytes())
+            for path in files
+            if path.name not in ("train.log", ".lock")
+        }
+
+    before = stamps()
+    status, out, err = train(copy).wait()
+    assert status == 0
+    assert "is finished: nothing to do" in err
+    assert json.loads(out) == json.loads((copy / "test.json").read_text())
+    after = stamps()
+    assert [path.name for path in before.keys() ^ after.keys()] == []
+    assert [path.name for path in before if before[path] != after[path]] == []
+
+
+def test_evaluating_the_folder_gives_the_scores_of_the_run(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    run_dir, printed = finished
+    status, out, err = Running("evaluate", [f"model={run_dir}"], tmp_path / "text").wait()
+    assert (status, out, err) == (0, printed, "")
+    argv = [f"model={run_dir}", "format=json"]
+    status, out, err = Running("evaluate", argv, tmp_path / "json").wait()
+    assert (status, err) == (0, "")
+    assert json.loads(out) == json.loads((run_dir / "test.json").read_text())
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bits(
+    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    run_dir = tmp_path / "run"
+    seed = random.randrange(10**6)
+    print("seed", seed)  # pytest shows it with a failure
+    rng = random.Random(seed)
+    # At any moment after the start, after the next checkpoint, and after the two thereafter.
+    for target in ("config.yaml", "checkpoints/step_00000008", "checkpoints/step_00000016",
+                   "checkpoints/step_00000024"):  # fmt: skip
+        running = train(run_dir)
+        running.wait_for((run_dir / target).exists)
+        time.sleep(rng.uniform(0, 0.15))
+        running.send(signal.SIGKILL)
+        assert running.wait()[0] == -signal.SIGKILL
+        assert not (run_dir / "test.json").exists()
+    assert train(run_dir).wait()[0] == 0
+    assert (run_dir / "train.log").read_text().count("resuming after update") >= 2
+    same_model(run_dir, finished[0])
+
+
+def damage_newest(run_dir: Path) -> None:
+    path = checkpoints(run_dir)[-1] / "optimizer.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_by_a_signal_it_saves_and_goes_on(
+    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], number: int
+) -> None:
+    run_dir = tmp_path / "run"
+    running = train(run_dir)
+    running.wait_for(lambda: bool(checkpoints(run_dir)))
+    running.send(number)
+    status, out, err = running.wait()
+    assert status == 128 + number
+    assert out == ""
+    assert "Traceback" not in err
+    assert "the same command goes on from here" in err
+    stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
+    assert 8 <= stopped_at < 40
+    assert not (run_dir / "test.json").exists()
+    ckpt.load_model(run_dir)  # a model that translates, at any time
+
+    status, _, err = train(run_dir).wait()
+    assert status == 0
+    assert f"resuming after update {stopped_at}" in err
+    same = (run_dir / "model.safetensors").read_bytes()
+    assert same == (finished[0] / "model.safetensors").read_bytes()
+    assert (run_dir / "test.json").read_text() == (finished[0] / "test.json").read_text()
+
+
+def test_a_damaged_checkpoint_costs_its_updates_and_nothing_else(
+    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
+) -> None:
+    (copy / "test.json").unlink()
+    damage_newest(copy)
+    status, _, err = train(copy).wait()
+    assert status == 0
+    assert "step_00000040 is damaged and left out: the checksum of optimizer" in err
+    assert "resuming after update 32" in err
+    same_model(copy, finished[0])
+
+
+def test_killed_after_the_last_checkpoint_the_model_is_still_made(
+    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
+) -> None:
+    # The last checkpoint is written; the kill came before the average took its place.
+    (copy / "test.json").unlink()
+    shutil.copy(checkpoints(copy)[0] / "model.safetensors", copy / "model.safetensors")
+    assert train(copy).wait()[0] == 0
+    same_model(copy, finished[0])
+
+
+def test_scores_never_stand_beside_another_model(
+    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
+) -> None:
+    more = "train.max_steps=2000"
+    running = train(copy, more)
+    running.wait_for(lambda: (copy / "checkpoints" / "step_00000048").exists())
+    running.send(signal.SIGTERM)
+    assert running.wait()[0] == 143
+    average = (copy / "model.safetensors").read_bytes()
+    assert average != (finished[0] / "model.safetensors").read_bytes()
+    assert not (copy / "test.json").exists()
+
+
+def test_another_recipe_in_the_same_folder_is_refused(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    before = (copy / "config.yaml").read_bytes()
+    message = one_line_error(train(copy, "model.dropout=0.25", "train.batch_tokens=300").wait())
+    assert "was begun with another configuration" in message
+    assert "model.dropout was 0.3, now 0.25" in message
+    assert "train.batch_tokens was 200, now 300" in message
+    assert (copy / "config.yaml").read_bytes() == before
+
+
+def test_a_folder_of_something_else_is_refused(
+    tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "model.safetensors").write_text("months of work")
+    message = one_line_error(train(mine).wait())
+    assert "holds a model.safetensors but no config.yaml" in message
+    assert (mine / "model.safetensors").read_text() == "months of work"
+    assert not (mine / "config.yaml").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
+    run_dir = tmp_path / "run"
+    first = train(run_dir)
+    first.wait_for(lambda: bool(checkpoints(run_dir)))
+    first.send(signal.SIGSTOP)
+    second = one_line_error(train(run_dir).wait())
+    assert "another mt-train is at work" in second
+    first.send(signal.SIGCONT)
+    first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
+
+
+def test_it_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
+    write_corpus(tmp_path, translate=str)
+    run_dir = tmp_path / "run"
+    more = ["model.d_model=32", "model.d_ff=64", "model.dropout=0", "schedule=inverse_sqrt",
+            "schedule.warmup_steps=40", "schedule.peak_lr=5e-3", "train.max_steps=240",
+            "train.batch_tokens=400", "train.max_tokens_per_device=400", "train.log_every=40",
+            "train.checkpoint_every=240", "train.validate_every=240", "tokenizer.vocab_size=270",
+            "decode.beam_size=1"]  # fmt: skip
+    assert train(run_dir, *more, folder=tmp_path).wait()[0] == 0
+    ppl = [record[3] for record in curve(run_dir)]
+    assert ppl[0] > 10
+    assert ppl[-1] < 2
+    (valid,) = curve(run_dir, "valid")
+    assert valid[3] < 3  # of unseen lines
+    assert json.loads((run_dir / "test.json").read_text())[1]["score"] > 60  # chrF2
+
+
+def uneven(folder: Path) -> None:
+    (folder / "a.en").write_text("one\ntwo\nthree\n")
+    (folder / "a.de").write_text("eins\nzwei\n")
+
+
+BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+    "no such file": (
+        lambda f: None,
+        ["data.train=[{{tsv: {f}/none.tsv}}]"],
+        r"cannot read .*none\.tsv: No such file or directory",
+    ),
+    "files of unequal length": (
+        uneven,
+        ["data.train=[{{src: {f}/a.en, tgt: {f}/a.de}}]"],
+        r"a\.en has 3 lines but .*a\.de has 2",
+    ),
+    "not UTF-8": (
+        lambda f: (f / "bad.tsv").write_bytes(b"a\tb\nM\xfcller\tb\n"),
+        ["data.train=[{{tsv: {f}/bad.tsv}}]"],
+        r"bad\.tsv, line 2: not valid UTF-8 \(byte 0xFC",
+    ),
+    "a missing column": (
+        lambda f: (f / "bad.tsv").write_text("a\tb\nonly one\n"),
+        ["data.valid=[{{tsv: {f}/bad.tsv}}]"],
+        r"bad\.tsv, line 2: has 1 tab-separated column\(s\), needs 2",
+    ),
+    "a missing key": (
+        lambda f: (f / "bad.jsonl").write_text('{"en": "a", "fr": "b"}\n'),
+        ["data.test=[{{jsonl: {f}/bad.jsonl}}]"],
+        r"bad\.jsonl, line 1: no column 'de', only: en, fr",
+    ),
+    "a run folder below a file": (
+        lambda f: (f / "file").write_text(""),
+        ["run_dir={f}/file/run"],
+        r"Not a directory.*file",
+    ),
+    "a run folder that cannot be": (lambda f: None, ["run_dir=/proc/run"], r"/proc/run"),
+    "a cache below a file": (
+        lambda f: (f / "file").write_text(""),
+        ["cache_dir={f}/file/cache"],
+        r"Not a directory.*file",
+    ),
+    "a vocabulary that the text cannot fill": (
+        lambda f: None,
+        ["tokenizer.vocab_size=9999"],
+        r"tokenizer\.vocab_size=9999 is more than this text can fill: .*=\d+ or less",
+    ),
+    "a vocabulary that is none": (
+        lambda f: (f / "x.model").write_text("x"),
+        ["tokenizer.path={f}/x.model"],
+        r"x\.model: not a SentencePiece model",
+    ),
+    "a loss that diverges": (
+        lambda f: None,
+        ["schedule=inverse_sqrt", "schedule.peak_lr=1e30"],
+        r"the loss became (nan|inf) by step 8: lower the learning rate",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "more", "message"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    train: Callable[..., Running],
+    make: Callable[[Path], object],
+    more: list[str],
+    message: str,
+) -> None:
+    make(tmp_path)
+    run_dir = tmp_path / "run"
+    result = train(run_dir, *(word.format(f=tmp_path) for word in more)).wait()
+    assert re.search(message, one_line_error(result))
+    assert not (run_dir / "model.safetensors").exists()

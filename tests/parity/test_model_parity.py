@@ -1,0 +1,278 @@
+"""The model gives PyTorch's own layers' numbers, and those of the paper's equations in NumPy."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.batching import Batch
+from transformer_mt.data.packed import Packed
+from transformer_mt.model.transformer import Transformer
+
+Array = npt.NDArray[np.float64]
+VOCABULARY = 13
+
+
+def transformer(config: ModelConfig, seed: int = 1) -> Transformer:
+    """A float64 model all of whose parameters, biases and norms too, are random."""
+    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data = mean + 0.4 * noise
+    return model
+
+
+def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
+    """Random tokens; ``src`` and ``tgt`` give the lengths of the sequences of each group."""
+    rng = np.random.default_rng(2)
+
+    def side(groups: list[list[int]]) -> Packed:
+        return Packed.from_groups(
+            [[rng.integers(VOCABULARY, size=n) for n in lengths] for lengths in groups]
+        )
+
+    return Batch(side(src), target := side(tgt), target.tokens)
+
+
+def sequences(packed: Packed) -> list[Tensor]:
+    """The token sequences of a flat row, told apart by where positions begin again."""
+    starts = torch.cat(
+        (torch.nonzero(packed.positions == 0)[:, 0], torch.tensor([packed.tokens.numel()]))
+    )
+    return list(packed.tokens.split(starts.diff().tolist()))
+
+
+NAMES = {
+    r"^embedding\.weight": "embedding",
+    r"^embedding\.positions": "positions",
+    r"^(encoder|decoder)\.": r"\1.layers.",
+    r"^(encoder|decoder)_norm\.": r"\1.norm.",
+    r"residual(\d)\.norm": r"norm\1",
+    r"feed_forward\.": "",
+    r"self_attention\.": "self_attn.",
+    r"cross_attention\.": "multihead_attn.",
+    r"\b(qkv|q|kv)_proj\.weight": "in_proj_weight",
+}
+"""What our parameters are called in ``Twin``."""
+
+
+def counterpart(name: str, d_model: int) -> tuple[str, slice]:
+    """The twin's parameter that a parameter of ours is, and the rows of it that it is."""
+    rows = {"q_proj": slice(d_model), "kv_proj": slice(d_model, None)}
+    mine = rows.get(name.split(".")[-2], slice(None))
+    for pattern, replacement in NAMES.items():
+        name = re.sub(pattern, replacement, name)
+    return name, mine
+
+
+class Twin(nn.Module):
+    """PyTorch's encoder and decoder stacks on padded sequences, with our model's weights."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        c = model.config
+        kwargs: dict[str, Any] = {
+            "dropout": 0.0,
+            "layer_norm_eps": 1e-6,
+            "batch_first": True,
+            "norm_first": c.norm == "pre",
+        }
+        encoder_layer = nn.TransformerEncoderLayer(c.d_model, c.num_heads, c.d_ff, **kwargs)
+        decoder_layer = nn.TransformerDecoderLayer(c.d_model, c.num_heads, c.d_ff, **kwargs)
+
+        def norm() -> nn.LayerNorm | None:
+            return nn.LayerNorm(c.d_model, eps=1e-6) if c.norm == "pre" else None
+
+        self.encoder = nn.TransformerEncoder(
+            encoder_layer, c.num_encoder_layers, norm(), enable_nested_tensor=False
+        )
+        self.decoder = nn.TransformerDecoder(decoder_layer, c.num_decoder_layers, norm())
+        self.embedding = nn.Parameter(model.embedding.weight.detach().clone())
+        self.double()
+        for name, parameter in self.named_parameters():
+            if name.endswith(("in_proj_bias", "attn.out_proj.bias")):
+                nn.init.zeros_(parameter)  # the paper's projections have none
+        if c.positions == "learned":
+            self.positions = nn.Parameter(model.embedding.positions.detach().clone())
+        else:
+            self.positions = nn.Parameter(model.embedding.sinusoids, requires_grad=False)
+        for name, parameter in model.named_parameters():
+            theirs, rows = counterpart(name, c.d_model)
+            self.get_parameter(theirs).data[rows] = parameter.data
+
+    def forward(self, src: list[Tensor], tgt: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Encoder outputs and logits of the real tokens, flat."""
+        (src_tokens, src_real), (tgt_tokens, tgt_real) = padded(src), padded(tgt)
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            tgt_tokens.shape[1], dtype=torch.float64
+        )
+        hidden = self.encoder(self.embed(src_tokens), src_key_padding_mask=~src_real)
+        out = self.decoder(
+            self.embed(tgt_tokens), hidden, tgt_mask=causal, memory_key_padding_mask=~src_real
+        )
+        return hidden[src_real], out[tgt_real] @ self.embedding.T
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        scale = math.sqrt(self.embedding.shape[1])
+        return self.embedding[tokens] * scale + self.positions[: tokens.shape[1]]
+
+
+def padded(tokens: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """[B, longest] tokens, and True where they are real."""
+    real = pad_sequence([torch.ones_like(t) for t in tokens], batch_first=True).bool()
+    return pad_sequence(tokens, batch_first=True), real
+
+
+SHAPES = {
+    "one_pair": ([[5]], [[4]]),
+    "equal_lengths": ([[4, 4, 4]], [[3, 3, 3]]),
+    "padding": ([[3, 6, 1]], [[5, 2, 4]]),
+    "padding_on_one_side": ([[4, 2], [3, 3]], [[3, 3], [1, 5]]),
+    "several_groups": ([[2, 3], [5, 5, 5], [7], [1, 1]], [[6, 1], [3, 3, 3], [2], [4, 5]]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_outputs_and_gradients_are_those_of_pytorch(norm: str, positions: str, shape: str) -> None:
+    config = ModelConfig(
+        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
+        dropout=0.0, norm=norm, positions=positions, max_positions=8,
+    )  # fmt: skip
+    model, pairs = transformer(config), batch(*SHAPES[shape])
+    twin = Twin(model)
+    memory = model.encode(pairs.src)
+    logits = model.logits(model.decode(pairs.tgt_in, memory, pairs.src))
+    expected = twin(sequences(pairs.src), sequences(pairs.tgt_in))
+    generator = torch.Generator().manual_seed(3)
+    for ours, theirs in zip((memory, logits), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+        weights = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
+        for outputs in (ours, theirs):  # a random linear functional of each; gradients add up
+            (outputs * weights).sum().backward(retain_graph=True)
+    for name, parameter in model.named_parameters():
+        theirs_name, rows = counterpart(name, config.d_model)
+        gradient = twin.get_parameter(theirs_name).grad
+        assert parameter.grad is not None
+        assert gradient is not None
+        torch.testing.assert_close(parameter.grad, gradient[rows], rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 12])
+def test_any_number_of_heads(num_heads: int) -> None:
+    config = ModelConfig(
+        d_model=12, d_ff=7, num_heads=num_heads, num_encoder_layers=1, num_decoder_layers=1,
+        dropout=0.0, max_positions=8,
+    )  # fmt: skip
+    model, pairs = transformer(config), batch([[3, 5]], [[4, 2]])
+    _, expected = Twin(model)(sequences(pairs.src), sequences(pairs.tgt_in))
+    torch.testing.assert_close(model.logits(model(pairs)), expected, rtol=0, atol=1e-10)
+
+
+# The paper, sentence by sentence, head by head, position by position.
+
+
+def softmax(scores: list[float]) -> list[float]:
+    total = sum(math.exp(s) for s in scores)
+    return [math.exp(s) / total for s in scores]
+
+
+def attention(query: Array, keys: Array, values: Array) -> Array:
+    """Equation (1) for one query: softmax(q Kᵀ / √d_k) V."""
+    weights = softmax([float(query @ key) / math.sqrt(len(query)) for key in keys])
+    return sum((w * v for w, v in zip(weights, values, strict=True)), np.zeros(values.shape[1]))
+
+
+class Paper:
+    """The Transformer of the paper for one sentence pair; ``w`` has our parameters' names."""
+
+    def __init__(self, config: ModelConfig, w: dict[str, Array]):
+        self.c, self.w = config, w
+
+    def multi_head(self, x: Array, memory: Array, name: str, causal: bool) -> Array:
+        """§3.2.2: Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)."""
+        h, d_k, d_v = self.c.num_heads, self.c.key_size, self.c.value_size
+        if "self" in name:
+            matrix = self.w[f"{name}.qkv_proj.weight"].T
+        else:
+            q, kv = self.w[f"{name}.q_proj.weight"].T, self.w[f"{name}.kv_proj.weight"].T
+            matrix = np.concatenate([q, kv], axis=1)
+        assert matrix.shape == (self.c.d_model, 2 * h * d_k + h * d_v)
+        out = np.zeros((len(x), h * d_v))
+        for i in range(h):
+            w_q = matrix[:, i * d_k : (i + 1) * d_k]
+            w_k = matrix[:, (h + i) * d_k : (h + i + 1) * d_k]
+            w_v = matrix[:, 2 * h * d_k + i * d_v : 2 * h * d_k + (i + 1) * d_v]
+            for t in range(len(x)):
+                seen = memory[: t + 1] if causal else memory
+                out[t, i * d_v : (i + 1) * d_v] = attention(x[t] @ w_q, seen @ w_k, seen @ w_v)
+        return out @ self.w[f"{name}.out_proj.weight"].T
+
+    def feed_forward(self, x: Array, name: str) -> Array:
+        """Equation (2): max(0, x W₁ + b₁) W₂ + b₂."""
+        w1, b1 = self.w[f"{name}.linear1.weight"].T, self.w[f"{name}.linear1.bias"]
+        w2, b2 = self.w[f"{name}.linear2.weight"].T, self.w[f"{name}.linear2.bias"]
+        return np.maximum(0, x @ w1 + b1) @ w2 + b2
+
+    def norm(self, x: Array, name: str) -> Array:
+        """Layer normalisation: every position to mean 0 and variance 1, then a gain and a bias."""
+        rows = [(row - row.mean()) / math.sqrt(row.var() + 1e-6) for row in x]
+        return np.stack(rows) * self.w[f"{name}.norm.weight"] + self.w[f"{name}.norm.bias"]
+
+    def embed(self, tokens: list[int]) -> Array:
+        """§3.4: times √d_model; §3.5: plus PE, which our model stores in single precision."""
+        d = self.c.d_model
+        x = np.empty((len(tokens), d))
+        for pos, token in enumerate(tokens):
+            for i in range(d // 2):
+                angle = pos / 10000 ** (2 * i / d)
+                for j, pe in ((2 * i, math.sin(angle)), (2 * i + 1, math.cos(angle))):
+                    x[pos, j] = self.w["embedding.weight"][token, j] * math.sqrt(d) + np.float32(pe)
+        return x
+
+    def logits(self, src: list[int], tgt: list[int]) -> Array:
+        memory = self.embed(src)
+        for i in range(self.c.num_encoder_layers):
+            name, x = f"encoder.{i}", memory
+            x = self.norm(
+                x + self.multi_head(x, x, f"{name}.self_attention", False), f"{name}.residual1"
+            )
+            memory = self.norm(
+                x + self.feed_forward(x, f"{name}.feed_forward"), f"{name}.residual2"
+            )
+        x = self.embed(tgt)
+        for i in range(self.c.num_decoder_layers):
+            name = f"decoder.{i}"
+            x = self.norm(
+                x + self.multi_head(x, x, f"{name}.self_attention", True), f"{name}.residual1"
+            )
+            y = self.multi_head(x, memory, f"{name}.cross_attention", False)
+            x = self.norm(x + y, f"{name}.residual2")
+            x = self.norm(x + self.feed_forward(x, f"{name}.feed_forward"), f"{name}.residual3")
+        return x @ self.w["embedding.weight"].T
+
+
+@pytest.mark.parametrize(("d_k", "d_v"), [(3, 5), (5, 3), (None, None)])
+def test_logits_are_those_of_the_papers_equations(d_k: int | None, d_v: int | None) -> None:
+    config = ModelConfig(
+        d_model=6, d_ff=7, num_heads=2, num_encoder_layers=2, num_decoder_layers=2,
+        d_k=d_k, d_v=d_v, dropout=0.0, max_positions=4,
+    )  # fmt: skip
+    model, pairs = transformer(config), batch([[4, 6], [5]], [[3, 5], [6]])
+    paper = Paper(config, {name: p.detach().numpy() for name, p in model.named_parameters()})
+    expected = [
+        paper.logits(src.tolist(), tgt.tolist())
+        for src, tgt in zip(sequences(pairs.src), sequences(pairs.tgt_in), strict=True)
+    ]
+    with torch.inference_mode():
+        got = model.logits(model(pairs)).numpy()
+    np.testing.assert_allclose(got, np.concatenate(expected), rtol=0, atol=1e-10)

@@ -1,0 +1,190 @@
+"""What holds for any batch: causality, no effect of company, and cached = full decoding."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.batching import Batch, collate
+from transformer_mt.data.packed import Packed
+from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.tokenizer import BOS
+from transformer_mt.model.transformer import Transformer
+
+VOCABULARY = 11
+LONGEST = 6
+
+QUICK = settings(max_examples=25, deadline=None)
+VARIANTS = pytest.mark.parametrize(
+    ("norm", "positions"),
+    [("post", "sinusoidal"), ("pre", "sinusoidal"), ("post", "learned"), ("pre", "learned")],
+)
+Pair = tuple[list[int], list[int]]
+Rows = list[list[int]]
+
+token = st.integers(0, VOCABULARY - 1)
+sequence = st.lists(token, min_size=1, max_size=LONGEST)
+pairs_of_tokens = st.lists(st.tuples(sequence, sequence), min_size=1, max_size=6)
+
+
+@cache
+def transformer(norm: str, positions: str) -> Transformer:
+    """A float64 model with random weights throughout; its dropout must not matter."""
+    config = ModelConfig(
+        d_model=8, d_ff=12, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, d_k=3, d_v=5,
+        dropout=0.5, norm=norm, positions=positions, max_positions=LONGEST,
+    )  # fmt: skip
+    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data = mean + 0.4 * noise
+    return model.eval()
+
+
+def packed(sequences: Rows) -> Packed:
+    return Packed.from_groups([[np.array(s) for s in sequences]])
+
+
+def logits(model: Transformer, batch: Batch) -> Tensor:
+    with torch.inference_mode():
+        return model.logits(model(batch))
+
+
+def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
+    """Logits of whole target sequences, each pair decoded alone."""
+    return [
+        logits(model, Batch(packed([s]), t := packed([tgt]), t.tokens))
+        for s, tgt in zip(sources, targets, strict=True)
+    ]
+
+
+@VARIANTS
+@QUICK
+@given(pairs=pairs_of_tokens, data=st.data())
+def test_later_tokens_never_change_earlier_logits(
+    norm: str, positions: str, pairs: list[Pair], data: st.DataObject
+) -> None:
+    model = transformer(norm, positions)
+    source, target = packed([src for src, _ in pairs]), packed([tgt for _, tgt in pairs])
+    n = target.tokens.numel()
+    changed = data.draw(st.integers(0, n - 1), label="flat index of the changed token")
+    shift = data.draw(st.integers(1, VOCABULARY - 1), label="to what")
+    tokens = target.tokens.clone()
+    tokens[changed] = (tokens[changed] + shift) % VOCABULARY
+    before = logits(model, Batch(source, target, target.tokens))
+    after = logits(model, Batch(source, replace(target, tokens=tokens), tokens))
+    moved = (before - after).abs().amax(dim=1)
+    ends = [i for i in range(changed + 1, n) if target.positions[i] == 0]
+    inside = range(changed, ends[0] if ends else n)
+    for i in range(n):
+        # Its own position and the later ones of its sequence see it; nothing else may.
+        assert (moved[i] > 1e-9) if i in inside else (moved[i] <= 1e-12), (i, changed)
+
+
+@VARIANTS
+def test_every_target_position_sees_every_source_token(norm: str, positions: str) -> None:
+    model, target = transformer(norm, positions), packed([[4, 5, 6]])
+    source = packed([[7, 8, 9, 10]])
+    before = logits(model, Batch(source, target, target.tokens))
+    for i in range(4):
+        tokens = source.tokens.clone()
+        tokens[i] = 3
+        after = logits(model, Batch(replace(source, tokens=tokens), target, target.tokens))
+        assert ((before - after).abs().amax(dim=1) > 1e-9).all()
+
+
+@VARIANTS
+@QUICK
+@given(pairs=pairs_of_tokens, data=st.data())
+def test_company_never_changes_a_pair(
+    norm: str, positions: str, pairs: list[Pair], data: st.DataObject
+) -> None:
+    model = transformer(norm, positions)
+    store = TokenStore(
+        Side.from_lists([src for src, _ in pairs]), Side.from_lists([tgt for _, tgt in pairs])
+    )
+    order = data.draw(st.permutations(range(len(pairs))), label="order")
+    cuts = data.draw(st.sets(st.integers(1, len(pairs))), label="where groups end")
+    bounds = sorted({0, len(pairs), *cuts})
+    groups = [np.array(order[a:b]) for a, b in pairwise(bounds)]
+    together = logits(model, collate(store, groups)).split([len(pairs[i][1]) for i in order])
+    for i, got in zip(order, together, strict=True):
+        alone = logits(model, collate(store, [np.array([i])]))
+        torch.testing.assert_close(got, alone, rtol=0, atol=1e-10)
+
+
+@VARIANTS
+@QUICK
+@given(
+    sources=st.lists(sequence, min_size=1, max_size=4),
+    beam_size=st.integers(1, 3),
+    length=st.integers(1, LONGEST),
+    data=st.data(),
+)
+def test_cached_decoding_equals_full_decoding(
+    norm: str, positions: str, sources: Rows, beam_size: int, length: int, data: st.DataObject
+) -> None:
+    model, shape = transformer(norm, positions), (len(sources), beam_size, length)
+    seed = data.draw(st.integers(0, 2**32 - 1), label="seed of the targets")
+    targets = torch.from_numpy(np.random.default_rng(seed).integers(VOCABULARY, size=shape))
+    with torch.inference_mode():
+        state = model.start(packed(sources), beam_size)
+        steps = [model.decode_step(targets[:, :, t], state) for t in range(length)]
+    got = torch.stack(steps, dim=2).flatten(0, 1)
+    repeated = [source for source in sources for _ in range(beam_size)]
+    expected = torch.stack(full(model, repeated, targets.flatten(0, 1).tolist()))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@VARIANTS
+@QUICK
+@given(sources=st.lists(sequence, min_size=1, max_size=4), data=st.data())
+def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh(
+    norm: str, positions: str, sources: Rows, data: st.DataObject
+) -> None:
+    model = transformer(norm, positions)
+    width = data.draw(st.integers(1, 3), label="beams at the start")
+    alive = list(range(len(sources)))
+    prefixes: list[Rows] = [[[] for _ in range(width)] for _ in alive]  # [B][W], as the search is
+    with torch.inference_mode():
+        state = model.start(packed(sources), width)
+    for t in range(LONGEST):
+        for beams in prefixes:
+            for prefix in beams:
+                prefix.append(data.draw(token) if t else BOS)
+        newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
+        with torch.inference_mode():
+            got = model.decode_step(newest, state)
+        afresh = full(
+            model,
+            [sources[i] for i, beams in zip(alive, prefixes, strict=True) for _ in beams],
+            [prefix for beams in prefixes for prefix in beams],
+        )
+        expected = torch.stack([rows[-1] for rows in afresh]).view(got.shape)
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+        # Some sentences go on, in any order, each from any of its beams, in any number.
+        kept = data.draw(
+            st.none() | st.lists(st.sampled_from(range(len(alive))), min_size=1, unique=True),
+            label="sentences",
+        )
+        survivors = range(len(alive)) if kept is None else kept
+        new_width = data.draw(st.integers(1, 3), label="beams")
+        one_row = st.lists(st.integers(0, width - 1), min_size=new_width, max_size=new_width)
+        parents = [data.draw(one_row, label="parents") for _ in survivors]
+        state.select(None if kept is None else torch.tensor(kept), torch.tensor(parents))
+        prefixes = [
+            [list(prefixes[i][parent]) for parent in row]
+            for i, row in zip(survivors, parents, strict=True)
+        ]
+        alive, width = [alive[i] for i in survivors], new_width
+        for keys, values in state.sources:  # the source is never expanded by the beam
+            assert keys.shape[0] == values.shape[0] == len(alive)

@@ -1,0 +1,431 @@
+"""mt-translate: as many lines out as in, in order, at once; and one line about what is wrong."""
+
+import json
+import os
+import random
+import selectors
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.cli import translate
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    TranslateJob,
+)
+from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
+JOB = TrainJob(
+    data=DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SourceConfig(tsv="never.tsv")],
+        valid=[SourceConfig(tsv="read.tsv")],
+    ),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
+    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+)
+VOCAB_SIZE = 290
+
+
+def write_model(folder: Path, job: TrainJob = JOB) -> None:
+    folder.mkdir()
+    ckpt.write_config(folder, job)
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1)
+    (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
+    torch.manual_seed(1)
+    ckpt.save_weights(Transformer(job.model, VOCAB_SIZE), folder / ckpt.WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "untrained"
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture
+def standard_input() -> Iterator[Callable[[bytes], None]]:
+    """Sends bytes through a pipe, where ``cat |`` would."""
+    saved = os.dup(0)
+
+    def put(data: bytes) -> None:
+        reading, writing = os.pipe()
+        os.dup2(reading, 0)
+        os.close(reading)
+
+        def write() -> None:
+            with os.fdopen(writing, "wb") as stream:
+                stream.write(data)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    yield put
+    os.dup2(saved, 0)
+    os.close(saved)
+
+
+@pytest.fixture
+def translated(
+    model: Path,
+    tmp_path: Path,
+    standard_input: Callable[[bytes], None],
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> Callable[..., tuple[bytes, str]]:
+    """Standard output and error for bytes; a file gets the same as the standard streams."""
+
+    def run(data: bytes, **settings: Any) -> tuple[bytes, str]:
+        standard_input(data)
+        job = TranslateJob(model=str(model), device="cpu", **settings)
+        translate.run(job)
+        out, err = capfdbinary.readouterr()
+        source, target = tmp_path / "in", tmp_path / "out"
+        source.write_bytes(data)
+        translate.run(replace(job, input=str(source), output=str(target)))
+        assert capfdbinary.readouterr() == (b"", err)
+        assert target.read_bytes() == out
+        return out, err.decode()
+
+    return run
+
+
+def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
+    network, tokenizer, job = ckpt.load_model(model)
+    return Translator(network, tokenizer, replace(job.decode, **settings)).translate(lines)
+
+
+INPUTS = {
+    "nothing": (b"", []),
+    "one line": (b"the dog\n", ["the dog"]),
+    "no last line feed": (b"the dog\na fox", ["the dog", "a fox"]),
+    "windows": (b"\xef\xbb\xbfthe dog\r\n\r\na fox\r\n", ["the dog", "", "a fox"]),
+    "blank": (b"\n \n\t\r\n\n\xc2\xa0\n \n", [""] * 6),
+    "blank between": (b"\nthe dog\n\n  \na fox\n\n", ["", "the dog", "", "", "a fox", ""]),
+    "separators": (
+        "the\u2028dog\na\x85fox\x0c the\x0bdog\x1ca\n\u2029\na\rb\n".encode(),
+        ["the dog", "a fox the dog a", "", "a b"],
+    ),
+    "nul": (b"the\0dog\n\0\n", ["the\0dog", "\0"]),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_as_many_lines_out_as_in(
+    model: Path, translated: Callable[..., tuple[bytes, str]], name: str
+) -> None:
+    data, lines = INPUTS[name]
+    out, err = translated(data)
+    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines))
+    assert [line != "" for line in out.decode().split("\n")[:-1]] == [line != "" for line in lines]
+    assert err == ""
+
+
+def test_thousands_of_lines_keep_their_order(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    draw = random.Random(1)
+    several = [*sorted(set(TEXT)), "", "dog", "barn fox"]
+    expected = dict(zip(several, api(model, several), strict=True))
+    lines = draw.choices(several, k=5000)
+    out, _ = translated("".join(f"{line}\n" for line in lines).encode())
+    assert out.decode().split("\n") == [*(expected[line] for line in lines), ""]
+
+
+def test_bytes_that_are_not_utf8_are_counted(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
+    out, err = translated(data)
+    readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
+    assert out.decode().split("\n")[:-1] == api(model, readable)
+    expected = "3 line(s) were not valid UTF-8; bad bytes were read as U+FFFD"
+    assert err == f"mt-translate: {expected}\n"
+
+
+def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
+    lines = ["the dog", "the dog jumps " * 9, "fox " * 30]
+    out, err = translated("\n".join(lines).encode(), max_source_tokens=10)
+    assert out.decode().split("\n")[:-1] == api(model, lines, max_source_tokens=10)
+    assert err == (
+        "mt-translate: 2 line(s) were longer than max_source_tokens=10 and were translated in "
+        "parts\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 6},
+        {"max_extra_tokens": 0},
+        {"batch_tokens": 1},
+    ],
+)
+def test_settings_of_the_folder_can_be_overridden(
+    model: Path, translated: Callable[..., tuple[bytes, str]], settings: dict[str, Any]
+) -> None:
+    lines = sorted(set(TEXT))
+    out, _ = translated("\n".join(lines).encode(), **settings)
+    found = out.decode().split("\n")[:-1]
+    assert found == api(model, lines, **settings)
+    default = api(model, lines)
+    assert (found == default) == ("batch_tokens" in settings)
+
+
+def test_the_length_penalty_can_be_overridden(translated: Callable[..., tuple[bytes, str]]) -> None:
+    """A single beam finds the same whatever its exponent, so the scores show the formula."""
+    values = []
+    for alpha in (0.0, 0.6, 2.0):
+        out, _ = translated(b"the dog\n", format="jsonl", beam_size=1, length_penalty=alpha)
+        (found,) = json.loads(out)["translations"]
+        values.append(found["score"] * ((5 + found["tokens"] + 1) / 6) ** alpha)
+    assert values == pytest.approx([values[0]] * 3)
+
+
+def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
+    lines = ["the dog", "", 'a "fox"\tö\u2028', " \\ "]
+    out, _ = translated("\n".join(lines).encode(), format="jsonl", nbest=3, beam_size=4)
+    assert "ö\u2028" in out.decode()
+    rows = [json.loads(row) for row in out.decode().split("\n")[:-1]]
+    assert [row["source"] for row in rows] == lines
+    assert rows[1]["translations"] == [{"text": "", "score": 0.0, "tokens": 0}]
+    best = api(model, lines, beam_size=4)
+    for row, text in zip(rows, best, strict=True):
+        assert set(row) == {"source", "translations"}
+        found = row["translations"]
+        assert len(found) == (3 if row["source"] else 1)
+        assert all(set(translation) == {"text", "score", "tokens"} for translation in found)
+        assert found[0]["text"] == text
+        scores = [translation["score"] for translation in found]
+        assert sorted(scores, reverse=True) == scores
+        assert max(scores) <= 0
+    (plain, _) = translated("\n".join(lines).encode(), beam_size=4)
+    assert plain.decode().split("\n")[:-1] == best
+
+
+def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
+    with pytest.raises((InputError, OSError)) as caught:
+        translate.run(TranslateJob(**{"device": "cpu", **settings}))
+    assert capfd.readouterr() == ("", "")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_bad_files_are_named(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing, source = tmp_path / "missing", tmp_path / "source"
+    source.write_text("a\n")
+    settings = {"model": str(model)}
+    assert str(missing) in error_of(capfd, input=str(missing), **settings)
+    assert str(tmp_path) in error_of(capfd, input=str(tmp_path), **settings)
+    assert str(missing) in error_of(
+        capfd, input=str(source), output=str(missing / "out"), **settings
+    )
+    assert str(tmp_path) in error_of(capfd, input=str(source), output=str(tmp_path), **settings)
+    assert "beam_size" in error_of(capfd, input=str(source), nbest=3, format="jsonl", **settings)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_output_takes_its_name_when_complete(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("".join(f"{line}\n" for line in TEXT))
+    target.write_text("yesterday's\n")
+    monkeypatch.setattr(translate, "_MOST_LINES", 20)
+    translate_nbest, calls = Translator.translate_nbest, []
+
+    def stumble(self: Translator, lines: list[str], nbest: int) -> Any:
+        calls.append(len(lines))
+        assert target.read_text() == "yesterday's\n"
+        if sum(calls) == len(TEXT) and failing:
+            raise InputError("stumbled")
+        return translate_nbest(self, lines, nbest)
+
+    monkeypatch.setattr(Translator, "translate_nbest", stumble)
+    job = TranslateJob(model=str(model), device="cpu", input=str(source), output=str(target))
+    failing = True
+    with pytest.raises(InputError, match="stumbled"):
+        translate.run(job)
+    assert len(calls) >= 3
+    assert sorted(tmp_path.iterdir()) == [source, target]
+    assert target.read_text() == "yesterday's\n"
+    calls.clear()
+    failing = False
+    translate.run(job)
+    assert sorted(tmp_path.iterdir()) == [source, target]
+    assert len(target.read_text().split("\n")) == len(TEXT) + 1
+
+
+def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> None:
+    """As /dev/null is, and /dev/stdout."""
+    source, pipe = tmp_path / "source", tmp_path / "pipe"
+    source.write_text("the dog\n")
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
+    reader.start()
+    job = TranslateJob(model=str(model), device="cpu", input=str(source), output=str(pipe))
+    translate.run(job)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reader.join(10)
+    assert found == [f"{api(model, ['the dog'])[0]}\n"]
+
+
+def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        config = folder / ckpt.CONFIG
+        text = config.read_text()
+        config.write_text(change(text))
+        assert config.read_text() != text
+
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: len(data) - 7])
+
+    return damage
+
+
+def another_shape(folder: Path) -> None:
+    config = replace(JOB.model, d_ff=48)
+    ckpt.save_weights(Transformer(config, VOCAB_SIZE), folder / ckpt.WEIGHTS)
+
+
+def another_vocabulary(folder: Path) -> None:
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
+    (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "no config": (lambda f: (f / ckpt.CONFIG).unlink(), ["no model folder", "config.yaml"]),
+    "no weights": (lambda f: (f / ckpt.WEIGHTS).unlink(), ["model.safetensors"]),
+    "no vocabulary": (lambda f: (f / ckpt.TOKENIZER).unlink(), ["tokenizer.model"]),
+    "cut weights": (cut(ckpt.WEIGHTS), ["model.safetensors"]),
+    "empty weights": (lambda f: (f / ckpt.WEIGHTS).write_bytes(b""), ["model.safetensors"]),
+    "cut vocabulary": (cut(ckpt.TOKENIZER), ["tokenizer.model"]),
+    "another shape": (another_shape, ["model.safetensors", "(48,)", "(32,)"]),
+    "another vocabulary": (another_vocabulary, ["embedding.weight", "(290, 16)", "(289, 16)"]),
+    "interpolation": (
+        damaged_config(lambda text: text.replace("src_lang: en", "src_lang: ${oc.env:HOME}")),
+        ["config.yaml", "${"],
+    ),
+    "unknown key": (
+        damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: 32\n  d_fff: 32")),
+        ["config.yaml", "d_fff"],
+    ),
+    "wrong type": (
+        damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: wide")),
+        ["config.yaml", "d_ff", "wide"],
+    ),
+    "bad value": (damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: 0")), ["d_ff=0"]),
+    "newer format": (
+        damaged_config(lambda text: text.replace("format: 1", "format: 999")),
+        ["config.yaml", "999", "format 1"],
+    ),
+    "no format": (damaged_config(lambda text: text.replace("format: 1\n", "")), ["format"]),
+    "empty config": (damaged_config(lambda text: ""), ["config.yaml"]),
+    "no mapping": (damaged_config(lambda text: "- a\n- b\n"), ["config.yaml"]),
+    "no yaml": (damaged_config(lambda text: text + "\n: {["), ["config.yaml"]),
+    "an object": (
+        damaged_config(lambda text: text + "\nx: !!python/object/apply:os.getcwd []\n"),
+        ["config.yaml"],
+    ),
+    "latin1 config": (
+        lambda f: (f / ckpt.CONFIG).write_bytes(b"format: 1\nrun_dir: \xe4\n"),
+        ["config.yaml"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_of_a_folder_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    damage, parts = DAMAGE[name]
+    folder = tmp_path / "model"
+    write_model(folder)
+    damage(folder)
+    message = error_of(capfd, model=str(folder))
+    for part in (str(folder) if name != "bad value" else "", *parts):
+        assert part in message
+
+
+def test_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert error_of(capfd, model=str(tmp_path / "x")) == f"no model folder {tmp_path / 'x'}"
+    assert "no model folder" in error_of(capfd, model="/dev/null")
+
+
+@pytest.fixture
+def process(model: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("PYTHONUNBUFFERED", None)  # it would answer for us
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
+        yield child
+        child.kill()
+
+
+def answer(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line, or a failure instead of waiting forever."""
+    assert process.stdout
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        assert waiting.select(timeout=60), "no line came back"
+    return process.stdout.readline()
+
+
+def say(process: subprocess.Popen[bytes], line: str) -> None:
+    assert process.stdin
+    process.stdin.write(line.encode())
+    process.stdin.flush()
+
+
+def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
+    model: Path, process: subprocess.Popen[bytes]
+) -> None:
+    for line, found in zip(TEXT[:3], api(model, TEXT[:3]), strict=True):
+        say(process, f"{line}\n")
+        assert answer(process).decode() == f"{found}\n"
+    process.send_signal(signal.SIGINT)  # while it waits for more
+    assert process.wait(60) == 130
+    assert process.stderr
+    assert process.stderr.read() == b"mt-translate: interrupted\n"
+
+
+def test_a_reader_that_leaves_does_not_wait_for_more_input(
+    process: subprocess.Popen[bytes],
+) -> None:
+    assert process.stdout
+    assert process.stderr
+    say(process, "the dog\n")
+    answer(process)
+    process.stdout.close()
+    say(process, "the dog\n")
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == b""

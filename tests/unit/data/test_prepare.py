@@ -1,0 +1,275 @@
+"""The cache: found again, rebuilt where a setting asks for it, never half-written."""
+
+import dataclasses
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainJob,
+)
+from transformer_mt.data import prepare as prepare_module
+from transformer_mt.data import store
+from transformer_mt.data.corpus import Pair
+from transformer_mt.data.prepare import encode_pairs, prepare
+from transformer_mt.data.tokenizer import EOS, Tokenizer
+from transformer_mt.errors import InputError
+
+WORDS = ["red", "blue", "green", "cat", "dog", "sees"]
+ODD = [Pair("", "leer"), Pair("twice", "doppelt"), Pair("twice", "doppelt"), Pair("x" * 3000, "y")]
+
+
+def sentences(count: int, seed: int) -> list[Pair]:
+    rng = random.Random(seed)
+    lines = [" ".join(rng.choices(WORDS, k=5)) for _ in range(count)]
+    return [Pair(line, line.upper()) for line in lines]
+
+
+def write_tsv(path: Path, pairs: list[Pair]) -> None:
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TrainJob:
+    write_tsv(tmp_path / "train.tsv", [*sentences(80, seed=1), *ODD])
+    write_tsv(tmp_path / "valid.tsv", [*sentences(5, seed=2), *ODD])
+    write_tsv(tmp_path / "test.tsv", [*ODD, *sentences(5, seed=3)])
+    return TrainJob(
+        cache_dir=str(tmp_path / "cache"),
+        data=DataConfig(
+            src_lang="en",
+            tgt_lang="de",
+            train=[SourceConfig(tsv=str(tmp_path / "train.tsv"))],
+            valid=[SourceConfig(tsv=str(tmp_path / "valid.tsv"))],
+            test=[SourceConfig(tsv=str(tmp_path / "test.tsv"))],
+            cleaning=CleaningConfig(max_tokens=64, deduplicate=True),
+        ),
+        tokenizer=TokenizerConfig(vocab_size=305),
+        train=TrainConfig(max_tokens_per_device=64),
+    )
+
+
+def changed(job: TrainJob, part: str, **changes: Any) -> TrainJob:
+    """The job with settings of ``data``, ``data.cleaning``, … changed."""
+    head, _, rest = part.partition(".")
+    child = getattr(job, head)
+    if rest:
+        grandchild = dataclasses.replace(getattr(child, rest), **changes)
+        return dataclasses.replace(job, **{head: dataclasses.replace(child, **{rest: grandchild})})
+    return dataclasses.replace(job, **{head: dataclasses.replace(child, **changes)})
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is built rather than found, in the order of building."""
+    names: list[str] = []
+    for name in ("_learn", "_encode"):
+        real = getattr(prepare_module, name)
+
+        def spy(*args: Any, _real: Any = real, _name: str = name) -> None:
+            names.append(_name)
+            _real(*args)
+
+        monkeypatch.setattr(prepare_module, name, spy)
+    return names
+
+
+def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
+    prepared = prepare(job)
+    tokenizer = Tokenizer(prepared.tokenizer_model)
+    assert tokenizer.vocab_size == 305
+    repeated = len(sentences(80, seed=1)) - len(set(sentences(80, seed=1)))
+    # Independent of the code: the distinct pairs with two sides that are not too long.
+    kept = [*dict.fromkeys(sentences(80, seed=1)), Pair("twice", "doppelt")]
+    assert len(prepared.train) == len(kept)
+    for i, pair in enumerate(kept):
+        for side, text in zip((prepared.train.src, prepared.train.tgt), pair, strict=True):
+            ids = side[i].tolist()
+            assert ids[-1] == EOS
+            assert tokenizer.decode([ids[:-1]]) == [text]
+    assert json.loads(prepared.cleaning) == {
+        "read": 84,
+        "kept": len(kept),
+        "dropped": {
+            "with an empty side": 1,
+            "repeated": repeated + 1,
+            "longer than 64 tokens": 1,
+        },
+    }
+
+
+def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
+    prepared = prepare(job)
+    assert prepared.valid == [*sentences(5, seed=2), *ODD]
+    assert prepared.test == [*ODD, *sentences(5, seed=3)]
+    tokenizer = Tokenizer(prepared.tokenizer_model)
+    encoded = encode_pairs(prepared.valid, tokenizer)
+    assert len(encoded) == 9
+    assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sentence
+    assert len(encoded.src[8]) > 64
+    assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
+
+
+def test_the_second_time_everything_is_found(
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = prepare(job)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.*")}
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(prepare_module, "train_tokenizer", fail)
+    monkeypatch.setattr(store, "write", fail)
+    second = prepare(job)
+    assert second.tokenizer_model == first.tokenizer_model
+    assert second.cleaning == first.cleaning
+    assert second.train.src.tokens.tolist() == first.train.src.tokens.tolist()
+    files = {p: t for p, t in stamps.items() if p.suffix != ".lock"}
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "the model": ("model", {"d_model": 64}, []),
+    "the number of updates": ("train", {"max_steps": 7}, []),
+    "the longest pair": ("data.cleaning", {"max_tokens": 32}, ["_encode"]),
+    "the largest ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode"]),
+    "repetitions": ("data.cleaning", {"deduplicate": False}, ["_learn", "_encode"]),
+    "the size of the vocabulary": ("tokenizer", {"vocab_size": 300}, ["_learn", "_encode"]),
+    "the kind of vocabulary": ("tokenizer", {"type": "unigram"}, ["_learn", "_encode"]),
+    "the languages": ("data", {"src_lang": "nl"}, ["_learn", "_encode"]),
+}
+
+
+@pytest.mark.parametrize(("part", "change", "expected"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_setting_rebuilds_what_depends_on_it(
+    job: TrainJob, built: list[str], part: str, change: dict[str, Any], expected: list[str]
+) -> None:
+    prepare(job)
+    assert built == ["_learn", "_encode"]
+    built.clear()
+    prepare(changed(job, part, **change))
+    assert built == expected
+    built.clear()
+    prepare(job)  # the first entries are still there
+    assert built == []
+
+
+def test_another_seed_is_another_vocabulary(job: TrainJob, built: list[str]) -> None:
+    prepare(job)
+    built.clear()
+    prepare(changed(job, "train", seed=2))
+    assert built[0] == "_learn"  # the corpus depends on the vocabulary's bytes alone
+
+
+def test_a_changed_file_is_read_again(job: TrainJob, built: list[str], tmp_path: Path) -> None:
+    before = len(prepare(job).train)
+    built.clear()
+    with (tmp_path / "train.tsv").open("a") as file:
+        file.write("a new pair\tein neues Paar\n")
+    assert len(prepare(job).train) == before + 1
+    assert built == ["_learn", "_encode"]
+
+
+def test_a_given_vocabulary_is_used_as_it_is(
+    job: TrainJob, built: list[str], tmp_path: Path
+) -> None:
+    given = tmp_path / "given.model"
+    given.write_bytes(prepare(job).tokenizer_model.read_bytes())
+    built.clear()
+    prepared = prepare(changed(job, "tokenizer", path=str(given), vocab_size=999))
+    assert prepared.tokenizer_model == given
+    assert built == []  # the very same pieces: the encoded corpus is the same as well
+
+
+def test_what_an_interrupted_run_left_is_built_again(
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(folder: Path, *args: Any) -> None:
+        (folder / "src.tokens").write_bytes(b"half a fi")
+        (folder / "rubbish").write_bytes(b"of another version")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(job)
+    (left,) = (tmp_path / "cache").glob("corpus-*.unfinished")
+    assert (left / "rubbish").exists()
+    assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
+    assert len(prepare(job).train) > 10
+    assert not list((tmp_path / "cache").glob("*.unfinished"))
+    (entry,) = [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
+    assert not (entry / "rubbish").exists()
+
+
+TWO_AT_ONCE = """
+import logging, sys, yaml
+from omegaconf import OmegaConf
+from transformer_mt.config import *
+from transformer_mt.data.prepare import prepare
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+source = [SourceConfig(tsv=sys.argv[1])]
+data = DataConfig(src_lang="en", tgt_lang="de", train=source, valid=source)
+job = TrainJob(cache_dir=sys.argv[2], data=data, tokenizer=TokenizerConfig(vocab_size=305))
+sys.stdin.readline()
+print(len(prepare(job).train))
+"""
+
+
+def test_two_processes_at_once_build_once(job: TrainJob, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TWO_AT_ONCE, f"{tmp_path}/train.tsv", f"{tmp_path}/cache"]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ)
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], results
+    assert results[0][0] == results[1][0] == "83\n"
+    log = results[0][1] + results[1][1]
+    assert log.count("learning a vocabulary") == 1
+    assert log.count("encoding the training data") == 1
+
+
+def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
+    with pytest.raises(InputError, match="no text to learn"):
+        prepare(job)
+    assert not [p for p in (tmp_path / "cache").glob("tokenizer-*") if p.suffix == ""]
+
+
+def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no training pair is left .* longer than 2 tokens"):
+        prepare(changed(job, "data.cleaning", max_tokens=2))
+    assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
+
+
+def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "valid.tsv", [])
+    with pytest.raises(InputError, match=r"validation set \(data.valid\) has no pairs"):
+        prepare(job)
+
+
+def test_a_mistake_in_the_small_sets_does_not_wait_for_the_large_one(
+    job: TrainJob, built: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test.tsv").write_text("no tab\n")
+    with pytest.raises(InputError, match=r"test.tsv, line 1"):
+        prepare(job)
+    assert built == []

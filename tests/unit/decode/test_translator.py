@@ -1,0 +1,348 @@
+"""Lines in, lines out: each as if it were alone, whatever shares its batch."""
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_search import LogProbs, Prefix, reference_search
+
+from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
+from transformer_mt.data.packed import Packed
+from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.decode.translator import Translation, Translator, translate_sharded
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import DecoderState, Transformer
+
+WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
+WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
+BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "\x1c\x1f"]
+Settings = Callable[..., Translator]
+
+
+def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choices(WORDS, k=draw.randint(1, longest))).capitalize()
+        for _ in range(number)
+    ]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+def make_tokenizer(folder: Path, normalization: str = "identity") -> Tokenizer:
+    config = TokenizerConfig(vocab_size=330, normalization=normalization)
+    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config, seed=1))
+    return Tokenizer(folder / "m")
+
+
+def random_model(**config: Any) -> Transformer:
+    """Untrained, but sure of itself: its few hundred scores lie far apart."""
+    torch.manual_seed(1)
+    sizes: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 2}
+    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    model = Transformer(ModelConfig(**sizes, **layers, **config), 330)
+    with torch.no_grad():
+        for layer in model.decoder:
+            layer.residual3.norm.weight.mul_(2)  # type: ignore[union-attr, operator]
+    return model.eval()
+
+
+def constant_model(tokenizer: Tokenizer, logits: dict[str, float]) -> Transformer:
+    """A model whose next token has always the same distribution; other pieces are ruled out."""
+    model = random_model()
+    ids = {tokenizer.pieces([i])[0]: i for i in range(tokenizer.vocab_size)}
+    with torch.no_grad():
+        norm = model.decoder[-1].residual3.norm
+        norm.weight.zero_()  # type: ignore[union-attr, operator]
+        norm.bias.copy_(torch.eye(16)[0])  # type: ignore[union-attr, operator]
+        model.embedding.weight[:, 0] = -1e6
+        for piece, logit in logits.items():
+            model.embedding.weight[ids[piece], 0] = logit
+    return model
+
+
+@pytest.fixture
+def translator(tokenizer: Tokenizer) -> Settings:
+    model = random_model()
+
+    def make(model: Transformer = model, **settings: float) -> Translator:
+        config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
+        return Translator(model, tokenizer, config)
+
+    return make
+
+
+def uncached(model: Transformer, source: list[int]) -> LogProbs:
+    """The next token's log-probabilities, from the whole prefix each time."""
+    src = Packed.from_groups([[np.array([*source, EOS])]])
+    memory = model.encode(src)
+
+    def log_probs(prefix: Prefix) -> list[float]:
+        tgt_in = Packed.from_groups([[np.array([BOS, *prefix])]])
+        logits = model.logits(model.decode(tgt_in, memory, src)[-1])
+        row = logits.float().log_softmax(-1)
+        row[[PAD, UNK, BOS]] = -torch.inf
+        return row.tolist()
+
+    return log_probs
+
+
+@pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_k": 5}])
+@pytest.mark.parametrize(("beam_size", "alpha"), [(1, 0.6), (4, 0.6), (3, 1.0)])
+@torch.inference_mode()
+def test_equals_a_slow_search_without_caches(
+    tokenizer: Tokenizer, config: dict[str, Any], beam_size: int, alpha: float
+) -> None:
+    model = random_model(**config)
+    settings = DecodeConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=3)
+    lines = random_lines(6, 5)
+    found = Translator(model, tokenizer, settings).translate_nbest(lines, beam_size)
+    for line, translations in zip(lines, found, strict=True):
+        (source,) = tokenizer.encode([line])
+        expected = reference_search(
+            uncached(model, source),
+            len(source) + 3,
+            beam_size=beam_size,
+            alpha=alpha,
+            nbest=beam_size,
+            eos=EOS,
+            early_stop=False,
+            margin=1e-5,
+        )
+        texts = tokenizer.decode([h.tokens for h in expected])
+        assert [t.text for t in translations] == [text.strip() for text in texts]
+        assert [t.tokens for t in translations] == [len(h.tokens) for h in expected]
+        assert [t.score for t in translations] == pytest.approx([h.score for h in expected], 1e-4)
+
+
+def test_batches_never_change_a_translation(translator: Settings) -> None:
+    lines = [*random_lines(24, 12), *BLANK]
+    alone = [found for line in lines for found in translator().translate_nbest([line], 2)]
+    assert len({best[0].text for best in alone}) > 20
+    for batch_tokens in (1, 300, 1000, 10**6):
+        order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
+        shuffled = translator(batch_tokens=batch_tokens).translate_nbest(
+            [lines[i] for i in order], 2
+        )
+        for i, found in zip(order, shuffled, strict=True):
+            assert [t.text for t in found] == [t.text for t in alone[i]]
+            assert [t.score for t in found] == pytest.approx([t.score for t in alone[i]], 1e-4)
+
+
+def test_batches_hold_no_more_than_batch_tokens(
+    translator: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, padded = Transformer.start, []
+
+    def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
+        (group,) = src.groups
+        padded.append(group.size * group.length * beam_size)
+        return start(model, src, beam_size)
+
+    monkeypatch.setattr(Transformer, "start", spy)
+    translator(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
+    assert max(padded) <= 600
+    assert len(padded) < 20
+
+
+def test_one_translation_is_the_best_of_several(translator: Settings) -> None:
+    lines = random_lines(20, 9)
+    best = translator(beam_size=4).translate_nbest(lines, 4)
+    assert translator(beam_size=4).translate(lines) == [found[0].text for found in best]
+    for found in best:
+        assert len(found) == 4
+        assert sorted(found, key=lambda t: -t.score) == found
+
+
+def test_more_translations_than_beams_widen_the_beam(translator: Settings) -> None:
+    (few,) = translator(beam_size=1).translate_nbest(["the dog"], 5)
+    (many,) = translator(beam_size=5).translate_nbest(["the dog"], 5)
+    assert [t.text for t in few] == [t.text for t in many]
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("the model was asked")
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+def test_blank_lines_are_not_asked_about(
+    translator: Settings,
+    tmp_path: Path,
+    normalization: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Transformer, "start", refuse)
+    tokenizer = make_tokenizer(tmp_path, normalization)
+    lines = BLANK + ["\u200b\ufeff", "\x01"] * (normalization == "nmt_nfkc")  # rewritten to nothing
+    silent = Translator(random_model(), tokenizer, DecodeConfig())
+    assert silent.translate(lines) == [""] * len(lines)
+    assert silent.translate_nbest(lines, 3) == [[Translation("", 0.0, 0)]] * len(lines)
+    assert silent.translate([]) == []
+    with pytest.raises(AssertionError, match="the model was asked"):
+        silent.translate(["x"])
+
+
+def test_whitespace_around_and_between_words_does_not_matter(translator: Settings) -> None:
+    plain, *spaced = translator().translate(
+        ["the red dog", " the red  dog", "\tthe\u2028red dog\r", "the\x85red\x0bdog\f"]
+    )
+    assert spaced == [plain] * 3
+
+
+@pytest.mark.parametrize("line", [" ".join(WORDS * 4), "x" * 50, "the " + "x" * 50])
+def test_long_lines_are_cut_before_words(
+    translator: Settings, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    start, parts = Transformer.start, []
+
+    def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
+        *ids, end = src.tokens.tolist()
+        assert end == EOS
+        parts.append(ids)
+        return start(model, src, beam_size)
+
+    monkeypatch.setattr(Transformer, "start", spy)
+    cutting = translator(max_source_tokens=12, max_extra_tokens=0, batch_tokens=1)
+    found = cutting.translate_nbest([line], 2)
+    assert (cutting.cut_lines, len(found[0])) == (1, 1)
+    assert max(map(len, parts)) <= 12
+
+    (ids,) = tokenizer.encode([line])
+    cuts = 0
+    while ids:  # together, in some order, they are the line
+        part = next(part for part in parts if part and ids[: len(part)] == part)
+        parts.remove(part)
+        ids = ids[len(part) :]
+        if ids and not tokenizer.pieces(ids)[0].startswith("▁"):
+            cuts += 1
+            assert not any(piece.startswith("▁") for piece in tokenizer.pieces([*part, ids[0]])[1:])
+    assert parts == []
+    assert (cuts == 0) == (line == " ".join(WORDS * 4))
+
+
+def test_only_long_lines_are_cut_and_counted(translator: Settings) -> None:
+    cutting, whole = translator(max_source_tokens=12), translator()
+    short, long = "the dog", " ".join(WORDS * 2)
+    found = cutting.translate([short, long, "", "x" * 50, short])
+    assert cutting.cut_lines == 2
+    assert cutting.translate([long]) == found[1:2]
+    assert cutting.cut_lines == 3
+    assert [found[0], found[4]] == whole.translate([short]) * 2
+    assert whole.cut_lines == 0
+
+
+def test_parts_are_joined_in_order(translator: Settings, tokenizer: Tokenizer) -> None:
+    words = ["dog", "fox", "barn", "house", "red"]
+    longest = max(map(len, tokenizer.encode(words)))
+    one_by_one = translator(max_source_tokens=longest)
+    each = [best[0] for best in one_by_one.translate_nbest(words, 1)]
+    assert one_by_one.cut_lines == 0
+    pairs = [f"{a} {b}" for a in words for b in words]
+    cut = [
+        (pair, a, b)
+        for pair, ids in zip(pairs, tokenizer.encode(pairs), strict=True)
+        for a, b in [pair.split()]
+        if len(ids) > longest
+    ]
+    assert len(cut) > 5
+    found = one_by_one.translate_nbest([pair for pair, _, _ in cut], 1)
+    assert one_by_one.cut_lines == len(cut)
+    for (joined,), (_, a, b) in zip(found, cut, strict=True):
+        first, second = each[words.index(a)], each[words.index(b)]
+        assert joined.text == f"{first.text} {second.text}"
+        assert joined.score == pytest.approx(first.score + second.score, 1e-4)
+        assert joined.tokens == first.tokens + second.tokens
+
+
+@pytest.mark.parametrize("max_positions", [3, 20])
+def test_learned_positions_limit_both_sides(translator: Settings, max_positions: int) -> None:
+    model = random_model(positions="learned", max_positions=max_positions)
+    bounded = translator(model, max_extra_tokens=100)
+    ((long,), (short,)) = bounded.translate_nbest([" ".join(WORDS), ","], 1)
+    assert bounded.cut_lines >= 1
+    assert long.tokens > 0
+    assert short.tokens <= max_positions - 1
+
+
+def test_outputs_are_single_lines(translator: Settings, tokenizer: Tokenizer) -> None:
+    model = constant_model(tokenizer, {"<0x0A>": 0.2, "a": 0.1, "b": 0.0, "</s>": -0.1})
+    (best,) = translator(model, beam_size=60, max_extra_tokens=2).translate_nbest(["a"], 60)
+    texts = {t.text for t in best}
+    assert {"", "a", "ab", "a b", "a  b"} <= texts
+    assert not any("\n" in text for text in texts)
+
+
+def test_special_symbols_are_never_said(translator: Settings, tokenizer: Tokenizer) -> None:
+    """They keep their share of the probability, as in training, and the rest is not scaled up."""
+    logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
+    model = constant_model(tokenizer, logits)
+    ((found,),) = translator(
+        model, beam_size=1, max_extra_tokens=1, length_penalty=0.0
+    ).translate_nbest(["x"], 1)
+    (ids,) = tokenizer.encode(["x"])
+    assert found.text == "x" * found.tokens
+    assert found.tokens == len(ids) + 1
+    total = math.log(sum(map(math.exp, logits.values())))
+    assert found.score == pytest.approx(found.tokens * (1 - total) + (0 - total))
+
+
+def test_bytes_that_are_no_character_are_still_text(
+    translator: Settings, tokenizer: Tokenizer
+) -> None:
+    model = constant_model(tokenizer, {"<0xFF>": 3.0, "</s>": 0.0})
+    (found,) = translator(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
+    assert set(found) == {"\ufffd"}
+    assert found.encode()
+
+
+WEIRD = {
+    "letters": "a" * 100_000,
+    "words": "the dog " * 12_500,
+    "nul": "the\x00dog\x00",
+    "separators": "the\u2028dog\u2029a\x85b\x0cc\rd",
+    "emoji": "👩‍👩‍👧‍👦 🇩🇪 ☃️" * 20,
+    "combining": "a" + "\u0301" * 500,
+    "direction": "\u202eabc\u202c \u200f",
+    "private": "\ue000\U0010fffd\ufffe",
+    "replacement": "\ufffd\ufffd",
+    "special": "<s> </s> <unk> <pad> ▁ <0x0A>",
+}
+
+
+@pytest.mark.parametrize("name", WEIRD)
+def test_weird_lines_give_a_line(translator: Settings, tokenizer: Tokenizer, name: str) -> None:
+    model = constant_model(tokenizer, {"x": 0.0, "</s>": -0.5})
+    patient = translator(model, beam_size=1, max_source_tokens=20, max_extra_tokens=0)
+    before, found, after = patient.translate(["a", WEIRD[name], "a"])
+    assert set(before) == set(after) == {"x"}
+    # This model says x for every token that it gets: none was dropped.
+    (ids,) = tokenizer.encode([" ".join(WEIRD[name].split())])
+    assert found.count("x") == len(ids)
+    assert set(found) <= set("x ")
+    assert patient.cut_lines == (len(ids) > 20)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_ranks_share_the_lines(translator: Settings, size: int) -> None:
+    lines = random_lines(7, 5)
+    single = translator()
+
+    class All(World):
+        """Every rank's result, as a real gather would bring it."""
+
+        def gather(self, value: object) -> list[object]:  # type: ignore[override]
+            shares: list[object] = [single.translate(lines[r::size]) for r in range(size)]
+            assert shares[self.rank] == value
+            return shares
+
+    for rank in range(size):
+        world = All(torch.device("cpu"), rank, size)
+        assert translate_sharded(single, lines, world) == single.translate(lines)

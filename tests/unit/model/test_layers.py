@@ -1,0 +1,134 @@
+"""Dropout against its definition and its binomial law; the two residual connections."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.model.layers import Dropout, Residual
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        yield
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
+    n = 4 * 250_000
+    out = Dropout(p)(torch.ones(n))
+    kept = out != 0
+    torch.testing.assert_close(out[kept].unique(), torch.tensor([1 / (1 - p)]))
+
+    def near(sample: Tensor, q: float) -> bool:  # five standard deviations of a binomial share
+        share = float(sample.float().mean())
+        return abs(share - q) < 5 * math.sqrt(q * (1 - q) / sample.numel())
+
+    assert near(~kept, p)
+    assert abs(float(out.mean()) - 1) < 5 * math.sqrt(p / (1 - p) / n)
+    # Four elements come from one draw of 64 bits: each by itself, and independent of the others.
+    lanes = ~kept.view(-1, 4)
+    for i in range(4):
+        assert near(lanes[:, i], p)
+        assert near(lanes[:, i] & lanes[:, (i + 1) % 4], p * p)
+        assert near(lanes[1:, i] & lanes[:-1, i], p * p)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 5), (0, 4)])
+def test_dropout_of_any_number_of_elements(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, dtype=torch.float64)
+    outputs = torch.stack([Dropout(0.5)(x) for _ in range(400)])
+    dropped = outputs == 0
+    assert torch.equal(outputs, torch.where(dropped, 0.0, 2 * x))
+    share = dropped.double().mean(dim=0)  # each element on its own: 400 throws of a coin
+    assert ((share - 0.5).abs() < 5 * math.sqrt(0.25 / 400)).all()
+
+
+def test_dropout_of_a_tensor_that_is_not_contiguous() -> None:
+    x = torch.randn(6, 5, dtype=torch.float64).t()
+    out = Dropout(0.5)(x)
+    assert torch.equal(out, torch.where(out == 0, 0.0, 2 * x))
+    assert 0 < int((out == 0).sum()) < 30
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_dropout_without_p_or_in_evaluation_is_the_identity(p: float) -> None:
+    x = torch.randn(5, 7)
+    dropout = Dropout(p)
+    before = torch.get_rng_state()
+    assert torch.equal(dropout.train(p == 0)(x), x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_the_gradient_of_dropout_is_its_scaled_mask(p: float) -> None:
+    x = torch.randn(33, 7, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(33, 7, dtype=torch.float64)
+    out = Dropout(p)(x)
+    (out * weight).sum().backward()
+    mask = (out != 0).double() / (1 - p)
+    torch.testing.assert_close(x.grad, weight * mask, rtol=1e-14, atol=0)
+
+
+def test_dropout_follows_the_seed() -> None:
+    def two_calls(seed: int) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(seed)
+        return dropout(x), dropout(x)
+
+    dropout, x = Dropout(0.3), torch.ones(101)
+    first, second = two_calls(5)
+    again_first, again_second = two_calls(5)
+    assert torch.equal(first, again_first)
+    assert torch.equal(second, again_second)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, two_calls(6)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dropout_keeps_the_type(dtype: torch.dtype) -> None:
+    out = Dropout(0.3)(torch.ones(1001, dtype=dtype))
+    assert out.dtype == dtype
+    assert float(out.max()) == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
+
+
+def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """Layer normalisation by its definition, with the authors' ε."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return centred / torch.sqrt(variance + 1e-6) * norm.weight + norm.bias
+
+
+def residual(norm: str, dropout: float) -> Residual:
+    module = Residual(ModelConfig(d_model=8, dropout=dropout, norm=norm)).double()
+    nn.init.normal_(module.norm.weight)
+    nn.init.normal_(module.norm.bias)
+    return module
+
+
+# The small scale makes the variance about ε: it would show a wrong ε.
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_residual_connections(dropout: float, scale: float) -> None:
+    x = scale * torch.randn(5, 8, dtype=torch.float64)
+    matrix = torch.randn(8, 8, dtype=torch.float64)
+
+    def sublayer(y: Tensor) -> Tensor:
+        return y @ matrix
+
+    def dropped(y: Tensor) -> Tensor:  # what the module draws after the same seed
+        torch.manual_seed(2)
+        return Dropout(dropout)(y)
+
+    for norm in ("post", "pre"):
+        module = residual(norm, dropout)
+        if norm == "post":
+            expected = layer_norm(x + dropped(sublayer(x)), module.norm)
+        else:
+            expected = x + dropped(sublayer(layer_norm(x, module.norm)))
+        torch.manual_seed(2)
+        torch.testing.assert_close(module(x, sublayer), expected, rtol=1e-9, atol=1e-12)

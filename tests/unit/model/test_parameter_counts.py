@@ -1,0 +1,134 @@
+"""The number of trainable parameters: by hand, and as Table 3 of the paper gives it.
+
+The paper rounds to millions and does not say how large the vocabulary of these models was ("about
+37000 tokens", §5.1). Each of its counts, less the parameters of the layers, divided by d_model,
+therefore gives an interval for the size V of the vocabulary. All ten counts of models that differ
+from base in one respect leave one common interval 200 wide, 41,003 ≤ V ≤ 41,208, so one vocabulary
+explains them all; the big model's count implies about 35,900.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from transformer_mt.cli.app import register_schemas
+from transformer_mt.config import ModelConfig, config_dir
+from transformer_mt.model.transformer import Transformer
+
+PAPER_MILLIONS = {
+    "base": 65,
+    "B_dk_16": 58,
+    "B_dk_32": 60,
+    "C_layers_2": 36,
+    "C_layers_4": 50,
+    "C_layers_8": 80,
+    "C_dmodel_256": 28,
+    "C_dmodel_1024": 168,
+    "C_dff_1024": 53,
+    "C_dff_4096": 90,
+}
+"""Table 3: every row but big that has a count."""
+BIG_MILLIONS = 213
+VOCABULARY = 41_100
+"""In the interval common to all ten."""
+
+ROWS = sorted(path.stem for path in (config_dir() / "experiment/table3").glob("*.yaml"))
+
+
+@cache
+def row(name: str) -> ModelConfig:
+    register_schemas()
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = OmegaConf.to_object(compose("train", [f"experiment=table3/{name}"]).model)
+    assert isinstance(config, ModelConfig)
+    return config
+
+
+def count(config: ModelConfig, vocab_size: int) -> int:
+    """Parameters of the model that is really built (without memory for them)."""
+    with torch.device("meta"):
+        model = Transformer(config, vocab_size)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def by_hand(c: ModelConfig, vocab_size: int) -> int:
+    """§3, term by term: no bias in attention (§3.2.2), two in each feed-forward (equation 2)."""
+    attention = (
+        c.d_model * c.num_heads * c.key_size * 2  # W^Q, W^K
+        + c.d_model * c.num_heads * c.value_size  # W^V
+        + c.num_heads * c.value_size * c.d_model  # W^O
+    )
+    feed_forward = c.d_model * c.d_ff + c.d_ff + c.d_ff * c.d_model + c.d_model
+    norm = 2 * c.d_model
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    embedding = vocab_size * c.d_model  # source, target and output are one (§3.4)
+    learned = c.max_positions * c.d_model if c.positions == "learned" else 0
+    final_norms = 2 * norm if c.norm == "pre" else 0
+    layers = c.num_encoder_layers * encoder_layer + c.num_decoder_layers * decoder_layer
+    return embedding + learned + layers + final_norms
+
+
+def test_the_base_model_digit_by_digit() -> None:
+    attention = 4 * 512 * 512
+    feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
+    assert (attention, feed_forward) == (1_048_576, 2_099_712)
+    encoder = 6 * (attention + feed_forward + 2 * 1024)
+    decoder = 6 * (2 * attention + feed_forward + 3 * 1024)
+    assert (encoder, decoder) == (18_902_016, 25_199_616)
+    assert count(ModelConfig(), 37_000) == 18_944_000 + encoder + decoder == 63_045_632
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_of_table_3_has_the_parameters_of_the_formula(name: str) -> None:
+    assert count(row(name), 37_000) == by_hand(row(name), 37_000)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_any_model_has_the_parameters_of_the_formula(norm: str, positions: str) -> None:
+    config = ModelConfig(
+        d_model=10, d_ff=7, num_heads=3, num_encoder_layers=2, num_decoder_layers=4, d_k=5, d_v=11,
+        norm=norm, positions=positions, max_positions=9,
+    )  # fmt: skip
+    assert count(config, 101) == by_hand(config, 101)
+
+
+def implied(config: ModelConfig, millions: int) -> tuple[float, float]:
+    """Sizes of the vocabulary with which the count rounds to that many millions."""
+    layers, unit = count(config, 0), config.d_model
+    return (millions * 1e6 - 5e5 - layers) / unit, (millions * 1e6 + 5e5 - layers) / unit
+
+
+def test_one_vocabulary_explains_every_count_of_table_3() -> None:
+    low, high = zip(*(implied(row(name), m) for name, m in PAPER_MILLIONS.items()), strict=True)
+    assert max(low) < VOCABULARY < min(high)
+    counts = {name: round(count(row(name), VOCABULARY) / 1e6) for name in PAPER_MILLIONS}
+    assert counts == PAPER_MILLIONS
+
+
+def test_the_vocabularies_implied_are_about_the_papers() -> None:
+    # Were there a matrix each for source, target and output, they would be a third of that.
+    assert pytest.approx(37_000, rel=0.12) == VOCABULARY
+    assert implied(row("big"), BIG_MILLIONS) == pytest.approx((37_000, 37_000), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "misread"),
+    [
+        ("B_dk_16", {"d_v": 16}),  # narrow values as well as narrow keys
+        ("B_dk_32", {"d_v": 32}),
+        ("C_dmodel_256", {"d_k": 64, "d_v": 64}),  # heads that do not shrink with the model
+        ("C_dmodel_1024", {"d_k": 64, "d_v": 64}),
+        ("C_layers_2", {"num_decoder_layers": 6}),  # N of the encoder only
+    ],
+)
+def test_no_other_reading_of_a_row_fits_that_vocabulary(name: str, misread: dict[str, Any]) -> None:
+    low, high = implied(replace(row(name), **misread), PAPER_MILLIONS[name])
+    assert not low <= VOCABULARY <= high

@@ -1,0 +1,444 @@
+"""Checkpoints and model folders: exact, whole or absent, and free of code."""
+
+import contextlib
+import io
+import json
+import os
+import pickletools
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+V = 11
+
+
+def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(config, V)
+
+
+def adam(model: Transformer) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
+
+
+def update(model: Transformer, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    optimizer.step()
+
+
+def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:
+    model = tiny(step if seed is None else seed)
+    optimizer = adam(model)
+    update(model, optimizer, seed=step)
+    return ckpt.save_checkpoint(folder, {"step": step}, model, optimizer)
+
+
+def weights(model: Transformer) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+    model = tiny(1)
+    optimizer = adam(model)
+    for seed in range(3):
+        update(model, optimizer, seed)
+    saved = ckpt.save_checkpoint(tmp_path, {"step": 3, "note": "ü"}, model, optimizer)
+    assert saved.step == 3
+    assert saved.path == tmp_path / "step_00000003"
+
+    restored = tiny(2)
+    other = adam(restored)
+    (found,) = ckpt.latest_checkpoints(tmp_path)
+    assert found == saved
+    assert found.state["note"] == "ü"
+    ckpt.restore(found, restored, other)
+    assert_equal(weights(restored), weights(model))
+    for one, two in zip(model.parameters(), restored.parameters(), strict=True):
+        assert optimizer.state[one].keys() == other.state[two].keys()
+        for key, value in optimizer.state[one].items():
+            assert other.state[two][key].dtype == value.dtype
+            assert_equal(other.state[two][key], value)
+    for seed in (3, 4):
+        update(model, optimizer, seed)
+        update(restored, other, seed)
+    assert_equal(weights(restored), weights(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = tiny(1).to(dtype)
+    special = torch.tensor([0.0, -0.0, float("inf"), float("nan"), 1e-40, 1 / 3], dtype=dtype)
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[:6] = special
+    ckpt.save_weights(model, tmp_path / "w.safetensors")
+    loaded = tiny(2).to(dtype)
+    ckpt.load_weights(loaded, tmp_path / "w.safetensors")
+    for one, two in zip(model.parameters(), loaded.parameters(), strict=True):
+        assert one.detach().contiguous().view(torch.uint8).tolist() == (
+            two.detach().contiguous().view(torch.uint8).tolist()
+        )
+
+
+def test_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
+    for step in (20, 100, 3):
+        save(tmp_path, step)
+    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [3, 20, 100]
+    assert ckpt.latest_checkpoints(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_save_that_is_cut_off_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Cut at the number-th call to the disk: the checkpoint is whole, or not there at all."""
+    save(tmp_path, 1)
+    before = (tmp_path / "step_00000001" / "model.safetensors").read_bytes()
+    calls = 0
+
+    class Killed(BaseException):
+        pass
+
+    def count(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                raise Killed
+            return real(*args, **kwargs)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ckpt, "save_file", count(save_file))
+        patch.setattr(os, "fsync", count(os.fsync))
+        patch.setattr(Path, "rename", count(Path.rename))
+        with pytest.raises(Killed):
+            save(tmp_path, 2)
+    found = ckpt.latest_checkpoints(tmp_path)
+    assert [c.step for c in found] in ([1], [1, 2])
+    assert [p.name for p in tmp_path.glob("step_*")] == [c.path.name for c in found]
+    assert (tmp_path / "step_00000001" / "model.safetensors").read_bytes() == before
+    save(tmp_path, 2)  # what was left is no hindrance, and is gone
+    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [1, 2]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000001", "step_00000002"]
+
+
+def test_a_file_is_written_under_another_name_first(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with ckpt.atomic(path) as temporary:
+        temporary.write_text("ne")
+        assert path.read_text() == "old"
+    assert path.read_text() == "ne"
+    with contextlib.suppress(InterruptedError), ckpt.atomic(path) as temporary:
+        temporary.write_text("half")
+        raise InterruptedError
+    assert path.read_text() == "ne"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def flip(name: str, offset: int) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[offset] ^= 0x10
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size - 1)
+
+
+def state(**changes: Any) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        path = folder / "state.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return damage
+
+
+def empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit of a weight": flip("model.safetensors", -1),
+    "a bit of the header": flip("model.safetensors", 20),
+    "a bit of Adam's state": flip("optimizer.safetensors", -100),
+    "weights cut": cut("model.safetensors"),
+    "optimizer cut": cut("optimizer.safetensors"),
+    "weights empty": lambda f: os.truncate(f / "model.safetensors", 0),
+    "no weights": lambda f: (f / "model.safetensors").unlink(),
+    "no optimizer": lambda f: (f / "optimizer.safetensors").unlink(),
+    "no state": lambda f: (f / "state.json").unlink(),
+    "empty folder": empty,
+    "state cut": cut("state.json"),
+    "state empty": lambda f: (f / "state.json").write_text(""),
+    "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
+    "state a list": lambda f: (f / "state.json").write_text("[1]"),
+    "state null": lambda f: (f / "state.json").write_text("null"),
+    "another format": state(format=2),
+    "no format": state(format=None),
+    "another step": state(step=90),
+    "no step": state(step=None),
+    "no checksums": state(sha256={}),
+    "checksums of no kind": state(sha256=None),
+    "checksums a list": state(sha256=["model.safetensors", "optimizer.safetensors"]),
+    "checksum of a file elsewhere": state(sha256={"/etc/hostname": "0"}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
+    tmp_path: Path, damage: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(ckpt.log, "warning", lambda text, *args: warnings.append(text % args))
+    save(tmp_path, 10)
+    damaged = save(tmp_path, 20).path
+    assert len(ckpt.latest_checkpoints(tmp_path)) == 2
+    assert warnings == []
+    damage(damaged)
+    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [10]
+    (warning,) = warnings
+    assert f"{damaged} is damaged" in warning
+    save(tmp_path, 20)  # training comes here again
+    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [10, 20]
+
+
+def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ckpt.log, "warning", lambda *_: None)
+    path = save(tmp_path, 1).path
+    rng = np.random.default_rng(0)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        whole = (path / name).read_bytes()
+        for place in rng.integers(0, len(whole), 50):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << int(rng.integers(8))
+            (path / name).write_bytes(flipped)
+            assert ckpt.latest_checkpoints(tmp_path) == []
+        (path / name).write_bytes(whole)
+    assert len(ckpt.latest_checkpoints(tmp_path)) == 1
+
+
+def test_the_average_is_the_mean(tmp_path: Path) -> None:
+    checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
+    model = tiny(9)
+    ckpt.average(checkpoints[1:], model)
+    for name, parameter in model.named_parameters():
+        arrays = []
+        for checkpoint in checkpoints[1:]:
+            with safe_open(checkpoint.path / "model.safetensors", "numpy") as file:
+                arrays.append(file.get_tensor(name))
+        mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
+        np.testing.assert_array_equal(parameter.detach().numpy(), mean)
+
+
+def test_the_average_of_one_is_itself(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 1)
+    model, same = tiny(9), tiny(8)
+    ckpt.average([checkpoint], model)
+    ckpt.load_weights(same, checkpoint.path / "model.safetensors")
+    assert_equal(weights(model), weights(same))
+
+
+def test_pruning_keeps_the_last(tmp_path: Path) -> None:
+    checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4)]
+    (tmp_path / "mine.txt").write_text("not a checkpoint")
+    assert ckpt.prune(checkpoints, keep=2) == checkpoints[2:]
+    assert ckpt.latest_checkpoints(tmp_path) == checkpoints[2:]
+    assert ckpt.prune(checkpoints[2:], keep=5) == checkpoints[2:]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "mine.txt",
+        "step_00000003",
+        "step_00000004",
+    ]
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    ckpt.save_weights(tiny(1), path)
+    wider = tiny(1, replace(MODEL, d_ff=32))
+    before = weights(wider)
+    with pytest.raises(InputError, match=r"does not fit .*feed_forward.*shape .*16.*expected .*32"):
+        ckpt.load_weights(wider, path)
+    assert_equal(weights(wider), before)
+    with pytest.raises(InputError, match=r"encoder\.1\..* has shape None"):
+        ckpt.load_weights(tiny(1, replace(MODEL, num_encoder_layers=2)), path)
+    path.write_bytes(b"rubbish" * 10)
+    with pytest.raises(InputError, match="cannot read"):
+        ckpt.load_weights(tiny(1), path)
+
+
+# Model folders.
+
+
+def job(**changes: Any) -> TrainJob:
+    source = SourceConfig(tsv="/data/a.tsv")
+    data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source])
+    return TrainJob(data=data, model=MODEL, **changes)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> bytes:
+    config = TokenizerConfig(vocab_size=280)
+    return train_tokenizer(["a few words to learn from"], config, seed=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, vocabulary: bytes) -> Path:
+    ckpt.write_config(tmp_path, job())
+    (tmp_path / "tokenizer.model").write_bytes(vocabulary)
+    torch.manual_seed(1)
+    ckpt.save_weights(Transformer(MODEL, 280), tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
+    torch.manual_seed(1)
+    expected = Transformer(MODEL, 280)
+    model, tokenizer, read = ckpt.load_model(folder)
+    assert_equal(weights(model), weights(expected))
+    assert not model.training
+    assert read == job()
+    assert tokenizer.decode(tokenizer.encode(["a word"])) == ["a word"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "no model folder"),
+        (lambda f: (f / "config.yaml").unlink(), r"no model folder: cannot read config\.yaml"),
+        (lambda f: (f / "model.safetensors").unlink(), "not come to a first checkpoint"),
+        (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
+        (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
+        (lambda f: os.truncate(f / "model.safetensors", 99), "cannot read"),
+        (lambda f: (f / "config.yaml").write_text("a: [1"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text(""), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("text"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("format: 99\n"), "format 99"),
+        (lambda f: (f / "config.yaml").write_text("model: {}\n"), "format None"),
+        (lambda f: append(f, "nonsense: 1\n"), "nonsense"),
+        (lambda f: append(f, "model: {d_model: many}\n"), "many"),
+        (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
+        (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
+        (lambda f: append(f, "x: !!python/object/apply:os.system [echo]\n"), "is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(
+    folder: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(folder)
+    with pytest.raises(InputError, match=message) as error:
+        ckpt.load_model(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value) or "must be even" in message
+
+
+def append(folder: Path, text: str) -> None:
+    with (folder / "config.yaml").open("a") as file:
+        file.write(text)
+
+
+ODD_STRINGS = [
+    "plain",
+    "with space",
+    " leading and trailing ",
+    "null",
+    "~",
+    "yes",
+    "1",
+    "1e3",
+    "0x1F",
+    "2001-01-01",
+    "",
+    "a: b",
+    "- a",
+    "# no comment",
+    "'single' \"double\"",
+    "back\\slash",
+    "[a, {b: c}]",
+    "tab\tnewline\nend\n",
+    "Größe 中文 😀",
+    "\u2028\u0085\ufeff\x7f",
+    "!!python/name:os.system",
+    "&a *a %x @x `x` |x >x",
+    "x" * 3000,
+    "$HOME $(x) {x}",
+]
+
+
+@pytest.mark.parametrize("text", ODD_STRINGS)
+def test_a_configuration_is_read_as_it_was_written(tmp_path: Path, text: str) -> None:
+    source = SourceConfig(src=text or "s", tgt=text or "t")
+    data = DataConfig(src_lang="en", tgt_lang=text, train=[source], valid=[source, source])
+    written = TrainJob(
+        run_dir=text,
+        data=data,
+        tokenizer=TokenizerConfig(path=text),
+        decode=DecodeConfig(length_penalty=1 / 3),
+    )
+    ckpt.write_config(tmp_path, written)
+    assert ckpt.read_config(tmp_path) == written
+
+
+def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
+    written = job(decode=DecodeConfig(length_penalty=0.1 + 0.2))
+    for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
+        optimizer = replace(written.optimizer, eps=value)
+        ckpt.write_config(tmp_path, replace(written, optimizer=optimizer))
+        assert ckpt.read_config(tmp_path).optimizer.eps == value
+    assert ckpt.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
+
+
+def is_pickle(content: bytes) -> bool:
+    try:
+        return any(
+            opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(content))
+        )
+    except Exception:
+        return False
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path: Path, folder: Path) -> None:
+    assert is_pickle(b"\x80\x04K\x01.")  # the test can fail
+    save(tmp_path / "checkpoints", 1)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 6
+    for path in files:
+        content = path.read_bytes()
+        assert not is_pickle(content), path
+        assert not content.startswith(b"PK"), path  # a torch.save archive
+        assert path.suffix in (".safetensors", ".json", ".yaml", ".model")

@@ -1,0 +1,98 @@
+"""The fused loss against PyTorch's cross-entropy over whole logits, and against its own slopes."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from transformer_mt.train import loss as loss_module
+from transformer_mt.train.loss import smoothed_cross_entropy
+
+N, D, V = 37, 6, 11
+
+
+def problem(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(N, D, generator=generator, dtype=dtype, requires_grad=True)
+    weight = torch.randn(V, D, generator=generator, dtype=dtype, requires_grad=True)
+    return hidden, weight, torch.randint(V, (N,), generator=generator)
+
+
+def by_pytorch(smoothing: float) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    hidden, weight, targets = problem()
+    logits = hidden @ weight.T
+    loss = cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    nll = cross_entropy(logits, targets, reduction="sum")
+    return loss, nll, torch.autograd.grad(loss, (hidden, weight))
+
+
+# Chunks of one row, of some rows with a rest, of all rows at once.
+@pytest.mark.parametrize("rows_at_a_time", [1, 5, N - 1, N, 10 * N])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_it_is_pytorchs_cross_entropy(
+    smoothing: float, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(loss_module._CHUNK_ELEMENTS, "cpu", rows_at_a_time * V)
+    hidden, weight, targets = problem()
+    loss, nll = smoothed_cross_entropy(hidden, weight, targets, smoothing)
+    gradients = torch.autograd.grad(loss, (hidden, weight))
+    expected_loss, expected_nll, expected = by_pytorch(smoothing)
+    assert loss.dtype == torch.float64
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(nll, expected_nll, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_its_gradient_is_its_slope() -> None:
+    hidden, weight, targets = problem()
+
+    def loss(hidden: Tensor, weight: Tensor) -> Tensor:
+        return smoothed_cross_entropy(hidden, weight, targets, 0.1)[0]
+
+    assert torch.autograd.gradcheck(loss, (hidden, weight))
+
+
+def test_the_gradient_is_scaled_by_what_follows() -> None:
+    hidden, weight, targets = problem()
+    loss, _ = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    scaled = torch.autograd.grad(-0.25 * loss, (hidden, weight))
+    for gradient, whole in zip(scaled, by_pytorch(0.1)[2], strict=True):
+        torch.testing.assert_close(gradient, -0.25 * whole, rtol=1e-10, atol=1e-10)
+
+
+def test_nll_has_no_gradient() -> None:
+    _, nll = smoothed_cross_entropy(*problem(), 0.1)
+    assert not nll.requires_grad
+
+
+def test_a_loss_without_gradient_is_the_same() -> None:
+    hidden, weight, targets = problem()
+    with_gradient = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    with torch.no_grad():
+        without = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    assert not without[0].requires_grad
+    torch.testing.assert_close(without, tuple(part.detach() for part in with_gradient))
+
+
+def test_large_logits_do_not_overflow() -> None:
+    hidden, weight, targets = problem(torch.float32)
+    loss, nll = smoothed_cross_entropy(hidden * 1e4, weight, targets, 0.1)
+    assert loss.isfinite()
+    assert nll.isfinite()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (hidden, weight)))
+
+
+def test_under_autocast_only_the_products_are_rounded() -> None:
+    hidden, weight, targets = problem(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    gradients = torch.autograd.grad(loss, (hidden, weight))
+    assert (loss.dtype, nll.dtype) == (torch.float32, torch.float32)
+    # Independent: the same rounding of the operands, then everything in float64.
+    rounded = [t.detach().bfloat16().double().requires_grad_() for t in (hidden, weight)]
+    exact = cross_entropy(rounded[0] @ rounded[1].T, targets, label_smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(loss.double(), exact, rtol=5e-3, atol=0)
+    for gradient, wanted in zip(gradients, torch.autograd.grad(exact, rounded), strict=True):
+        assert gradient.dtype == torch.float32
+        error = (gradient.double() - wanted).norm() / wanted.norm()
+        assert error < 0.02  # bfloat16 keeps 8 bits
