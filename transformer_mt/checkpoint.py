@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from transformer_mt.config import TrainJob, schema, to_dict
+from transformer_mt.config import TrainJob, schema
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -58,7 +58,7 @@ def write_text(path: Path, text: str) -> None:
 def write_config(folder: Path, job: TrainJob) -> None:
     """Saves the resolved configuration of a run."""
     text = yaml.safe_dump(
-        {"format": FORMAT, **to_dict(job)}, sort_keys=False, allow_unicode=True, width=1000
+        {"format": FORMAT, **asdict(job)}, sort_keys=False, allow_unicode=True, width=1000
     )
     write_text(folder / CONFIG, text)
 

@@ -7,7 +7,6 @@ types. The library itself never sees OmegaConf objects: the CLI converts once.
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
@@ -168,7 +167,8 @@ class TokenizerConfig:
     byte_fallback: bool = True
     """Spell unknown characters as UTF-8 bytes instead of ``<unk>``."""
     normalization: str = "identity"
-    """SentencePiece's normalisation rule: ``identity`` leaves every character as it is;
+    """SentencePiece's normalisation rule: ``identity`` leaves every character as it is
+    (runs of spaces become one);
     ``nmt_nfkc`` (SentencePiece's own default), ``nfkc`` and ``nfkc_cf`` rewrite some."""
     max_sentences: int = 2_000_000
     """Most sentences (of either language) the vocabulary is learned from, drawn at random."""
@@ -474,8 +474,3 @@ def _writable(node: DictConfig) -> DictConfig:
         if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
             _writable(node[key])
     return node
-
-
-def to_dict(job: TrainJob) -> dict[str, Any]:
-    """The job as plain dicts and lists, ready for YAML or JSON."""
-    return asdict(job)

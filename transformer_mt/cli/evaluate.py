@@ -24,7 +24,7 @@ def main() -> None:
 def run(job: EvaluateJob) -> None:
     """Scores and prints."""
     if job.model is not None:
-        systems = {job.model: _score_model(Path(job.model), job.device)}
+        systems = {job.model: _score_model(Path(job.model).expanduser(), job.device)}
     else:
         systems = _score_files(job)
     if job.format == "json":

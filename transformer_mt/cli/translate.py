@@ -3,11 +3,11 @@
 import codecs
 import contextlib
 import json
-import logging
 import queue
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,8 +21,6 @@ from transformer_mt.data.text import open_binary
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 
-log = logging.getLogger(__name__)
-
 _MOST_LINES = 4096
 """Lines held at a time: enough to fill batches with sentences of one length."""
 
@@ -34,14 +32,14 @@ def main() -> None:
 
 def run(job: TranslateJob) -> None:
     """Translates a file or a stream with the model of a folder."""
-    model, tokenizer, trained = ckpt.load_model(Path(job.model))
+    model, tokenizer, trained = ckpt.load_model(Path(job.model).expanduser())
     decode = _settings(trained.decode, job)
     if job.nbest > decode.beam_size:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
     translator = Translator(model.to(distributed.pick_device(job.device)), tokenizer, decode)
     undecodable = 0
     with _input(job.input) as source, _output(job.output) as sink:
-        for raw in _arriving(source):
+        for raw in _arriving(source, job.input or "standard input"):
             lines = [line.decode("utf-8", errors="replace") for line in raw]
             undecodable += sum(
                 line.encode("utf-8", "surrogatepass") != bytes_
@@ -72,7 +70,7 @@ def _settings(trained: DecodeConfig, job: TranslateJob) -> DecodeConfig:
     return replace(trained, **given)
 
 
-def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
+def _arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
     r"""Lines in the order they arrive: all that are there, but never waiting for more.
 
     So a slow pipe is answered line by line, and a file or a fast pipe in full batches. Lines end
@@ -81,11 +79,14 @@ def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
     lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=_MOST_LINES)
 
     def read() -> None:
+        number = 0
         try:
-            for number, line in enumerate(source):
-                mark = b"" if number else codecs.BOM_UTF8
+            for number, line in enumerate(source, 1):
+                mark = b"" if number > 1 else codecs.BOM_UTF8
                 lines.put(line.removeprefix(mark).removesuffix(b"\n"))
             lines.put(None)
+        except (OSError, EOFError, zlib.error) as error:
+            lines.put(InputError(f"{name}: damaged or incomplete after line {number}: {error}"))
         except BaseException as error:
             lines.put(error)
 
@@ -111,7 +112,7 @@ def _input(path: str | None) -> Iterator[BinaryIO]:
         # and the program could not end before the next line.
         yield open(0, "rb", closefd=False)  # noqa: SIM115
         return
-    with open_binary(path) as file:
+    with open_binary(Path(path).expanduser()) as file:
         yield file
 
 
@@ -121,7 +122,7 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    target = Path(path)
+    target = Path(path).expanduser().resolve()
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
             yield stream

@@ -65,11 +65,14 @@ class BatchPlan:
 
     def __init__(self, store: TokenStore, batch_tokens: int, seed: int):
         self._lengths = store.tgt.lengths
+        # Both sides of a chunk are to be of about one length; padding is the cost otherwise.
+        self._longer = np.maximum(self._lengths, store.src.lengths)
         self._batch_tokens = batch_tokens
         self._seed = seed
-        # Cutting depends on the sorted lengths alone, so every epoch has as many chunks.
+        # Pairs that tie in this order are of one target length: every epoch cuts alike.
         chunk_tokens = max(1, batch_tokens // CHUNKS_PER_BATCH)
-        self._bounds = _cut(np.sort(self._lengths, kind="stable"), chunk_tokens)
+        in_order = self._lengths[np.lexsort((self._lengths, self._longer))]
+        self._bounds = _cut(in_order, chunk_tokens)
         self._epoch = -1
         self._batches: list[tuple[Indices, ...]] = []
 
@@ -89,7 +92,7 @@ class BatchPlan:
     def _plan(self, epoch: int) -> list[tuple[Indices, ...]]:
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._lengths))
-        order = order[np.argsort(self._lengths[order], kind="stable")]
+        order = order[np.lexsort((self._lengths[order], self._longer[order]))]
         starts, stops = self._bounds[:-1], self._bounds[1:]
         shuffled = rng.permutation(len(starts))
         chunks = [order[starts[c] : stops[c]] for c in shuffled]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -36,8 +37,8 @@ class Prepared:
 
     tokenizer_model: Path
     train: TokenStore
-    cleaning: str
-    """The cleaning report, JSON."""
+    cleaning: dict[str, Any]
+    """The cleaning report."""
     valid: list[Pair]
     test: list[Pair]
 
@@ -73,7 +74,7 @@ def prepare(job: TrainJob) -> Prepared:
     return Prepared(
         tokenizer_model=vocabulary,
         train=TokenStore.load(corpus),
-        cleaning=(corpus / "cleaning.json").read_text(),
+        cleaning=json.loads((corpus / "cleaning.json").read_text()),
         valid=valid,
         test=test,
     )
@@ -82,12 +83,11 @@ def prepare(job: TrainJob) -> Prepared:
 def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer) -> TokenStore:
     """Encodes pairs in memory, every one of them, as validation needs it."""
     pairs = list(pairs)
-    return TokenStore(
-        *(
-            Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
-            for lines in ([pair.src for pair in pairs], [pair.tgt for pair in pairs])
-        )
+    src, tgt = (
+        Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
+        for lines in ([pair.src for pair in pairs], [pair.tgt for pair in pairs])
     )
+    return TokenStore(src, tgt)
 
 
 def _key(*parts: object) -> str:

@@ -1,7 +1,6 @@
 """SentencePiece: one subword vocabulary for both languages (§5.1)."""
 
 import io
-import logging
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -11,8 +10,6 @@ import sentencepiece as spm
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.errors import InputError
-
-log = logging.getLogger(__name__)
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols; the same in every vocabulary of this project."""

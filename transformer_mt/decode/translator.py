@@ -1,6 +1,5 @@
 """Strings → strings: batches by length, keeps the order, gives one line for each line."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, one_lin
 from transformer_mt.decode.search import Hypothesis, beam_search
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import DecoderState, Transformer
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,11 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
+def check_language(tgt_lang: str) -> None:
+    """Raise ``InputError`` if scoring this language needs a tokeniser that is not installed."""
+    _bleu_metric(tgt_lang)
+
+
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
     """Raise ``InputError`` unless all texts, given by file name, pair up line by line."""
     (first, lines), *others = texts.items()

@@ -59,19 +59,25 @@ class Monitor:
                 seconds = (self._estimates[2] - self._estimates[0]) / 2
                 self._warn_if_weeks(seconds, self._max_steps - step)
 
-    def training(self, step: int, targets: int, values: dict[str, float]) -> None:
+    def training(self, step: int, targets: int, waited: float, values: dict[str, float]) -> None:
         """Records the updates since the last call.
 
         Args:
             step: The latest update.
             targets: Target tokens of these updates.
+            waited: Seconds of these updates spent waiting for data.
             values: ``loss``, ``nll``, ``lr``, ``grad_norm``.
         """
         now = time.perf_counter()
         rate = targets / (now - self._since)
         left = (now - self._since) / (step - self._since_step) * (self._max_steps - step)
+        values = {
+            **values,
+            "ppl": perplexity(values["nll"]),
+            "tokens_per_second": rate,
+            "data_wait": waited / (now - self._since),
+        }
         self._since, self._since_step = now, step
-        values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
         self._record(step, "train", values)
         self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
         self._say(

@@ -1,9 +1,11 @@
 """The training loop, and nothing but the loop."""
 
+import copy
 import logging
 import math
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,9 +25,14 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 from transformer_mt.train.monitor import Monitor
 from transformer_mt.train.schedule import learning_rate
-from transformer_mt.train.step import TrainStep, autocast, pick_precision
+from transformer_mt.train.step import StepResult, TrainStep, autocast, pick_precision
 
 log = logging.getLogger(__name__)
+
+_ADVICE = (
+    "lower the learning rate or lengthen the warm-up (schedule), or delete the latest checkpoints "
+    "and go on from an earlier one"
+)
 
 Bleu = Callable[[Transformer], float]
 """Translates the validation set, on every rank together, and scores it."""
@@ -77,6 +84,11 @@ class Trainer:
             self._done = self._checkpoints[-1].step
 
     @property
+    def done(self) -> int:
+        """Updates done, by the latest checkpoint."""
+        return self._done
+
+    @property
     def is_finished(self) -> bool:
         """Whether the latest checkpoint is the last one."""
         return self._done >= self._job.train.max_steps
@@ -105,15 +117,17 @@ class Trainer:
     def _loop(self, monitor: Monitor | None, received: list[int]) -> None:
         config, world = self._job.train, self._world
         loss = nll = torch.zeros((), device=world.device)
-        targets = 0
+        targets, waited = 0, 0.0
         for step in range(self._done + 1, config.max_steps + 1):
+            begun = time.perf_counter()
             batch = self._plan[step - 1]
             lr = self._learning_rate(step)
             parts = micro_batches(
                 self._train, batch, config.max_tokens_per_device, world.rank, world.size
             )
             seed = _seed(config.seed, step, world.rank)
-            result = self._step(parts, batch.num_targets, lr, seed)
+            waited += time.perf_counter() - begun
+            result = self._update(parts, batch.num_targets, lr, seed)
             loss, nll, targets = loss + result.loss, nll + result.nll, targets + batch.num_targets
             if monitor:
                 monitor.update(step)
@@ -124,9 +138,9 @@ class Trainer:
                 if monitor:
                     norm = self._step.grad_norm().item()
                     record = {"loss": values[0], "nll": values[1], "lr": lr, "grad_norm": norm}
-                    monitor.training(step, targets, record)
+                    monitor.training(step, targets, waited, record)
                 loss = nll = torch.zeros((), device=world.device)
-                targets = 0
+                targets, waited = 0, 0.0
             stop = world.any(bool(received))
             with monitor.paused() if monitor else nullcontext():
                 if last or stop or step % config.checkpoint_every == 0:
@@ -139,6 +153,17 @@ class Trainer:
             if stop and not last:
                 raise StoppedError(received[0] if received else signal.SIGTERM)
 
+    def _update(self, parts: list[Batch], num_targets: int, lr: float, seed: int) -> StepResult:
+        try:
+            return self._step(parts, num_targets, lr, seed)
+        except torch.OutOfMemoryError:
+            largest = max(len(part.tgt_out) for part in parts)
+            raise InputError(
+                f"out of memory on a batch of {largest:,} target tokens: lower "
+                f"train.max_tokens_per_device={self._job.train.max_tokens_per_device}; the "
+                "updates stay the same"
+            ) from None
+
     def _learning_rate(self, step: int) -> float:
         job = self._job
         return learning_rate(
@@ -147,6 +172,8 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         """A checkpoint, and the model folder's weights: the mean of the last ones."""
+        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+            raise InputError(f"the weights are no longer finite at step {step}: {_ADVICE}")
         if self._world.is_main:
             folder, last = self._run_dir / "checkpoints", self._job.train.average_checkpoints
             saved = ckpt.save_checkpoint(folder, {"step": step}, self.model, self._step.optimizer)
@@ -160,7 +187,7 @@ class Trainer:
                 *(c for c in self._checkpoints if c.step < step and c not in extra),
                 saved,
             ]
-            averaged = Transformer(self._job.model, self.model.vocab_size)
+            averaged = copy.deepcopy(self.model).cpu()
             ckpt.average(self._checkpoints[-last:], averaged)
             ckpt.save_weights(averaged, self._run_dir / ckpt.WEIGHTS)
             # Two at least: were the newest damaged, the one before it is there.
@@ -186,10 +213,7 @@ class Trainer:
 
     def _check_finite(self, step: int, loss: float) -> None:
         if not math.isfinite(loss):
-            raise InputError(
-                f"the loss became {loss} by step {step}: lower the learning rate or lengthen the "
-                "warm-up (schedule=...); the latest checkpoint is from before"
-            )
+            raise InputError(f"the loss became {loss} by step {step}: {_ADVICE}")
 
     def _describe(self) -> None:
         config, count = self._job.train, sum(p.numel() for p in self.model.parameters())

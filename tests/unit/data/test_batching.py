@@ -145,7 +145,7 @@ def test_pairs_of_a_length_meet_other_partners_in_each_epoch() -> None:
 
 def test_a_batch_mixes_chunks_each_of_about_one_length() -> None:
     store = many_pairs(2000)
-    lengths = store.tgt.lengths
+    lengths = np.maximum(store.src.lengths, store.tgt.lengths)
     batches = plan_of_epoch(BatchPlan(store, 400, 1))
     within = [np.ptp(lengths[chunk]) for batch in batches for chunk in batch.chunks]
     across = [np.ptp(lengths[indices(batch)]) for batch in batches[:-1]]

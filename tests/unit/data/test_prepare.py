@@ -1,7 +1,6 @@
 """The cache: found again, rebuilt where a setting asks for it, never half-written."""
 
 import dataclasses
-import json
 import os
 import random
 import subprocess
@@ -98,7 +97,7 @@ def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
             ids = side[i].tolist()
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
-    assert json.loads(prepared.cleaning) == {
+    assert prepared.cleaning == {
         "read": 84,
         "kept": len(kept),
         "dropped": {

@@ -61,7 +61,9 @@ def test_a_token_takes_no_more_bytes_than_the_vocabulary_asks_for(
 
 def test_a_loaded_corpus_is_mapped_not_read(tmp_path: Path) -> None:
     store.write(tmp_path, [PAIRS], 100)
-    assert isinstance(TokenStore.load(tmp_path).tgt.tokens, np.memmap)
+    tokens = TokenStore.load(tmp_path).tgt.tokens
+    assert isinstance(tokens.base, np.memmap)
+    assert not tokens.flags.writeable
 
 
 def test_a_side_in_memory_is_the_same_side(tmp_path: Path) -> None:

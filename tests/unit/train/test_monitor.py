@@ -40,7 +40,7 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     clock[0] += 2.0
-    monitor.training(10, 5000, TRAIN)
+    monitor.training(10, 5000, 0.5, TRAIN)
     monitor.validation(10, {"loss": 2.2, "nll": 1.0, "bleu": 12.345})
     monitor.close()
     train, valid = records(tmp_path)
@@ -48,6 +48,7 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
     assert train["ppl"] == pytest.approx(7.389056)  # e²
     assert valid["ppl"] == pytest.approx(2.718282)
     assert train["tokens_per_second"] == 2500
+    assert train["data_wait"] == 0.25  # half a second of two
     assert {k: train[k] for k in TRAIN} == TRAIN
     assert valid["bleu"] == 12.345
     shown = lines()
@@ -67,11 +68,11 @@ def test_time_that_is_not_training_does_not_count(
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     clock[0] += 1.0
-    monitor.training(10, 1000, TRAIN)
+    monitor.training(10, 1000, 0.0, TRAIN)
     with monitor.paused():
         clock[0] += 50.0  # a validation
     clock[0] += 1.0
-    monitor.training(20, 1000, TRAIN)
+    monitor.training(20, 1000, 0.0, TRAIN)
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
 
@@ -79,12 +80,12 @@ def test_time_that_is_not_training_does_not_count(
 def test_what_a_killed_run_recorded_after_its_checkpoint_is_forgotten(tmp_path: Path) -> None:
     first = Monitor(tmp_path, 0, 100)
     for step in (10, 20, 30):
-        first.training(step, 100, {**TRAIN, "loss": float(step)})
+        first.training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 40, "spl')  # the kill came here
     second = Monitor(tmp_path, 20, 100)
-    second.training(30, 100, {**TRAIN, "loss": 3.0})
+    second.training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
     second.close()
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == [(10, 10), (20, 20), (30, 3)]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()

@@ -1,0 +1,164 @@
+"""The folder of a run: what may be resumed in it, what it begins with, who may write to it."""
+
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data.prepare import Prepared
+from transformer_mt.errors import InputError
+
+SCORES = "test.json"
+
+# What a run may be resumed with and stay the same run.
+_MAY_CHANGE = (
+    "run_dir",
+    "cache_dir",
+    "distributed.",
+    "decode.",
+    "data.train",  # where it lies; what it holds is checked by open_run
+    "data.valid",
+    "data.test",
+    "train.max_steps",
+    "train.max_tokens_per_device",
+    "train.device",
+    "train.log_every",
+    "train.validate_every",
+    "train.checkpoint_every",
+    "train.average_checkpoints",
+)
+
+
+def with_absolute_paths(job: TrainJob) -> TrainJob:
+    """The job with paths that hold wherever its folder is opened from."""
+
+    def absolute(source: SourceConfig) -> SourceConfig:
+        changed: dict[str, Any] = {
+            key: str(Path(value).expanduser().resolve())
+            for key in ("src", "tgt", "tsv", "jsonl", "parquet")
+            if (value := getattr(source, key)) is not None
+        }
+        if source.hub is not None and Path(source.hub).expanduser().is_dir():
+            changed["hub"] = str(Path(source.hub).expanduser().resolve())
+        return replace(source, **changed)
+
+    data = replace(
+        job.data,
+        train=[absolute(source) for source in job.data.train],
+        valid=[absolute(source) for source in job.data.valid],
+        test=[absolute(source) for source in job.data.test],
+    )
+    tokenizer = job.tokenizer
+    if tokenizer.path is not None:
+        tokenizer = replace(tokenizer, path=str(Path(tokenizer.path).expanduser().resolve()))
+    run_dir = str(Path(job.run_dir).expanduser().resolve())
+    return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer)
+
+
+@contextmanager
+def lock(run_dir: Path) -> Iterator[None]:
+    """Keeps a second run out of the folder."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    held = FileLock(run_dir / ".lock", timeout=0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise InputError(
+            f"another mt-train is at work in {run_dir}: choose another run_dir, or stop it first"
+        ) from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
+    """Never mixes two runs in one folder.
+
+    Raises:
+        InputError: The folder holds something else than an earlier part of this run.
+    """
+    if not (run_dir / ckpt.CONFIG).exists():
+        for name in (ckpt.WEIGHTS, ckpt.TOKENIZER, "checkpoints", "metrics.jsonl", SCORES):
+            if (run_dir / name).exists():
+                raise InputError(
+                    f"{run_dir} holds a {name} but no {ckpt.CONFIG}: it is no run of mt-train; "
+                    "choose another run_dir"
+                )
+        return
+    old, new = _flat(asdict(ckpt.read_config(run_dir))), _flat(asdict(job))
+    differ = [
+        key
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.startswith(_MAY_CHANGE)
+    ]
+    if differ:
+        shown = ", ".join(f"{key} was {old.get(key)}, now {new.get(key)}" for key in differ[:3])
+        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+        raise InputError(
+            f"{run_dir} was begun with another configuration ({shown}{more}): choose another "
+            "run_dir, or delete that folder"
+        )
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
+    """Writes what the folder begins with; scores of an earlier end are no longer the model's.
+
+    Raises:
+        InputError: The run was begun with other training data, or with another vocabulary.
+    """
+    report = run_dir / "data" / "cleaning.json"
+    if (run_dir / ckpt.CONFIG).exists() and report.exists():
+        try:
+            known = json.loads(report.read_text(encoding="utf-8")).get("corpus")
+        except (ValueError, AttributeError):
+            known = None
+        if known != data.train.fingerprint:
+            raise InputError(
+                f"the training data, or its vocabulary, has changed since {run_dir} was begun: "
+                "choose another run_dir, or delete that folder"
+            )
+    (run_dir / SCORES).unlink(missing_ok=True)
+    ckpt.write_config(run_dir, job)
+    with ckpt.atomic(run_dir / ckpt.TOKENIZER) as temporary:
+        shutil.copyfile(data.tokenizer_model, temporary)
+    (run_dir / "data").mkdir(exist_ok=True)
+    ckpt.write_text(
+        report, json.dumps({**data.cleaning, "corpus": data.train.fingerprint}, indent=2)
+    )
+
+
+def log_to(run_dir: Path) -> None:
+    """Log lines go to stderr and, with the time, to ``train.log``."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    screen, file = (
+        logging.StreamHandler(sys.stderr),
+        logging.FileHandler(run_dir / "train.log", encoding="utf-8"),
+    )
+    screen.setFormatter(logging.Formatter("%(message)s"))
+    file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    package = logging.getLogger("transformer_mt")
+    for handler in package.handlers:  # of the job before, in a sweep
+        handler.close()
+    package.handlers = [screen, file]
+    package.setLevel(logging.INFO)
+    package.propagate = False
