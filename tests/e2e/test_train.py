@@ -358,6 +358,42 @@ def test_scores_never_stand_beside_another_model(
     assert not (copy / "test.json").exists()
 
 
+def test_a_model_without_checkpoints_is_not_trained_over(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    shutil.rmtree(copy / "checkpoints")
+    before = (copy / ckpt.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()
+    assert "no whole checkpoint" in one_line_error(train(copy).wait())
+    assert ((copy / ckpt.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()) == before
+
+
+def test_data_may_move_but_not_change(
+    corpus: Path, copy: Path, tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in corpus.glob("*.tsv"):
+        shutil.copy(path, elsewhere)
+    status, _, err = train(copy, "train.max_steps=41", folder=elsewhere).wait()
+    assert status == 0, err
+    with (elsewhere / "train.tsv").open("a") as file:
+        file.write("one more\tONE MORE\n")
+    message = one_line_error(train(copy, "train.max_steps=42", folder=elsewhere).wait())
+    assert "has changed since" in message
+
+
+def test_weights_that_are_no_numbers_are_never_saved(
+    tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    run_dir = tmp_path / "run"
+    wild = ["schedule=inverse_sqrt", "schedule.peak_lr=1e30", "schedule.warmup_steps=1"]
+    result = train(run_dir, *wild, "train.checkpoint_every=1", "train.log_every=100").wait()
+    assert "no longer finite" in one_line_error(result)
+    for path in run_dir.rglob("model.safetensors"):
+        with safe_open(path, "np") as file:
+            assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
+
+
 def test_another_recipe_in_the_same_folder_is_refused(
     copy: Path, train: Callable[..., Running]
 ) -> None:

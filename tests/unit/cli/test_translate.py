@@ -1,5 +1,6 @@
 """mt-translate: as many lines out as in, in order, at once; and one line about what is wrong."""
 
+import gzip
 import json
 import os
 import random
@@ -244,6 +245,17 @@ def test_bad_files_are_named(
     assert str(tmp_path) in error_of(capfd, input=str(source), output=str(tmp_path), **settings)
     assert "beam_size" in error_of(capfd, input=str(source), nbest=3, format="jsonl", **settings)
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("archive", [gzip.compress(b"the red dog\n" * 99)[:-12], b"no archive\n"])
+def test_a_damaged_archive_is_named(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], archive: bytes
+) -> None:
+    source, target = tmp_path / "in.gz", tmp_path / "out"
+    source.write_bytes(archive)
+    message = error_of(capfd, model=str(model), input=str(source), output=str(target))
+    assert message.startswith(f"{source}: damaged or incomplete after line ")
+    assert not target.exists()
 
 
 def test_an_output_takes_its_name_when_complete(
