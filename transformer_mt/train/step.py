@@ -111,7 +111,9 @@ def pick_precision(name: str, device: torch.device) -> str:
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
-    fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    # The names are private to torch: where they are gone, fp32 is the safe answer.
+    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    fast = any(getattr(torch.cpu, name, bool)() for name in tests)
     return "bf16" if fast else "fp32"
 
 
