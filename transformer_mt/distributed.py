@@ -66,11 +66,6 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def barrier(self) -> None:
-        """Waits for every rank."""
-        if self.size > 1:
-            self.any(False)
-
     def data_parallel(self, module: nn.Module) -> nn.Module:
         """The module with its gradients averaged over ranks in ``backward``."""
         if self.size == 1:

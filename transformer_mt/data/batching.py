@@ -32,7 +32,9 @@ class Batch:
     src: Packed
     """Source tokens with the end symbol."""
     tgt_in: Packed
-    """Target tokens, shifted right: they begin with the start symbol (§3.1)."""
+    """Target tokens, shifted right: they begin with the start symbol (§3.1).
+
+    The authors' code begins them with a vector of zeros instead."""
     tgt_out: Tensor
     """[N] int64: the token to predict at each position of ``tgt_in``; ends with the end symbol."""
     weight: float = 1.0

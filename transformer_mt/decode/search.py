@@ -84,7 +84,8 @@ def beam_search(
     for t in range(max(max_lengths, default=-1) + 1):
         log_probs = model.step(tokens)
         vocab_size = log_probs.shape[-1]
-        # At its longest length a translation can only end.
+        # At its longest length a translation can only end, and is scored with its end symbol;
+        # the authors' code leaves it without one.
         if any(limit == t for limit in limits):
             full = torch.tensor([limit == t for limit in limits], device=device)
             ends = log_probs[..., eos].clone()
