@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import torch
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -142,8 +141,16 @@ class Checkpoint:
         return int(self.state["step"])
 
 
+class Stateful(Protocol):
+    """What a checkpoint needs to know of an optimizer."""
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors it works on, by name; the names and shapes never change."""
+        ...
+
+
 def save_checkpoint(
-    checkpoints: Path, state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+    checkpoints: Path, state: dict[str, Any], model: nn.Module, optimizer: Stateful
 ) -> Checkpoint:
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
     path = checkpoints / _name(state["step"])
@@ -151,14 +158,7 @@ def save_checkpoint(
     for stale in (unfinished, path):
         shutil.rmtree(stale, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    files = {
-        WEIGHTS: _parameters(model),
-        _OPTIMIZER: {
-            f"{name}.{key}": value.contiguous()
-            for name, parameter in model.named_parameters()
-            for key, value in optimizer.state[parameter].items()
-        },
-    }
+    files = {WEIGHTS: _parameters(model), _OPTIMIZER: optimizer.state()}
     for name, tensors in files.items():
         save_file(tensors, unfinished / name)
         _sync(unfinished / name)
@@ -181,21 +181,15 @@ def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
     return found
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> None:
     """Puts a checkpoint's weights and optimizer state back.
 
     Raises:
-        InputError: The checkpoint is of a model of another shape.
+        InputError: The checkpoint is of a model of another shape, or of another optimizer.
     """
-    load_weights(model, checkpoint.path / WEIGHTS)
-    tensors = _load(checkpoint.path / _OPTIMIZER)
-    for name, parameter in model.named_parameters():
-        prefix = f"{name}."
-        optimizer.state[parameter] = {
-            key.removeprefix(prefix): value.to(parameter.device)
-            for key, value in tensors.items()
-            if key.startswith(prefix) and "." not in key.removeprefix(prefix)
-        }
+    for tensors, name in ((_parameters(model), WEIGHTS), (optimizer.state(), _OPTIMIZER)):
+        path = checkpoint.path / name
+        _assign(tensors, _load(path), path)
 
 
 def average(checkpoints: Sequence[Checkpoint], model: nn.Module) -> None:
@@ -220,10 +214,9 @@ def _parameters(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def _assign(parameters: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
+def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
     shapes, found = (
-        {name: tuple(tensor.shape) for name, tensor in part.items()}
-        for part in (parameters, tensors)
+        {name: tuple(tensor.shape) for name, tensor in part.items()} for part in (own, tensors)
     )
     if shapes != found:
         name = min(name for name, _ in shapes.items() ^ found.items())
@@ -231,8 +224,8 @@ def _assign(parameters: dict[str, Tensor], tensors: dict[str, Tensor], path: Pat
             f"{path} does not fit the configuration: {name} has shape {found.get(name)}, "
             f"expected {shapes.get(name)}"
         )
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
 
 
 def _load(path: Path) -> dict[str, Tensor]:

@@ -242,16 +242,32 @@ class ModelConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
-    """Adam (§5.3)."""
+    """Adam (§5.3), alone or beside Muon; the learning rate is the schedule's."""
 
+    name: str = "adam"
+    """``adam``: the paper's, for every weight; ``muon``: Muon for the matrices of the layers,
+    Adam for embeddings, biases and norms."""
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
+    momentum: float | None = None
+    """Weight of the past in Muon's running mean of gradients (``muon`` only)."""
 
     def __post_init__(self) -> None:
+        _choice("optimizer.name", self.name, "adam", "muon")
         for key in ("beta1", "beta2"):
             _require(0 <= getattr(self, key) < 1, f"optimizer.{key} must be in [0, 1)")
         _require(self.eps > 0, "optimizer.eps must be > 0")
+        if self.name == "muon":
+            _require(
+                self.momentum is not None and 0 <= self.momentum < 1,
+                f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}",
+            )
+        else:
+            _require(
+                self.momentum is None,
+                f"optimizer.momentum={self.momentum} is Muon's, unknown to optimizer={self.name}",
+            )
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -288,12 +304,15 @@ class TrainConfig:
     """Seed of the initial weights, the order of the data and dropout."""
     batch_tokens: int = 25000
     """Target tokens of one update, over all ranks and accumulation steps (§5.1)."""
-    max_tokens_per_device: int = 8192
-    """Most tokens (of either side) in one forward pass; caps memory, never changes the recipe."""
+    max_tokens_per_device: int | None = None
+    """Most tokens (of either side) in one forward pass; caps memory, never changes the recipe.
+    Null is 8192 on a CPU, and as many as the memory of the GPU holds on a GPU."""
     max_steps: int = 100000
     """Updates in all (§5.2)."""
     label_smoothing: float = 0.1
     """ε_ls (§5.4)."""
+    compile: bool | None = None
+    """Compile the training step for batches of one fixed shape; null does so on GPUs, in bf16."""
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 where the hardware has fast bf16."""
     device: str = "auto"
@@ -311,7 +330,6 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for key in (
             "batch_tokens",
-            "max_tokens_per_device",
             "max_steps",
             "log_every",
             "validate_every",
@@ -319,6 +337,8 @@ class TrainConfig:
             "average_checkpoints",
         ):
             _require(getattr(self, key) >= 1, f"train.{key}={getattr(self, key)} must be ≥ 1")
+        limit = self.max_tokens_per_device
+        _require(limit is None or limit >= 1, f"train.max_tokens_per_device={limit} must be ≥ 1")
         _require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
         _require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
         _choice("train.precision", self.precision, "auto", "fp32", "bf16")
@@ -381,9 +401,10 @@ class TrainJob:
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
     def __post_init__(self) -> None:
+        limit = self.train.max_tokens_per_device
         _require(
-            self.train.max_tokens_per_device >= self.data.cleaning.max_tokens,
-            f"train.max_tokens_per_device={self.train.max_tokens_per_device} is below the longest "
+            limit is None or limit >= self.data.cleaning.max_tokens,
+            f"train.max_tokens_per_device={limit} is below the longest "
             f"pair allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
         )
         if self.model.positions == "learned":

@@ -104,9 +104,11 @@ class Running:
             time.sleep(0.002)
 
 
-def write_corpus(folder: Path, translate: Callable[[str], str] = str.upper) -> None:
+def write_corpus(
+    folder: Path, translate: Callable[[str], str] = str.upper, pairs: int = 120
+) -> None:
     rng = random.Random(0)
-    for name, count in (("train", 120), ("valid", 10), ("test", 8)):
+    for name, count in (("train", pairs), ("valid", 10), ("test", 8)):
         lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
         text = "".join(f"{line}\t{translate(line)}\n" for line in lines)
         (folder / f"{name}.tsv").write_text(text)
@@ -429,7 +431,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running
 
 
 def test_it_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
-    write_corpus(tmp_path, translate=str)
+    write_corpus(tmp_path, translate=str, pairs=1000)
     run_dir = tmp_path / "run"
     more = ["model.d_model=32", "model.d_ff=64", "model.dropout=0", "schedule=inverse_sqrt",
             "schedule.warmup_steps=40", "schedule.peak_lr=5e-3", "train.max_steps=240",
@@ -442,7 +444,7 @@ def test_it_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> Non
     assert ppl[-1] < 2
     (valid,) = curve(run_dir, "valid")
     assert valid[3] < 3  # of unseen lines
-    assert json.loads((run_dir / "test.json").read_text())[1]["score"] > 60  # chrF2
+    assert json.loads((run_dir / "test.json").read_text())[2]["score"] < 40  # TER
 
 
 def uneven(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,9 @@ def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
     rng = np.random.default_rng(2)
 
     def side(groups: list[list[int]]) -> Packed:
-        return Packed.from_groups(
-            [[rng.integers(VOCABULARY, size=n) for n in lengths] for lengths in groups]
-        )
+        lengths = np.array([n for group in groups for n in group])
+        tokens = rng.integers(VOCABULARY, size=lengths.sum())
+        return Packed.bucketed(tokens, lengths, [len(group) for group in groups])
 
     return Batch(side(src), target := side(tgt), target.tokens)
 
@@ -62,6 +63,20 @@ NAMES = {
     r"\b(qkv|q|kv)_proj\.weight": "in_proj_weight",
 }
 """What our parameters are called in ``Twin``."""
+
+
+def by_layer(model: Transformer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+    """Names, values and gradients of the parameters, every layer's own part of a common matrix."""
+    for name, parameter in model.named_parameters():
+        if not name.startswith("source_projection"):
+            yield name, parameter.data, parameter.grad
+            continue
+        values = parameter.data.chunk(len(model.decoder))
+        grads = (
+            [None] * len(values) if parameter.grad is None else parameter.grad.chunk(len(values))
+        )
+        for i, (value, grad) in enumerate(zip(values, grads, strict=True)):
+            yield f"decoder.{i}.cross_attention.kv_proj.weight", value, grad
 
 
 def counterpart(name: str, d_model: int) -> tuple[str, slice]:
@@ -104,9 +119,9 @@ class Twin(nn.Module):
             self.positions = nn.Parameter(model.embedding.positions.detach().clone())
         else:
             self.positions = nn.Parameter(model.embedding.sinusoids, requires_grad=False)
-        for name, parameter in model.named_parameters():
+        for name, value, _ in by_layer(model):
             theirs, rows = counterpart(name, c.d_model)
-            self.get_parameter(theirs).data[rows] = parameter.data
+            self.get_parameter(theirs).data[rows] = value
 
     def forward(self, src: list[Tensor], tgt: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Encoder outputs and logits of the real tokens, flat."""
@@ -159,12 +174,12 @@ def test_outputs_and_gradients_are_those_of_pytorch(norm: str, positions: str, s
         weights = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
         for outputs in (ours, theirs):  # a random linear functional of each; gradients add up
             (outputs * weights).sum().backward(retain_graph=True)
-    for name, parameter in model.named_parameters():
+    for name, _, ours in by_layer(model):
         theirs_name, rows = counterpart(name, config.d_model)
         gradient = twin.get_parameter(theirs_name).grad
-        assert parameter.grad is not None
+        assert ours is not None
         assert gradient is not None
-        torch.testing.assert_close(parameter.grad, gradient[rows], rtol=1e-10, atol=1e-10, msg=name)
+        torch.testing.assert_close(ours, gradient[rows], rtol=1e-10, atol=1e-10, msg=name)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 12])
@@ -268,7 +283,7 @@ def test_logits_are_those_of_the_papers_equations(d_k: int | None, d_v: int | No
         d_k=d_k, d_v=d_v, dropout=0.0, max_positions=4,
     )  # fmt: skip
     model, pairs = transformer(config), batch([[4, 6], [5]], [[3, 5], [6]])
-    paper = Paper(config, {name: p.detach().numpy() for name, p in model.named_parameters()})
+    paper = Paper(config, {name: value.numpy() for name, value, _ in by_layer(model)})
     expected = [
         paper.logits(src.tolist(), tgt.tolist())
         for src, tgt in zip(sequences(pairs.src), sequences(pairs.tgt_in), strict=True)

@@ -50,7 +50,7 @@ def transformer(norm: str, positions: str) -> Transformer:
 
 
 def packed(sequences: Rows) -> Packed:
-    return Packed.from_groups([[np.array(s) for s in sequences]])
+    return Packed.of_sequences(sequences)
 
 
 def logits(model: Transformer, batch: Batch) -> Tensor:

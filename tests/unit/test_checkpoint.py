@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
     ModelConfig,
+    OptimizerConfig,
     SourceConfig,
     TokenizerConfig,
     TrainJob,
@@ -29,6 +30,7 @@ from transformer_mt.config import (
 from transformer_mt.data.tokenizer import train_tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.optimizer import Optimizer, make_optimizer
 
 MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
 V = 11
@@ -39,11 +41,17 @@ def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
     return Transformer(config, V)
 
 
-def adam(model: Transformer) -> torch.optim.Adam:
-    return torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
+ADAM = OptimizerConfig()
+MUON = OptimizerConfig(name="muon", momentum=0.95)
 
 
-def update(model: Transformer, optimizer: torch.optim.Optimizer, seed: int) -> None:
+def optimizer_of(model: Transformer, config: OptimizerConfig = ADAM) -> Optimizer:
+    optimizer = make_optimizer(model, config)
+    optimizer.set_lr(1e-2)
+    return optimizer
+
+
+def update(model: Transformer, optimizer: Optimizer, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
@@ -52,7 +60,7 @@ def update(model: Transformer, optimizer: torch.optim.Optimizer, seed: int) -> N
 
 def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:
     model = tiny(step if seed is None else seed)
-    optimizer = adam(model)
+    optimizer = optimizer_of(model)
     update(model, optimizer, seed=step)
     return ckpt.save_checkpoint(folder, {"step": step}, model, optimizer)
 
@@ -65,9 +73,12 @@ def assert_equal(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(
+    tmp_path: Path, config: OptimizerConfig
+) -> None:
     model = tiny(1)
-    optimizer = adam(model)
+    optimizer = optimizer_of(model, config)
     for seed in range(3):
         update(model, optimizer, seed)
     saved = ckpt.save_checkpoint(tmp_path, {"step": 3, "note": "ü"}, model, optimizer)
@@ -75,21 +86,52 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     assert saved.path == tmp_path / "step_00000003"
 
     restored = tiny(2)
-    other = adam(restored)
+    other = optimizer_of(restored, config)
+    update(restored, other, seed=9)  # whatever it remembers is replaced
     (found,) = ckpt.latest_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
     ckpt.restore(found, restored, other)
     assert_equal(weights(restored), weights(model))
-    for one, two in zip(model.parameters(), restored.parameters(), strict=True):
-        assert optimizer.state[one].keys() == other.state[two].keys()
-        for key, value in optimizer.state[one].items():
-            assert other.state[two][key].dtype == value.dtype
-            assert_equal(other.state[two][key], value)
+    assert optimizer.state().keys() == other.state().keys()
+    assert_equal(other.state(), optimizer.state())
+    assert all(value.any() for value in other.state().values())
     for seed in (3, 4):
         update(model, optimizer, seed)
         update(restored, other, seed)
     assert_equal(weights(restored), weights(model))
+    assert_equal(other.state(), optimizer.state())
+
+
+def test_adams_state_is_stored_as_torch_names_it(tmp_path: Path) -> None:
+    """As it was before there was a choice of optimizers: runs of then go on."""
+    saved = save(tmp_path, 1)
+    model = tiny(1)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    adam.step()
+    expected = {
+        f"{name}.{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in adam.state[parameter].items()
+    }
+    found = load_file(saved.path / "optimizer.safetensors")
+    assert_equal(found, expected)
+    assert {name: t.dtype for name, t in found.items()} == {
+        name: t.dtype for name, t in expected.items()
+    }
+
+
+@pytest.mark.parametrize("saved", [ADAM, MUON], ids=["adam", "muon"])
+def test_the_state_of_another_optimizer_is_refused(tmp_path: Path, saved: OptimizerConfig) -> None:
+    model, (other,) = tiny(1), (c for c in (ADAM, MUON) if c is not saved)
+    optimizer = optimizer_of(model, saved)
+    update(model, optimizer, seed=1)
+    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, model, optimizer)
+    with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
+        ckpt.restore(checkpoint, model, optimizer_of(model, other))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

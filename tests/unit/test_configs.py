@@ -24,6 +24,7 @@ from transformer_mt.config import (
     TranslateJob,
     config_dir,
 )
+from transformer_mt.errors import InputError
 
 GROUPS = {
     "tokenizer": TokenizerConfig,
@@ -70,7 +71,7 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.model, num_encoder_layers=6, num_decoder_layers=6, positions="sinusoidal")
     values(job.model, key_size=64, value_size=64)
     values(job.tokenizer, type="bpe", vocab_size=37000, path=None)
-    values(job.optimizer, beta1=0.9, beta2=0.98, eps=1e-9)
+    values(job.optimizer, name="adam", beta1=0.9, beta2=0.98, eps=1e-9)
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
@@ -117,6 +118,44 @@ def test_tiny_is_the_model_of_wu_et_al() -> None:
     tiny = train_job("model=tiny").model
     values(tiny, d_model=128, d_ff=256, num_heads=4, dropout=0.3)
     values(tiny, num_encoder_layers=4, num_decoder_layers=4)
+
+
+def test_the_large_batch_of_ott_et_al() -> None:
+    job = train_job("experiment=wmt14_fast")
+    values(job.schedule, name="inverse_sqrt", warmup_steps=4000, peak_lr=1e-3)
+    values(job.optimizer, name="adam", beta1=0.9, beta2=0.98, eps=1e-8)
+    values(job.train, batch_tokens=400_000, label_smoothing=0.1)
+    assert job.model == train_job().model
+    assert job.train.max_steps * 10 == train_job().train.max_steps
+    assert 1 < job.train.batch_tokens * job.train.max_steps / (100_000 * 25_000) < 2
+    big = train_job("experiment=wmt14_fast", "model=big")
+    values(big.model, d_model=1024, dropout=0.3)
+
+
+def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
+    deep, base = train_job("model=deep_shallow").model, train_job().model
+    values(deep, num_encoder_layers=12, num_decoder_layers=1)
+    for key in ("d_model", "d_ff", "num_heads", "key_size", "value_size"):
+        assert getattr(deep, key) == getattr(base, key)
+    size = parameters(deep, vocabulary=0)
+    assert 0.9 * parameters(base, vocabulary=0) < size < parameters(base, vocabulary=0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optimizer=adam", "optimizer.momentum=0.9"], r"optimizer\.momentum=0\.9 is Muon's"),
+        (["optimizer.name=muon"], r"needs optimizer\.momentum in \[0, 1\), not None"),
+        (["optimizer=muon", "optimizer.momentum=null"], r"needs optimizer\.momentum"),
+        (["optimizer=muon", "optimizer.momentum=1"], r"needs optimizer\.momentum .* not 1\.0"),
+        (["optimizer=muon", "optimizer.momentum=-0.1"], r"needs optimizer\.momentum"),
+        (["optimizer=muon", "optimizer.momentum=nan"], r"needs optimizer\.momentum"),
+        (["optimizer.name=sgd"], r"optimizer\.name='sgd' is not one of: adam, muon"),
+    ],
+)
+def test_a_setting_of_another_optimizer_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        train_job(*overrides)
 
 
 def test_the_command_line_has_the_last_word() -> None:

@@ -30,6 +30,7 @@ _MAY_CHANGE = (
     "data.test",
     "train.max_steps",
     "train.max_tokens_per_device",
+    "train.compile",
     "train.device",
     "train.log_every",
     "train.validate_every",

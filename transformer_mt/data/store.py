@@ -37,6 +37,15 @@ class Side:
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
+    def gather(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], Lengths]:
+        """Some sequences end to end, and how many tokens each has."""
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
+        # Where sequence i begins here, against where it begins there: one shift for all of it.
+        shifts = starts - (np.cumsum(lengths) - lengths)
+        places = np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)
+        return self.tokens[places], lengths.astype(np.int32)
+
     @property
     def lengths(self) -> Lengths:
         """[pairs] tokens in each sequence."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +101,7 @@ class Translator:
         self, sources: list[list[int]], beams: int, nbest: int
     ) -> list[list[Hypothesis]]:
         device = self._model.embedding.weight.device
-        src = Packed.from_groups([[np.array([*ids, EOS]) for ids in sources]]).to(device)
+        src = Packed.of_sequences([[*ids, EOS] for ids in sources]).to(device)
         limits = [len(ids) + self._config.max_extra_tokens for ids in sources]
         if self._max_target is not None:
             limits = [min(limit, self._max_target) for limit in limits]

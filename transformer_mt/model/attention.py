@@ -4,14 +4,13 @@ Shapes: N, M flat tokens; B sequences of a group; S keys, T queries a sequence; 
 D model; H heads; K size of a head. Masks are True where attention is allowed.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.packed import Group
+from transformer_mt.data.packed import Buckets, Group, Layout, Offsets
+from transformer_mt.model.varlen import varlen_attention
 
 
 def scaled_dot_product_attention(
@@ -29,23 +28,18 @@ def scaled_dot_product_attention(
     Returns:
         [B, H, T, K'].
     """
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        # The CPU kernel's backward pass is several times slower in bf16 than in fp32.
-        with torch.autocast("cpu", enabled=False):
-            q, k, v = query.float(), key.float(), value.float()
-            return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
-    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+    # In the dtype given: autocast would take fp32 to bf16 here.
+    with torch.autocast(query.device.type, enabled=False):
+        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
 
 
 class _Pad(torch.autograd.Function):
-    """Flat rows to zero-padded rows; the gradient is the way back, without a scatter-add."""
+    """Flat rows to padded rows by a gather each way; padding itself never has a gradient."""
 
     @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx, x: Tensor, rows: Tensor, n: int
-    ) -> Tensor:
+    def forward(ctx, x: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(rows)
-        return x.new_zeros(n, x.shape[1]).index_copy_(0, rows, x)
+        return x.index_select(0, tokens)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
@@ -69,15 +63,14 @@ class _Unpad(torch.autograd.Function):
 
 
 def pad(x: Tensor, group: Group) -> Tensor:
-    """The group's rows of a flat [N, F] tensor as [B, length, F], zero where there is no token."""
-    rows = x[group.start : group.stop]
-    if group.rows is not None:
-        rows = _Pad.apply(rows, group.rows, group.size * group.length)
-    return rows.view(group.size, group.length, -1)
+    """A group's flat rows [n, F] as [B, length, F]; padding repeats a sequence's last token."""
+    if group.tokens is not None:
+        x = _Pad.apply(x, group.tokens, group.rows)
+    return x.view(group.size, group.length, -1)
 
 
 def unpad(x: Tensor, group: Group) -> Tensor:
-    """The way back: [B, length, F] to the group's flat rows."""
+    """The way back: [B, length, F] to the group's flat rows [n, F]."""
     rows = x.reshape(group.size * group.length, -1)
     return rows if group.rows is None else _Unpad.apply(rows, group.rows)
 
@@ -86,8 +79,8 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    query_groups: Sequence[Group],
-    key_groups: Sequence[Group],
+    query_layout: Layout,
+    key_layout: Layout,
     num_heads: int,
     causal: bool = False,
 ) -> Tensor:
@@ -97,23 +90,41 @@ def attend(
         query: [N, H·K]
         key: [M, H·K]
         value: [M, H·K']
-        query_groups: Groups of the query rows.
-        key_groups: Groups of the key rows: as many, with the same sequences.
+        query_layout: Where sequences begin in the query rows.
+        key_layout: The same for the key rows: as many sequences, or groups of them.
         num_heads: H.
         causal: See ``scaled_dot_product_attention``.
 
     Returns:
         [N, H·K'], the heads side by side.
     """
+    if isinstance(query_layout, Offsets):
+        assert isinstance(key_layout, Offsets)
+        q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
+        return varlen_attention(q, k, v, query_layout, key_layout, causal).flatten(1)
+    assert isinstance(key_layout, Buckets)
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        # The CPU kernel's backward pass is several times slower in bf16 than in fp32.
+        query, key, value = query.float(), key.float(), value.float()
     outputs = []
-    for queries, keys in zip(query_groups, key_groups, strict=True):
-        q, k, v = (
-            split_heads(pad(x, group), num_heads)
-            for x, group in ((query, queries), (key, keys), (value, keys))
-        )
+    for queries, keys, q, k, v in zip(
+        query_layout.groups,
+        key_layout.groups,
+        # Split, not sliced: the gradient of all parts is then one concatenation.
+        query.split([group.num_tokens for group in query_layout.groups]),
+        key.split([group.num_tokens for group in key_layout.groups]),
+        value.split([group.num_tokens for group in key_layout.groups]),
+        strict=True,
+    ):
         # Padding follows the tokens, so a causal mask already hides it from every token.
         mask = None if causal or keys.mask is None else keys.mask[:, None, None, :]
-        heads = scaled_dot_product_attention(q, k, v, mask, causal)
+        heads = scaled_dot_product_attention(
+            split_heads(pad(q, queries), num_heads),
+            split_heads(pad(k, keys), num_heads),
+            split_heads(pad(v, keys), num_heads),
+            mask,
+            causal,
+        )
         outputs.append(unpad(heads.transpose(1, 2).flatten(2), queries))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -138,10 +149,10 @@ class SelfAttention(nn.Module):
         self.qkv_proj = nn.Linear(config.d_model, sum(self.sizes), bias=False)
         self.out_proj = nn.Linear(values, config.d_model, bias=False)
 
-    def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """[N, D] → [N, D], every token attending to its own sequence."""
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
-        return self.out_proj(attend(q, k, v, groups, groups, self.num_heads, self.causal))
+        return self.out_proj(attend(q, k, v, layout, layout, self.num_heads, self.causal))
 
     def step(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """One more token a sequence.
@@ -162,46 +173,55 @@ class SelfAttention(nn.Module):
         return self.out_proj(heads.flatten(1)), (keys, values)
 
 
+KeysValues = tuple[Tensor, Tensor]
+"""A layer's keys and values, flat [M, H·K] and [M, H·K'] or split in heads, as said."""
+
+
+class SourceProjection(nn.Module):
+    """The keys and values of the source, W_i^K and W_i^V of all decoder layers' cross-attention.
+
+    All layers read the same encoder output, so all their projections are one matrix product.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.sizes = [keys, values] * config.num_decoder_layers
+        self.proj = nn.Linear(config.d_model, sum(self.sizes), bias=False)
+
+    def forward(self, memory: Tensor) -> list[KeysValues]:
+        """[M, D] → each decoder layer's keys [M, H·K] and values [M, H·K']."""
+        parts = self.proj(memory).split(self.sizes, dim=-1)
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+
 class CrossAttention(nn.Module):
     """Encoder–decoder attention (§3.2.3): the target asks, the source answers."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads = config.num_heads
-        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
-        self.sizes = [keys, values]
-        self.q_proj = nn.Linear(config.d_model, keys, bias=False)
-        self.kv_proj = nn.Linear(config.d_model, keys + values, bias=False)
-        self.out_proj = nn.Linear(values, config.d_model, bias=False)
+        self.q_proj = nn.Linear(config.d_model, config.num_heads * config.key_size, bias=False)
+        self.out_proj = nn.Linear(config.num_heads * config.value_size, config.d_model, bias=False)
 
-    def forward(
-        self, x: Tensor, groups: Sequence[Group], memory: Tensor, memory_groups: Sequence[Group]
-    ) -> Tensor:
-        """[N, D] target and [M, D] source tokens → [N, D]."""
-        k, v = self.kv_proj(memory).split(self.sizes, dim=-1)
+    def forward(self, x: Tensor, layout: Layout, source: KeysValues, src_layout: Layout) -> Tensor:
+        """[N, D] target tokens, this layer's flat keys and values of M source tokens → [N, D]."""
         q = self.q_proj(x)
-        return self.out_proj(attend(q, k, v, groups, memory_groups, self.num_heads))
+        return self.out_proj(attend(q, *source, layout, src_layout, self.num_heads))
 
-    def project(self, memory: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-        """Keys [B, H, S, K] and values [B, H, S, K'] of the source, once for the whole search."""
-        k, v = self.kv_proj(memory).split(self.sizes, dim=-1)
-        return split_heads(pad(k, group), self.num_heads), split_heads(
-            pad(v, group), self.num_heads
-        )
-
-    def step(self, x: Tensor, source: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    def step(self, x: Tensor, source: KeysValues, mask: Tensor | None) -> Tensor:
         """One position of each of W beams a sentence.
 
         The beams are so many queries on one copy of the source: it is never expanded by W.
 
         Args:
             x: [B·W, D].
-            source: Keys and values of B sentences, as ``project`` gives them.
+            source: Keys [B, H, S, K] and values [B, H, S, K'] of B sentences.
             mask: [B, 1, 1, S] bool.
 
         Returns:
             [B·W, D].
         """
-        beams = self.q_proj(x).view(source[0].shape[0], -1, self.sizes[0])
+        beams = self.q_proj(x).unflatten(0, (source[0].shape[0], -1))
         heads = scaled_dot_product_attention(split_heads(beams, self.num_heads), *source, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))

@@ -56,6 +56,10 @@ class Embedding(nn.Module):
         embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
         return embedded + self._table(max_length)[positions]
 
+    def reserve(self, length: int) -> None:
+        """Makes room for sequences of ``length``: a compiled step must not find it missing."""
+        self._table(length)
+
     def _table(self, length: int) -> Tensor:
         if hasattr(self, "positions"):
             return self.positions

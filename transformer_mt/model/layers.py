@@ -1,13 +1,13 @@
 """Feed-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.packed import Group
-from transformer_mt.model.attention import CrossAttention, SelfAttention
+from transformer_mt.data.packed import Layout
+from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
 
 LAYER_NORM_EPS = 1e-6
 """The authors' code; PyTorch's default is 1e-5."""
@@ -27,7 +27,7 @@ class Dropout(nn.Module):
         """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
             return nn.functional.dropout(x, self.p)
         # One 64-bit draw makes four 16-bit numbers, so p is exact to 1/65536.
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
@@ -78,9 +78,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residual1, self.residual2 = Residual(config), Residual(config)
 
-    def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """[N, D] → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, groups))
+        x = self.residual1(x, lambda y: self.self_attention(y, layout))
         return self.residual2(x, self.feed_forward)
 
 
@@ -95,21 +95,19 @@ class DecoderLayer(nn.Module):
         self.residual1, self.residual2 = Residual(config), Residual(config)
         self.residual3 = Residual(config)
 
-    def forward(
-        self, x: Tensor, groups: Sequence[Group], memory: Tensor, memory_groups: Sequence[Group]
-    ) -> Tensor:
-        """[N, D] target tokens, [M, D] encoded source tokens → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, groups))
-        x = self.residual2(x, lambda y: self.cross_attention(y, groups, memory, memory_groups))
+    def forward(self, x: Tensor, layout: Layout, source: KeysValues, src_layout: Layout) -> Tensor:
+        """[N, D] target tokens, this layer's keys and values of M source tokens → [N, D]."""
+        x = self.residual1(x, lambda y: self.self_attention(y, layout))
+        x = self.residual2(x, lambda y: self.cross_attention(y, layout, source, src_layout))
         return self.residual3(x, self.feed_forward)
 
     def step(
         self,
         x: Tensor,
-        cache: tuple[Tensor, Tensor],
-        source: tuple[Tensor, Tensor],
+        cache: KeysValues,
+        source: KeysValues,
         source_mask: Tensor | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> tuple[Tensor, KeysValues]:
         """One more position; see the two attentions' ``step``. [B·W, D] → [B·W, D], cache."""
         grown = cache
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching import Batch
-from transformer_mt.data.packed import Packed
+from transformer_mt.data.packed import Buckets, Packed
+from transformer_mt.model.attention import KeysValues, SourceProjection, pad, split_heads
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
 
@@ -26,6 +27,7 @@ class Transformer(nn.Module):
         self.embedding = Embedding(vocab_size, config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.source_projection = SourceProjection(config)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Post-norm layers end in a norm already; the paper adds none after the stacks.
         pre = config.norm == "pre"
@@ -42,21 +44,21 @@ class Transformer(nn.Module):
 
     def embed(self, packed: Packed) -> Tensor:
         """Embeddings plus positions, with dropout (§5.4): [N, D]."""
-        longest = max(group.length for group in packed.groups)
+        longest = packed.layout.max_length
         return self.dropout(self.embedding(packed.tokens, packed.positions, longest))
 
     def encode(self, src: Packed) -> Tensor:
         """The encoder stack: [M, D]."""
         x = self.embed(src)
         for layer in self.encoder:
-            x = layer(x, src.groups)
+            x = layer(x, src.layout)
         return self.encoder_norm(x)
 
     def decode(self, tgt_in: Packed, memory: Tensor, src: Packed) -> Tensor:
         """The decoder stack over whole target sequences: [N, D]."""
         x = self.embed(tgt_in)
-        for layer in self.decoder:
-            x = layer(x, tgt_in.groups, memory, src.groups)
+        for layer, source in zip(self.decoder, self.source_projection(memory), strict=True):
+            x = layer(x, tgt_in.layout, source, src.layout)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -69,7 +71,8 @@ class Transformer(nn.Module):
 
     def start(self, src: Packed, beam_size: int) -> "DecoderState":
         """Encodes sentences, one group of them, and opens a search over them."""
-        (group,) = src.groups
+        assert isinstance(src.layout, Buckets)
+        (group,) = src.layout.groups
         memory = self.encode(src)
         rows = group.size * beam_size
         config = self.config
@@ -77,11 +80,17 @@ class Transformer(nn.Module):
             memory.new_empty(rows, config.num_heads, 0, config.key_size),
             memory.new_empty(rows, config.num_heads, 0, config.value_size),
         )
-        layers = [layer.cross_attention for layer in self._decoder_layers()]
+        sources = [
+            (
+                split_heads(pad(k, group), config.num_heads),
+                split_heads(pad(v, group), config.num_heads),
+            )
+            for k, v in self.source_projection(memory)
+        ]
         return DecoderState(
             position=0,
-            caches=[empty for _ in layers],
-            sources=[attention.project(memory, group) for attention in layers],
+            caches=[empty for _ in sources],
+            sources=sources,
             source_mask=None if group.mask is None else group.mask[:, None, None, :],
         )
 
@@ -113,9 +122,9 @@ class DecoderState:
 
     position: int
     """Target positions decoded so far, t."""
-    caches: list[tuple[Tensor, Tensor]]
+    caches: list[KeysValues]
     """Each decoder layer's own keys and values, [B·W, H, t, K]."""
-    sources: list[tuple[Tensor, Tensor]]
+    sources: list[KeysValues]
     """Each decoder layer's keys and values of the source, [B, H, S, K]: one copy for all beams."""
     source_mask: Tensor | None
     """[B, 1, 1, S] bool, True for source tokens."""

@@ -9,12 +9,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-_CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**28}
-"""Logits held at a time: 64 MB on a CPU, 1 GB on a GPU; fewer make the products slower."""
+from transformer_mt.data.batching import IGNORED
+
+_CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
+"""Most rows of logits held at a time: 0.3 GB and 1.2 GB in fp32 at the paper's vocabulary."""
+
+_VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
+"""The logits' width, in memory, is a multiple of this: what matrix units like."""
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
+    """d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
+
+    Of the three terms only the softmax is a full matrix: the one-hot touches an element a row, and
+    the products with the constant ε / V are the sums of all columns, taken once. So the wide
+    matrix of logits is passed over as few times as possible.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -28,33 +41,41 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         dtype = hidden.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        matrix = weight.to(dtype)
-        grad_hidden = torch.empty_like(hidden) if needs_grad else None
-        grad_weight = torch.zeros_like(weight) if needs_grad else None
+        exact = torch.promote_types(torch.float32, weight.dtype)
         vocab_size = weight.shape[0]
-        rows = max(1, _CHUNK_ELEMENTS[device] // vocab_size)
-        loss = hidden.new_zeros((), dtype=torch.promote_types(torch.float32, weight.dtype))
-        nll = loss.clone()
+        padding = -vocab_size % _VOCAB_MULTIPLE[device]
+        chunks = -(-len(targets) // _CHUNK_ROWS[device])
+        counted = (targets != IGNORED)[:, None]
+        # Rows that do not count add nothing to any sum over rows if they are zero.
+        rows = hidden.to(exact) * counted
+        columns = weight.to(exact).sum(0)
+        grad_hidden, grad_weight = [], torch.zeros_like(weight) if needs_grad else None
+        nll = hidden.new_zeros((), dtype=exact)
         with torch.autocast(device, enabled=False):
-            for start in range(0, len(targets), rows):
-                x = hidden[start : start + rows].to(dtype)
-                y = targets[start : start + rows, None]
-                logits = (x @ matrix.T).to(loss.dtype)
-                picked, mean = logits.gather(1, y).sum(), logits.mean(1).sum()
-                log_z = logits.logsumexp(1, keepdim=True)
-                nll += log_z.sum() - picked
-                loss += log_z.sum() - (1 - smoothing) * picked - smoothing * mean
-                if grad_hidden is None or grad_weight is None:
+            matrix = F.pad(weight.to(dtype), (0, 0, 0, padding))
+            for x, y, keep in zip(
+                rows.to(dtype).chunk(chunks),
+                targets.clamp(min=0)[:, None].chunk(chunks),
+                counted.chunk(chunks),
+                strict=True,
+            ):
+                logits = (x @ matrix.T)[:, :vocab_size]
+                log_p = logits.log_softmax(1, dtype=exact)
+                nll -= (log_p.gather(1, y) * keep).sum()
+                if grad_weight is None:
                     continue
-                # d loss / d logits = softmax − (1 − ε) one-hot − ε / V
-                grad = logits.sub_(log_z).exp_()
-                if smoothing:
-                    grad -= smoothing / vocab_size
-                grad.scatter_add_(1, y, grad.new_full((1, 1), smoothing - 1).expand_as(y))
-                grad = grad.to(dtype)
-                grad_hidden[start : start + rows] = grad @ matrix
-                grad_weight += grad.T @ x
-        ctx.save_for_backward(grad_hidden, grad_weight)
+                grad = log_p.exp_().scatter_add_(1, y, log_p.new_full(y.shape, smoothing - 1))
+                grad = F.pad(grad.to(dtype), (0, padding))
+                grad_hidden.append(grad @ matrix)
+                grad_weight += (grad.T @ x)[:vocab_size]
+        # What it takes to go from the mean of all log-probabilities to the target's.
+        picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
+        loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
+        if grad_weight is not None:
+            share = smoothing / vocab_size
+            grad_weight -= rows.sum(0) * share
+            grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
+            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
@@ -78,7 +99,7 @@ def smoothed_cross_entropy(
         hidden: [N, D] decoder outputs.
         weight: [V, D] output matrix; logits are ``hidden @ weight.T``, computed in the autocast
             dtype where autocast is on, and softmaxed in fp32.
-        targets: [N] int64.
+        targets: [N] int64; ``IGNORED`` where there is nothing to predict.
         smoothing: ε_ls.
 
     Returns:

@@ -12,21 +12,35 @@ from transformer_mt.data.batching import Batch
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.train.optimizer import make_optimizer
 
 
 class LossModule(nn.Module):
     """Model and loss as one module, so that a data-parallel wrapper sees every use of a weight."""
 
-    def __init__(self, model: Transformer, smoothing: float):
+    def __init__(self, model: Transformer, smoothing: float, precision: str):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+        self.precision = precision
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sums of smoothed loss and of negative log-likelihood over the batch's target tokens."""
-        hidden = self.model(batch)
-        weight = self.model.embedding.weight
-        return smoothed_cross_entropy(hidden, weight, batch.tgt_out, self.smoothing)
+        with autocast(batch.tgt_out.device, self.precision):
+            hidden = self.model(batch)
+            weight = self.model.embedding.weight
+            return smoothed_cross_entropy(hidden, weight, batch.tgt_out, self.smoothing)
+
+    def compile_for(self, world_size: int) -> None:
+        """Compiles for buffered batches: one graph, loss and all, if there is a single rank.
+
+        With several, each layer is a graph of its own: the gradients of a layer are then ready,
+        and on their way to the other ranks, while the layers below are still at work. One graph
+        would hand over all gradients at its end.
+        """
+        parts = [self] if world_size == 1 else [*self.model.encoder, *self.model.decoder]
+        for part in parts:
+            part.compile(fullgraph=True, dynamic=False)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,7 @@ class TrainStep:
         smoothing: ε_ls.
         precision: ``fp32`` or ``bf16``.
         world: Ranks that share every update.
+        compiled: Compile the step; every batch must be of the same shape (``data.buffers``).
     """
 
     def __init__(
@@ -55,11 +70,14 @@ class TrainStep:
         smoothing: float,
         precision: str,
         world: World,
+        compiled: bool = False,
     ):
         self._world = world
-        self._precision = precision
-        self._model = world.data_parallel(LossModule(model, smoothing))
-        self.optimizer = make_adam(model, optimizer)
+        module = LossModule(model, smoothing, precision)
+        if compiled:
+            module.compile_for(world.size)
+        self._model = world.data_parallel(module)
+        self.optimizer = make_optimizer(model, optimizer)
 
     def __call__(
         self, micro_batches: Sequence[Batch], num_targets: int, lr: float, seed: int
@@ -74,15 +92,14 @@ class TrainStep:
                 resumed run draws what an uninterrupted one would have drawn.
         """
         torch.manual_seed(seed)
-        self.optimizer.param_groups[0]["lr"] = lr
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.set_lr(lr)
+        self.optimizer.zero_grad()
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
         for i, batch in enumerate(micro_batches):
             with self._world.no_sync(self._model) if i < last else nullcontext():
-                with autocast(device, self._precision):
-                    batch_loss, batch_nll = self._model(batch.to(device))
+                batch_loss, batch_nll = self._model(batch.to(device))
                 # The all-reduce takes the mean over ranks; the update wants the sum.
                 scale = batch.weight * self._world.size / num_targets
                 (batch_loss * scale).backward()
@@ -95,26 +112,6 @@ class TrainStep:
         """Norm of the gradient of the latest update, a scalar on the device."""
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(grads)
-
-
-def make_adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam (§5.3); its learning rate is set by every step."""
-    return torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
-    )
-
-
-def pick_precision(name: str, device: torch.device) -> str:
-    """``fp32`` or ``bf16``; ``auto`` is bf16 where the hardware multiplies it faster."""
-    if name != "auto":
-        return name
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
-    # The names are private to torch: where they are gone, fp32 is the safe answer.
-    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    fast = any(getattr(torch.cpu, name, bool)() for name in tests)
-    return "bf16" if fast else "fp32"
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

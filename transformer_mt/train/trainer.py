@@ -18,14 +18,17 @@ import torch
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching import Batch, BatchPlan, GlobalBatch, micro_batches
+from transformer_mt.data.buffers import BufferShape, buffered_batches, plan_buffers
+from transformer_mt.data.loader import read_ahead
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
 from transformer_mt.train.loss import smoothed_cross_entropy
 from transformer_mt.train.monitor import Monitor
 from transformer_mt.train.schedule import learning_rate
-from transformer_mt.train.step import StepResult, TrainStep, autocast, pick_precision
+from transformer_mt.train.step import StepResult, TrainStep, autocast
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +77,20 @@ class Trainer:
         self._precision = pick_precision(job.train.precision, world.device)
         torch.manual_seed(job.train.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
+        self._max_tokens = job.train.max_tokens_per_device or fitting_tokens(
+            job.model, world.device
+        )
+        self._buffers: BufferShape | None = None
+        if pick_compiled(job.train.compile, job.model, world.device, self._precision):
+            self._buffers = plan_buffers(train, self._plan, self._max_tokens, world.size)
+            self.model.embedding.reserve(self._buffers.max_length)
         self._step = TrainStep(
-            self.model, job.optimizer, job.train.label_smoothing, self._precision, world
+            self.model,
+            job.optimizer,
+            job.train.label_smoothing,
+            self._precision,
+            world,
+            compiled=self._buffers is not None,
         )
         self._checkpoints = ckpt.latest_checkpoints(run_dir / "checkpoints")
         self._done = 0
@@ -118,17 +133,15 @@ class Trainer:
         config, world = self._job.train, self._world
         loss = nll = torch.zeros((), device=world.device)
         targets, waited = 0, 0.0
-        for step in range(self._done + 1, config.max_steps + 1):
+        steps = range(self._done + 1, config.max_steps + 1)
+        reader = read_ahead(self._read, steps)
+        for step in steps:
             begun = time.perf_counter()
-            batch = self._plan[step - 1]
-            lr = self._learning_rate(step)
-            parts = micro_batches(
-                self._train, batch, config.max_tokens_per_device, world.rank, world.size
-            )
-            seed = _seed(config.seed, step, world.rank)
+            parts, num_targets = next(reader)
             waited += time.perf_counter() - begun
-            result = self._update(parts, batch.num_targets, lr, seed)
-            loss, nll, targets = loss + result.loss, nll + result.nll, targets + batch.num_targets
+            seed = _seed(config.seed, step, world.rank)
+            result = self._update(parts, num_targets, self._learning_rate(step), seed)
+            loss, nll, targets = loss + result.loss, nll + result.nll, targets + num_targets
             if monitor:
                 monitor.update(step)
             last = step == config.max_steps
@@ -137,6 +150,7 @@ class Trainer:
                 self._check_finite(step, values[0])
                 if monitor:
                     norm = self._step.grad_norm().item()
+                    lr = self._learning_rate(step)
                     record = {"loss": values[0], "nll": values[1], "lr": lr, "grad_norm": norm}
                     monitor.training(step, targets, waited, record)
                 loss = nll = torch.zeros((), device=world.device)
@@ -153,6 +167,17 @@ class Trainer:
             if stop and not last:
                 raise StoppedError(received[0] if received else signal.SIGTERM)
 
+    def _read(self, step: int) -> tuple[list[Batch], int]:
+        """This rank's share of an update, and the target tokens of the whole update."""
+        batch, world = self._plan[step - 1], self._world
+        if self._buffers is None:
+            parts = micro_batches(self._train, batch, self._max_tokens, world.rank, world.size)
+        else:
+            parts = buffered_batches(self._train, batch, self._buffers, world.rank, world.size)
+        if world.device.type == "cuda":
+            parts = [part.pinned() for part in parts]
+        return parts, batch.num_targets
+
     def _update(self, parts: list[Batch], num_targets: int, lr: float, seed: int) -> StepResult:
         try:
             return self._step(parts, num_targets, lr, seed)
@@ -160,7 +185,7 @@ class Trainer:
             largest = max(len(part.tgt_out) for part in parts)
             raise InputError(
                 f"out of memory on a batch of {largest:,} target tokens: lower "
-                f"train.max_tokens_per_device={self._job.train.max_tokens_per_device}; the "
+                f"train.max_tokens_per_device={self._max_tokens}; the "
                 "updates stay the same"
             ) from None
 
@@ -199,7 +224,7 @@ class Trainer:
         config, world = self._job.train, self._world
         self.model.eval()
         sums = torch.zeros(2, device=world.device, dtype=torch.float64)
-        for batch in _evaluation_batches(self._valid, config.max_tokens_per_device, world):
+        for batch in _evaluation_batches(self._valid, self._max_tokens, world):
             with autocast(world.device, self._precision):
                 hidden = self.model(batch)
                 parts = smoothed_cross_entropy(
@@ -226,13 +251,14 @@ class Trainer:
             f"{self.model.vocab_size:,}",
         )
         log.info(
-            "training: %s pairs, %s updates an epoch, %s in all, on %d × %s in %s",
+            "training: %s pairs, %s updates an epoch, %s in all, on %d × %s in %s%s",
             f"{len(self._train):,}",
             f"{self._plan.steps_per_epoch:,}",
             f"{config.max_steps:,}",
             self._world.size,
             self._world.device.type,
             self._precision,
+            ", compiled" if self._buffers else "",
         )
         if self._done:
             log.info("resuming after update %s", f"{self._done:,}")

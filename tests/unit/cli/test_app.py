@@ -84,7 +84,7 @@ BAD_USAGE = {
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
     "~train.seed": ["train.seed"],
-    "model=huge": ["model=huge", "base, big, mini, small, tiny"],
+    "model=huge": ["model=huge", "base, big, deep_shallow, mini, small, tiny"],
     "experiment=quickstrat": ["experiment=quickstrat", "quickstart?"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
     "train=3": ["train=3"],

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from test_search import LogProbs, Prefix, reference_search
@@ -82,11 +81,11 @@ def translator(tokenizer: Tokenizer) -> Settings:
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:
     """The next token's log-probabilities, from the whole prefix each time."""
-    src = Packed.from_groups([[np.array([*source, EOS])]])
+    src = Packed.of_sequences([[*source, EOS]])
     memory = model.encode(src)
 
     def log_probs(prefix: Prefix) -> list[float]:
-        tgt_in = Packed.from_groups([[np.array([BOS, *prefix])]])
+        tgt_in = Packed.of_sequences([[BOS, *prefix]])
         logits = model.logits(model.decode(tgt_in, memory, src)[-1])
         row = logits.float().log_softmax(-1)
         row[[PAD, UNK, BOS]] = -torch.inf
@@ -143,7 +142,7 @@ def test_batches_hold_no_more_than_batch_tokens(
     start, padded = Transformer.start, []
 
     def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
-        (group,) = src.groups
+        (group,) = src.layout.groups
         padded.append(group.size * group.length * beam_size)
         return start(model, src, beam_size)
 

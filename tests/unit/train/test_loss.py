@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from transformer_mt.data.batching import IGNORED
 from transformer_mt.train import loss as loss_module
 from transformer_mt.train.loss import smoothed_cross_entropy
 
@@ -32,12 +33,42 @@ def by_pytorch(smoothing: float) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
 def test_it_is_pytorchs_cross_entropy(
     smoothing: float, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(loss_module._CHUNK_ELEMENTS, "cpu", rows_at_a_time * V)
+    monkeypatch.setitem(loss_module._CHUNK_ROWS, "cpu", rows_at_a_time)
     hidden, weight, targets = problem()
     loss, nll = smoothed_cross_entropy(hidden, weight, targets, smoothing)
     gradients = torch.autograd.grad(loss, (hidden, weight))
     expected_loss, expected_nll, expected = by_pytorch(smoothing)
     assert loss.dtype == torch.float64
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(nll, expected_nll, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows_at_a_time", [5, N])
+def test_what_is_ignored_counts_nowhere(
+    rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(loss_module._CHUNK_ROWS, "cpu", rows_at_a_time)
+    hidden, weight, targets = problem()
+    targets[[0, 7, 8, 35, 36]] = IGNORED
+    loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    gradients = torch.autograd.grad(loss, (hidden, weight))
+    logits = hidden @ weight.T
+    kwargs = {"ignore_index": IGNORED, "reduction": "sum"}
+    expected = cross_entropy(logits, targets, label_smoothing=0.1, **kwargs)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(nll, cross_entropy(logits, targets, **kwargs).detach())
+    wanted = torch.autograd.grad(expected, (hidden, weight))
+    torch.testing.assert_close(gradients, wanted, rtol=1e-10, atol=1e-10)
+    assert not gradients[0][[0, 7, 8, 35, 36]].any()
+
+
+def test_a_width_that_matrix_units_like_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(loss_module._VOCAB_MULTIPLE, "cpu", 8)  # 11 pieces in 16 columns
+    hidden, weight, targets = problem()
+    loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    gradients = torch.autograd.grad(loss, (hidden, weight))
+    expected_loss, expected_nll, expected = by_pytorch(0.1)
     torch.testing.assert_close(loss, expected_loss, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(nll, expected_nll, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-10)

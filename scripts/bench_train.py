@@ -1,0 +1,458 @@
+"""Training speed: our update against PyTorch's and Hugging Face's, on the same pairs of real text.
+
+    python scripts/bench_train.py --model base                     what there is, side by side
+    python scripts/bench_train.py --model tiny --batches mixed     updates of mixed lengths
+    python scripts/bench_train.py --variants ours-bf16 --profile   where the time of ours goes
+
+One process holds all variants. They begin with the same weights and must show the same loss; then,
+round after round, each does one update (forward, backward, Adam) on that round's pairs, the order
+turning. Reported are medians over rounds of paired ratios; ours-fp32-again is the noise floor.
+All models are post-norm (the paper's order of norm and residual, and the only one of MarianMT).
+Batches are made before the clock runs. On Linux, freed memory is kept for reuse as in mt-train,
+which speeds up the peers too.
+"""
+
+import argparse
+import getpass
+import json
+import platform
+import re
+import shlex
+import statistics
+import sys
+import tempfile
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from bench_peers import VARIANTS, PaddedPairs, Update, Variant, build
+from omegaconf import OmegaConf
+from torch.autograd.profiler_util import FunctionEvent
+
+from transformer_mt import distributed
+from transformer_mt.config import (
+    DataConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    config_dir,
+    schema,
+)
+from transformer_mt.data.batching import CHUNKS_PER_BATCH, BatchPlan, Indices, collate
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.store import TokenStore
+from transformer_mt.errors import InputError
+
+SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+LEARNING_RATE = 1e-4
+LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
+"""Most relative difference in loss, before any update, from the first variant's."""
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+WIDTH = 98
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    device = distributed.pick_device(options.device)
+    config = model_config(options.model)
+    store = read_corpus(options.data, options.vocab)
+    with distributed.join(device) as world:
+        updates = plan_updates(store, options, config, device)
+        variants = build(options.variants, config, options.vocab, world)
+        check_losses(variants, next(updates))
+        if options.profile:
+            print(heading(options, device))
+            for variant in variants:
+                print("", profile(variant, updates, device), sep="\n")
+            return
+        rates = {name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()}
+        rounds = measure(variants, updates, options, device)
+    print(report(variants, rounds, rates, options, device))
+    if options.json:
+        options.json.write_text(json.dumps(as_json(variants, rounds, rates, options), indent=2))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    summary, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    models = sorted(path.stem for path in (config_dir() / "model").glob("*.yaml"))
+    available = [v for v in VARIANTS if find_spec("transformers") or "marian" not in v]
+    add("--model", default="base", choices=models, help="configs/model/*.yaml (default: base)")
+    add("--vocab", type=int, default=8000, help="pieces of the vocabulary (default: 8000)")
+    add(
+        "--data",
+        default=SHARED_DATA,
+        help="folder of the three corpora (default: ../shared/data), or sample: "
+        "the built-in one, with --vocab 4000, say",
+    )
+    add("--batch-tokens", type=int, default=4096, help="target tokens an update (default: 4096)")
+    add(
+        "--batches",
+        default="bucket",
+        choices=["bucket", "mixed"],
+        help="bucket: pairs of one length in an update, which spares the peers padding (default); "
+        f"mixed: mt-train's updates of {CHUNKS_PER_BATCH} lengths, which peers accumulate",
+    )
+    add("--variants", default=",".join(available), help="separated by commas (default: all)")
+    add("--warmup", type=int, default=2, help="updates of each before the clock runs (default: 2)")
+    add("--rounds", type=int, default=7, help="rounds (default: 7)")
+    add("--updates", type=int, default=1, help="updates of each in a round (default: 1; GPU: 20)")
+    add("--device", default="auto", help="cpu, cuda or auto (default: auto)")
+    add("--json", type=Path, help="file for every figure measured")
+    add("--profile", action="store_true", help="profile one update of each variant instead")
+    options = parser.parse_args(arguments)
+    options.variants = options.variants.split(",")
+    for name in options.variants:
+        if name not in VARIANTS:
+            raise InputError(f"no variant {name!r}; there are: {', '.join(VARIANTS)}")
+        if name not in available:
+            raise InputError(f"{name} needs Hugging Face's library: pip install transformers")
+    for key in ("batch_tokens", "warmup", "rounds", "updates"):
+        if getattr(options, key) < 1:
+            raise InputError(f"--{key.replace('_', '-')} must be at least 1")
+    return options
+
+
+def model_config(name: str) -> ModelConfig:
+    """A model of ``configs/model``, post-norm."""
+    written = OmegaConf.load(config_dir() / "model" / f"{name}.yaml")
+    config = OmegaConf.to_object(OmegaConf.merge(schema(ModelConfig), written))
+    assert isinstance(config, ModelConfig)
+    return replace(config, norm="post")
+
+
+def read_corpus(data: str | Path, vocab_size: int) -> TokenStore:
+    """The training text, encoded by a vocabulary learned from it; kept in a temporary folder."""
+    if data == "sample":
+        sources = [SourceConfig(sample="train")]
+    else:
+        folder = Path(data)
+        if not folder.is_dir():
+            raise InputError(f"no folder {folder}: say --data FOLDER, or --data sample")
+        sources = [
+            SourceConfig(
+                src=str(folder / name / "train.en.gz"), tgt=str(folder / name / "train.de.gz")
+            )
+            for name in ("multi30k", "wmt-sample")
+        ]
+        sources.append(SourceConfig(tsv=str(folder / "tatoeba" / "en-de.tsv.gz")))
+    job = TrainJob(
+        cache_dir=str(Path(tempfile.gettempdir()) / f"mt-bench-{getpass.getuser()}"),
+        # A job needs a validation set; nothing is validated here.
+        data=DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1]),
+        tokenizer=TokenizerConfig(vocab_size=vocab_size),
+    )
+    return prepare(job).train
+
+
+# The work.
+
+
+def plan_updates(
+    store: TokenStore, options: argparse.Namespace, config: ModelConfig, device: torch.device
+) -> Iterator[Update]:
+    """Updates without end, in the random order of training."""
+    bucket = options.batches == "bucket"
+    tokens = options.batch_tokens * (CHUNKS_PER_BATCH if bucket else 1)
+    plan = BatchPlan(store, tokens, seed=1)
+    step = 0
+    while True:
+        chunks = plan[step].chunks
+        for groups in [[chunk] for chunk in chunks] if bucket else [list(chunks)]:
+            begun = time.perf_counter()
+            ours = collate(store, groups)
+            between = time.perf_counter()
+            padded = [PaddedPairs.collate(store, group) for group in groups]
+            done = time.perf_counter()
+            pairs = np.concatenate(groups)
+            yield Update(
+                ours=ours.to(device),
+                padded=[part.to(device) for part in padded],
+                src_tokens=int(store.src.lengths[pairs].sum()),
+                tgt_tokens=int(store.tgt.lengths[pairs].sum()),
+                flops=update_flops(config, options.vocab, store, pairs),
+                layout_seconds=(between - begun, done - between),
+            )
+        step += 1
+
+
+def update_flops(c: ModelConfig, vocab_size: int, store: TokenStore, pairs: Indices) -> float:
+    """Operations that an update needs, padding left out.
+
+    Forward and backward, a weight of a matrix product takes 6 operations for each token it meets:
+    an encoder layer has 4D² + 2DF of them; a decoder layer 2D² that meet the source (keys and
+    values) and 6D² + 2DF that meet the target, as the output's DV do. Attention of T queries on S
+    keys takes 12·D·T·S a layer (two products, forward and twice that back), half if causal.
+    """
+    D, F = c.d_model, c.d_ff
+    S, T = (side.lengths[pairs].astype(float) for side in (store.src, store.tgt))
+    encoder, decoder = c.num_encoder_layers, c.num_decoder_layers
+    src_weights = encoder * (4 * D * D + 2 * D * F) + decoder * 2 * D * D
+    tgt_weights = decoder * (6 * D * D + 2 * D * F) + D * vocab_size
+    products = 6 * (src_weights * S + tgt_weights * T)
+    attention = 12 * D * (encoder * S * S + decoder * (T * T / 2 + T * S))
+    return float((products + attention).sum())
+
+
+def check_losses(variants: list[Variant], work: Update) -> None:
+    """Notes every variant's loss on the same pairs, without dropout; they must agree."""
+    for variant in variants:
+        variant.model.eval()
+        # Learning rate 0: the very code that is timed, but the weights stay as they are.
+        variant.loss = variant.step(work, 0.0, 0).item() / work.tgt_tokens
+        variant.model.train()
+        expected = variants[0].loss
+        tolerance = max(LOSS_TOLERANCE[v.precision] for v in (variant, variants[0]))
+        if not abs(variant.loss - expected) <= tolerance * expected:
+            raise InputError(
+                f"{variant.name} has a loss of {variant.loss:.5f} a token where "
+                f"{variants[0].name} has {expected:.5f}: not the same model, nothing is measured"
+            )
+
+
+# The clock.
+
+
+def measure(
+    variants: list[Variant],
+    updates: Iterator[Update],
+    options: argparse.Namespace,
+    device: torch.device,
+) -> list[list[Update]]:
+    """Times all variants in every round, and returns each round's work."""
+    for seed in range(options.warmup):
+        work = next(updates)
+        for variant in variants:
+            variant.step(work, LEARNING_RATE, seed)
+    rounds = []
+    for number in range(options.rounds):
+        works = [next(updates) for _ in range(options.updates)]
+        rounds.append(works)
+        turn = number % len(variants)
+        for variant in variants[turn:] + variants[:turn]:
+            before = start(device) - variant.held_bytes
+            begun = time.perf_counter()
+            for seed, work in enumerate(works):
+                variant.step(work, LEARNING_RATE, seed)
+            finish(device)
+            variant.seconds.append(time.perf_counter() - begun)
+            if device.type == "cuda":
+                peak = torch.cuda.max_memory_allocated(device) - before
+                variant.peak_bytes = max(variant.peak_bytes, peak)
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+    return rounds
+
+
+def start(device: torch.device) -> int:
+    """Waits until the device is idle and counts its peak memory anew; returns the memory in use."""
+    finish(device)
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def finish(device: torch.device) -> None:
+    """Waits for what is still running."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second of a large square matrix product, the best of some tries."""
+    n, repeats = (8192, 20) if device.type == "cuda" else (2048, 1)
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    out = a @ b
+    best = float("inf")
+    for _ in range(10):
+        finish(device)
+        begun = time.perf_counter()
+        for _ in range(repeats):
+            torch.mm(a, b, out=out)
+        finish(device)
+        best = min(best, (time.perf_counter() - begun) / repeats)
+    return 2 * n**3 / best
+
+
+# The report.
+
+
+def report(
+    variants: list[Variant],
+    rounds: list[list[Update]],
+    rates: dict[str, float],
+    options: argparse.Namespace,
+    device: torch.device,
+) -> str:
+    """Two tables in Markdown: each variant by itself, and ours over every other."""
+    targets = [sum(work.tgt_tokens for work in works) for works in rounds]
+    flops = [sum(work.flops for work in works) for works in rounds]
+    everything = [work for works in rounds for work in works]
+    real = sum(work.src_tokens + work.tgt_tokens for work in everything)
+    padding = 1 - real / sum(work.padded_tokens for work in everything)
+    layout = [1e3 * statistics.median(w.layout_seconds[i] for w in everything) for i in (0, 1)]
+    head = ["variant", "loss/token", "target tokens/s", "min–max", "ms/update", "MFU"]
+    if device.type == "cuda":
+        head.append("peak MiB")
+    rows = []
+    for variant in variants:
+        speeds = [n / s for n, s in zip(targets, variant.seconds, strict=True)]
+        usage = [n / s for n, s in zip(flops, variant.seconds, strict=True)]
+        row = [
+            variant.name,
+            f"{variant.loss:.5f}",
+            f"{statistics.median(speeds):,.0f}",
+            f"{min(speeds):,.0f}–{max(speeds):,.0f}",
+            f"{1e3 * statistics.median(variant.seconds) / options.updates:,.1f}",
+            f"{statistics.median(usage) / rates[variant.precision]:.1%}",
+        ]
+        rows.append(row + [f"{variant.peak_bytes / 2**20:,.0f}"] * (device.type == "cuda"))
+    ours = [v for v in variants if v.name.startswith("ours") and not v.name.endswith("again")]
+    versus = [
+        [other.name, *("–" if other is mine else ratio(mine, other) for mine in ours)]
+        for other in variants
+    ]
+    notes = [
+        f"{options.model}, post-norm, {options.vocab:,} pieces; {options.rounds} rounds of "
+        f"{options.updates} update(s) of about {options.batch_tokens:,} target tokens, "
+        f"batches: {options.batches}; text: {options.data}",
+        f"padding in the peers' batches: {padding:.1%}; laying a batch out, not timed: "
+        f"{layout[0]:.0f} ms for ours, {layout[1]:.0f} ms for the peers",
+        f"matrix products here: {rates['fp32'] / 1e9:,.0f} GFLOP/s in fp32, "
+        f"{rates['bf16'] / 1e9:,.0f} in bf16; an update takes "
+        f"{sum(flops) / sum(targets) / 1e9:.3f} GFLOP a target token",
+        "losses: the same pairs and weights, without dropout, before any update",
+    ]
+    parts = [heading(options, device), *(textwrap.fill(note, WIDTH) for note in notes)]
+    parts += ["", table(head, rows)]
+    if ours:
+        parts += ["", "Times as fast, median of the rounds' ratios (min–max):", ""]
+        parts.append(table(["over", *(v.name for v in ours)], versus))
+    return "\n".join(parts)
+
+
+def heading(options: argparse.Namespace, device: torch.device) -> str:
+    """The command, and what it ran on."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
+    place = f"{cpu}, {torch.get_num_threads()} thread(s)"
+    if device.type == "cuda":
+        place = f"{torch.cuda.get_device_name(device)}, {place}"
+    command = textwrap.fill(f"$ {shlex.join(['python', *sys.argv])}", WIDTH)
+    return f"{command}\n{time.strftime('%Y-%m-%d')}, torch {torch.__version__}, {place}"
+
+
+def ratio(mine: Variant, other: Variant) -> str:
+    """How many times as fast mine is, round by round: the median and the extremes."""
+    ratios = [b / a for a, b in zip(mine.seconds, other.seconds, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table, the first column to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = []
+    for row in [head, rule, *rows]:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def as_json(
+    variants: list[Variant],
+    rounds: list[list[Update]],
+    rates: dict[str, float],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Every figure measured."""
+    of_update = ("src_tokens", "tgt_tokens", "padded_tokens", "flops", "layout_seconds")
+    of_variant = ("name", "loss", "seconds", "peak_bytes")
+    return {
+        "options": {key: str(value) for key, value in vars(options).items()},
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "matrix_rates": rates,
+        "rounds": [[{k: getattr(w, k) for k in of_update} for w in works] for works in rounds],
+        "variants": [{key: getattr(v, key) for key in of_variant} for v in variants],
+    }
+
+
+# The profile.
+
+KINDS = {
+    "optimizer": r"Optimizer\.step",
+    "attention": r"[Aa]ttention|attn|_Pad|_Unpad",
+    "loss": r"CrossEntropy|cross_entropy|[Ll]og_?[Ss]oftmax|[Nn]ll_?[Ll]oss",
+    "dropout": r"[Dd]ropout|random_|bernoulli",
+    "norm": r"layer_norm|LayerNorm",
+}
+"""Kinds of work, by the names of an operation or of what calls it; the first that fits counts."""
+PRODUCTS = re.compile(r"aten::(mm|addmm|_addmm_activation|bmm|baddbmm|linear)$|mkldnn")
+
+
+def kind_of(event: FunctionEvent) -> str:
+    """The kind of work of an operation; a matrix product is one wherever it is called."""
+    if PRODUCTS.match(event.name):
+        return "matrix products"
+    names, caller = [event.name], event.cpu_parent
+    while caller is not None:
+        names.append(caller.name)
+        caller = caller.cpu_parent
+    found = (kind for kind, pattern in KINDS.items() if re.search(pattern, " ".join(names)))
+    return next(found, "other")
+
+
+def profile(variant: Variant, updates: Iterator[Update], device: torch.device) -> str:
+    """Where the time of one update goes, by kind of work and by operation."""
+    for seed in range(2):
+        variant.step(next(updates), LEARNING_RATE, seed)
+    work = next(updates)
+    with torch.profiler.profile() as profiler:
+        variant.step(work, LEARNING_RATE, 0)
+        finish(device)
+    kinds: dict[str, float] = defaultdict(float)
+    operations: dict[str, list[float]] = defaultdict(list)
+    for event in profiler.events() or []:
+        if event.device_type.name == "CPU":  # a GPU's kernels count as their operation's
+            cuda = device.type == "cuda"
+            spent = event.self_device_time_total if cuda else event.self_cpu_time_total
+            kinds[kind_of(event)] += spent
+            operations[event.name].append(spent)
+    total = sum(kinds.values())
+
+    def rows(times: dict[str, float]) -> list[list[str]]:
+        longest = sorted(times, key=times.__getitem__, reverse=True)[:15]
+        return [
+            [name[-60:], f"{times[name] / 1e3:,.1f}", f"{times[name] / total:.1%}"]
+            for name in longest
+        ]
+
+    by_operation = {f"{name} × {len(times)}": sum(times) for name, times in operations.items()}
+    return "\n\n".join(
+        [
+            f"{variant.name}: one update of {work.tgt_tokens:,} target tokens",
+            table(["kind of work", "ms", "share"], rows(kinds)),
+            table(["operation itself × calls", "ms", "share"], rows(by_operation)),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"bench_train.py: error: {error}")

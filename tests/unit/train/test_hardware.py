@@ -1,0 +1,48 @@
+"""What is chosen where the configuration leaves the choice to the machine."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.errors import InputError
+from transformer_mt.train.hardware import fitting_tokens, pick_compiled
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
+
+
+@pytest.mark.parametrize(
+    ("choice", "model", "device", "precision", "picked"),
+    [
+        (None, BASE, CPU, "bf16", False),
+        (True, BASE, CPU, "fp32", True),
+        (None, BASE, GPU, "bf16", True),
+        (False, BASE, GPU, "bf16", False),
+        (None, BASE, GPU, "fp32", False),
+        (None, ModelConfig(d_k=16), GPU, "bf16", False),  # Table 3, row B: d_v is 64
+        (None, ModelConfig(d_model=96, d_k=12, d_v=12), GPU, "bf16", False),
+    ],
+)
+def test_the_step_is_compiled_where_it_can_be(
+    choice: bool | None, model: ModelConfig, device: torch.device, precision: str, picked: bool
+) -> None:
+    assert pick_compiled(choice, model, device, precision) is picked
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(InputError, match="needs bf16"):
+        pick_compiled(True, BASE, GPU, "fp32")
+
+
+def test_more_memory_and_smaller_models_take_more_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokens(model: ModelConfig, gigabytes: int) -> int:
+        properties = SimpleNamespace(total_memory=gigabytes * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        return fitting_tokens(model, GPU)
+
+    assert tokens(BASE, 139) > 25_000  # the paper's update in one pass
+    assert 2000 < tokens(BASE, 8) < tokens(BASE, 24) < 25_000
+    assert tokens(BIG, 24) == pytest.approx(tokens(BASE, 24) / 2, rel=0.01)
+    assert fitting_tokens(BASE, CPU) == 8192

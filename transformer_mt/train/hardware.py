@@ -1,0 +1,57 @@
+"""What suits the machine where the configuration leaves the choice to it."""
+
+import torch
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.errors import InputError
+from transformer_mt.model.varlen import has_kernel
+
+_CPU_TOKENS = 8192
+
+
+def pick_precision(name: str, device: torch.device) -> str:
+    """``fp32`` or ``bf16``; ``auto`` is bf16 where the hardware multiplies it faster."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
+    # The names are private to torch: where they are gone, fp32 is the safe answer.
+    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    fast = any(getattr(torch.cpu, name, bool)() for name in tests)
+    return "bf16" if fast else "fp32"
+
+
+def pick_compiled(
+    choice: bool | None, model: ModelConfig, device: torch.device, precision: str
+) -> bool:
+    """Whether to compile the training step for buffers of one shape (``data.buffers``).
+
+    By itself on a GPU, in the precision and for the heads that its attention kernel takes. On a
+    CPU it shows that the step compiles, and is slow.
+
+    Raises:
+        InputError: It is asked for where there is no kernel.
+    """
+    if device.type != "cuda":
+        return bool(choice)
+    possible = precision == "bf16" and has_kernel(model.key_size, model.value_size)
+    if choice and not possible:
+        raise InputError(
+            "train.compile=true on a GPU needs bf16 and heads with d_k = d_v, a multiple of 8 up "
+            f"to 256; here: {precision}, d_k={model.key_size}, d_v={model.value_size}"
+        )
+    return possible if choice is None else choice
+
+
+def fitting_tokens(model: ModelConfig, device: torch.device) -> int:
+    """Tokens a side in one forward pass, where ``train.max_tokens_per_device`` leaves it open.
+
+    A token keeps some hundred bytes a layer and dimension until the backward pass; 400, twice a
+    generous count, leave room for weights, optimizer and logits.
+    """
+    if device.type != "cuda":
+        return _CPU_TOKENS
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    layers = model.num_encoder_layers + model.num_decoder_layers
+    return max(1024, memory // (400 * model.d_model * layers))
