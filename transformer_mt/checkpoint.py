@@ -28,7 +28,7 @@ from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Version of the checkpoint and model folder; a change that breaks loading raises it."""
 
 CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"

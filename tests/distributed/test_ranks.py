@@ -288,3 +288,19 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
     assert records(corpus / "two", "train")[-1]["nll"] < 0.8 * records(run_dir, "train")[0]["nll"]
     scores = [json.loads((corpus / name / "test.json").read_text()) for name in ("one", "two")]
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
+
+
+def test_compiled_layers_learn_what_one_process_learns(corpus: Path) -> None:
+    """Buffers of one shape, every layer a graph of its own: as on several GPUs."""
+    mt_train = str(BIN / "mt-train")
+    short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]
+    status, _, err = end(start(corpus, "eager", [mt_train], *short))
+    assert status == 0, err
+    two = ["distributed.processes=2", "train.compile=true"]
+    status, _, err = end(start(corpus, "compiled", [mt_train], *short, *two))
+    assert status == 0, err
+    assert "compiled" in err
+    for split in ("train", "valid"):
+        eager, compiled = (records(corpus / name, split) for name in ("eager", "compiled"))
+        for key in ("loss", "nll", "grad_norm" if split == "train" else "bleu"):
+            assert [r[key] for r in compiled] == pytest.approx([r[key] for r in eager], rel=1e-4)

@@ -125,6 +125,8 @@ class Trainer:
         finally:
             if monitor:
                 monitor.close()
+        # In a model of its own: layers that are compiled for training take no other shapes.
+        self.model = Transformer(self._job.model, self.model.vocab_size).to(self._world.device)
         ckpt.average(self._checkpoints[-config.average_checkpoints :], self.model)
         if main:  # a kill may have come between the last checkpoint and this
             ckpt.save_weights(self.model, self._run_dir / ckpt.WEIGHTS)
@@ -219,6 +221,7 @@ class Trainer:
             self._checkpoints = ckpt.prune(self._checkpoints, keep=max(2, last))
         self._checkpoints = self._world.gather(self._checkpoints)[0]
 
+    @torch.compiler.set_stance("force_eager")  # batches are of any shape here
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:
         config, world = self._job.train, self._world

@@ -355,10 +355,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "bad value": (damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: 0")), ["d_ff=0"]),
     "newer format": (
-        damaged_config(lambda text: text.replace("format: 1", "format: 999")),
-        ["config.yaml", "999", "format 1"],
+        damaged_config(lambda text: text.replace("format: 2", "format: 999")),
+        ["config.yaml", "999", "format 2"],
     ),
-    "no format": (damaged_config(lambda text: text.replace("format: 1\n", "")), ["format"]),
+    "no format": (damaged_config(lambda text: text.replace("format: 2\n", "")), ["format"]),
     "empty config": (damaged_config(lambda text: ""), ["config.yaml"]),
     "no mapping": (damaged_config(lambda text: "- a\n- b\n"), ["config.yaml"]),
     "no yaml": (damaged_config(lambda text: text + "\n: {["), ["config.yaml"]),
@@ -367,7 +367,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["config.yaml"],
     ),
     "latin1 config": (
-        lambda f: (f / ckpt.CONFIG).write_bytes(b"format: 1\nrun_dir: \xe4\n"),
+        lambda f: (f / ckpt.CONFIG).write_bytes(b"format: 2\nrun_dir: \xe4\n"),
         ["config.yaml"],
     ),
 }

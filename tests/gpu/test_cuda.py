@@ -1,0 +1,139 @@
+"""What only a GPU can show. Skipped where there is none; ``scripts/bench_gpu.sh`` runs it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.data.batching import IGNORED, BatchPlan, collate, micro_batches
+from transformer_mt.data.buffers import BufferShape, buffered_batches, fill, plan_buffers
+from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.train.step import TrainStep, autocast
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
+]
+GPU = torch.device("cuda")
+V = 1003
+CONFIG = ModelConfig(
+    d_model=64, d_ff=128, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def text(pairs: int = 4000) -> TokenStore:
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(2.8, 0.6, pairs), 2, 60).astype(int)
+
+    def side(lengths: np.ndarray) -> Side:  # type: ignore[type-arg]
+        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
+
+    return TokenStore(side(lengths), side(np.clip(lengths + rng.integers(-2, 4, pairs), 2, 60)))
+
+
+def model(seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    made = Transformer(CONFIG, V)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() == 1:  # norms and biases begin as what hides mistakes
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def test_buffers_on_the_gpu_give_the_cpus_loss_and_gradients() -> None:
+    store = text(60)
+    on_cpu, on_gpu = model(), model().to(GPU)
+    everyone = np.arange(60)
+    shape = BufferShape(src_tokens=2048, tgt_tokens=2048, pairs=100, max_length=64, parts=1)
+    (buffer,) = fill(store, everyone, shape)
+    exact = collate(store, [everyone])
+    loss, _ = smoothed_cross_entropy(on_cpu(exact), on_cpu.embedding.weight, exact.tgt_out, 0.1)
+    loss.backward()
+    buffer = buffer.to(GPU)
+    with autocast(GPU, "bf16"):
+        hidden = on_gpu(buffer)
+        got, _ = smoothed_cross_entropy(hidden, on_gpu.embedding.weight, buffer.tgt_out, 0.1)
+    got.backward()
+    assert got.item() == pytest.approx(loss.item(), rel=2e-3)
+    for (name, ours), theirs in zip(on_gpu.named_parameters(), on_cpu.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        off = (ours.grad.cpu() - theirs.grad).norm() / theirs.grad.norm()
+        assert off < 0.05, name  # NaN fails too
+
+
+def test_changing_a_pair_changes_no_bit_of_another() -> None:
+    store = text(40)
+    on_gpu = model().to(GPU).eval()
+    shape = BufferShape(src_tokens=1536, tgt_tokens=1536, pairs=80, max_length=64, parts=1)
+    changed = store.tgt.tokens.copy(), store.src.tokens.copy()
+    for tokens, side in zip(changed, (store.tgt, store.src), strict=True):
+        tokens[side.offsets[7] : side.offsets[8] - 1] = 5
+    other = TokenStore(Side(changed[1], store.src.offsets), Side(changed[0], store.tgt.offsets))
+    outputs = []
+    for each in (store, other):
+        (buffer,) = fill(each, np.arange(40), shape)
+        with torch.inference_mode(), autocast(GPU, "bf16"):
+            hidden = on_gpu(buffer.to(GPU))[(buffer.tgt_out != IGNORED).to(GPU)]
+        outputs.append(hidden.split(store.tgt.lengths.tolist()))
+    for i, (old, new) in enumerate(zip(*outputs, strict=True)):
+        assert torch.equal(old, new) == (i != 7)
+
+
+def test_the_compiled_step_compiles_once_waits_for_nothing_and_learns() -> None:
+    store = text()
+    plan = BatchPlan(store, 4000, 1)
+    shape = plan_buffers(store, plan, 5000)
+    trained = model().to(GPU)
+    trained.embedding.reserve(shape.max_length)
+    step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=True)
+    losses = []
+    for number in range(60):
+        batch = plan[number]
+        buffers = [b.pinned() for b in buffered_batches(store, batch, shape)]
+        torch.cuda.set_sync_debug_mode("error" if number >= 5 else "default")
+        result = step(buffers, batch.num_targets, 2e-3, number)
+        torch.cuda.set_sync_debug_mode("default")
+        losses.append(result.loss / batch.num_targets)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+    values = torch.stack(losses).tolist()
+    assert np.isfinite(values).all()
+    assert values[-1] < values[0] - 0.3
+
+
+def test_the_compiled_steps_losses_are_the_eager_ones() -> None:
+    store = text()
+    plan = BatchPlan(store, 4000, 1)
+    shape = plan_buffers(store, plan, 5000)
+    curves = []
+    for compiled in (False, True):
+        trained = model().to(GPU)
+        step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=compiled)
+        curve = []
+        for number in range(20):
+            batch = plan[number]
+            parts = (
+                buffered_batches(store, batch, shape)
+                if compiled
+                else micro_batches(store, batch, 10**6)
+            )
+            result = step(parts, batch.num_targets, 1e-3, number)
+            curve.append(result.loss.item() / batch.num_targets)
+        curves.append(curve)
+    assert curves[1] == pytest.approx(curves[0], rel=1e-2)
