@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.packed import Buckets, Group, Layout, Offsets
+from transformer_mt.model.linear import Linear
 from transformer_mt.model.varlen import varlen_attention
 
 
@@ -146,8 +147,8 @@ class SelfAttention(nn.Module):
         self.causal = causal
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
-        self.qkv_proj = nn.Linear(config.d_model, sum(self.sizes), bias=False)
-        self.out_proj = nn.Linear(values, config.d_model, bias=False)
+        self.qkv_proj = Linear(config.d_model, sum(self.sizes), bias=False)
+        self.out_proj = Linear(values, config.d_model, bias=False)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """[N, D] → [N, D], every token attending to its own sequence."""
@@ -187,7 +188,7 @@ class SourceProjection(nn.Module):
         super().__init__()
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, values] * config.num_decoder_layers
-        self.proj = nn.Linear(config.d_model, sum(self.sizes), bias=False)
+        self.proj = Linear(config.d_model, sum(self.sizes), bias=False)
 
     def forward(self, memory: Tensor) -> list[KeysValues]:
         """[M, D] → each decoder layer's keys [M, H·K] and values [M, H·K']."""
@@ -201,8 +202,8 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads = config.num_heads
-        self.q_proj = nn.Linear(config.d_model, config.num_heads * config.key_size, bias=False)
-        self.out_proj = nn.Linear(config.num_heads * config.value_size, config.d_model, bias=False)
+        self.q_proj = Linear(config.d_model, config.num_heads * config.key_size, bias=False)
+        self.out_proj = Linear(config.num_heads * config.value_size, config.d_model, bias=False)
 
     def forward(self, x: Tensor, layout: Layout, source: KeysValues, src_layout: Layout) -> Tensor:
         """[N, D] target tokens, this layer's flat keys and values of M source tokens → [N, D]."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.packed import Layout
 from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
+from transformer_mt.model.linear import Linear
 
 LAYER_NORM_EPS = 1e-6
 """The authors' code; PyTorch's default is 1e-5."""
@@ -41,8 +42,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.linear1 = nn.Linear(config.d_model, config.d_ff)
-        self.linear2 = nn.Linear(config.d_ff, config.d_model)
+        self.linear1 = Linear(config.d_model, config.d_ff)
+        self.linear2 = Linear(config.d_ff, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, D] → [N, D]."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.data.batching import IGNORED
+from transformer_mt.model.linear import product
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
 """Most rows of logits held at a time: 0.3 GB and 1.2 GB in fp32 at the paper's vocabulary."""
@@ -59,14 +60,14 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = (x @ matrix.T)[:, :vocab_size]
+                logits = product(x, matrix)[:, :vocab_size]
                 log_p = logits.log_softmax(1, dtype=exact)
                 nll -= (log_p.gather(1, y) * keep).sum()
                 if grad_weight is None:
                     continue
                 grad = log_p.exp_().scatter_add_(1, y, log_p.new_full(y.shape, smoothing - 1))
                 grad = F.pad(grad.to(dtype), (0, padding))
-                grad_hidden.append(grad @ matrix)
+                grad_hidden.append(product(grad, matrix.T))
                 grad_weight += (grad.T @ x)[:vocab_size]
         # What it takes to go from the mean of all log-probabilities to the target's.
         picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()

@@ -162,7 +162,8 @@ class Trainer:
                 if last or stop or step % config.checkpoint_every == 0:
                     self._save(step)
                 if not stop and (last or step % config.validate_every == 0):
-                    validation = self._validate()
+                    with torch.compiler.set_stance("force_eager"):  # batches are of any shape
+                        validation = self._validate()
                     if monitor:
                         monitor.validation(step, validation)
                     stop = world.any(bool(received))
@@ -221,7 +222,6 @@ class Trainer:
             self._checkpoints = ckpt.prune(self._checkpoints, keep=max(2, last))
         self._checkpoints = self._world.gather(self._checkpoints)[0]
 
-    @torch.compiler.set_stance("force_eager")  # batches are of any shape here
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:
         config, world = self._job.train, self._world
