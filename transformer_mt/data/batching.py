@@ -7,7 +7,7 @@ depends on the data, the seed and the epoch, never on the hardware (DESIGN, inva
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,23 +79,34 @@ class BatchPlan:
         store: The training pairs.
         batch_tokens: Most target tokens in a global batch.
         seed: Seed of the order of pairs and of batches.
+        weights: How often a pair of each source of the store comes in an epoch; of a source of
+            weight 1.25 every pair comes once, and a fourth of them, others in each epoch, twice;
+            updates may then be a little larger than ``batch_tokens``. Without weights, once.
     """
 
-    def __init__(self, store: TokenStore, batch_tokens: int, seed: int):
+    def __init__(
+        self, store: TokenStore, batch_tokens: int, seed: int, weights: Sequence[float] = ()
+    ):
         self._src_lengths, self._tgt_lengths = (
             _compact(side.lengths) for side in (store.src, store.tgt)
         )
         self._seed = seed
         # Both sides of a chunk are to be of about one length; padding is the cost otherwise.
         self._longer = np.maximum(self._src_lengths, self._tgt_lengths)
+        # The kind of a pair, as keys to sort by. Every epoch puts a pair of the same kind in each
+        # place (or, where a source has a broken weight, of nearly the same), so all cut alike.
+        self._kind = [self._tgt_lengths, self._longer]
+        self._sizes, self._weights = [len(store)], [1.0]
+        if any(weight != 1 for weight in weights):
+            self._sizes, self._weights = list(store.sources), list(weights)
+            self._kind.append(_compact(np.repeat(np.arange(len(weights)), self._sizes)))
+        template = self._sorted_by_kind(self._drawn(0))
         # Of pairs of one length, those with a long source would else meet in one chunk, and those
         # with a long target in another: at random, every chunk has its mean of both.
-        mixed = _compact(np.random.default_rng([seed]).permutation(len(store)))
-        template = mixed[np.argsort(self._longer[mixed], kind="stable")]
-        # Every epoch puts a pair of the same two numbers in each place, so all cut alike.
-        self._places = _compact(np.lexsort((self._tgt_lengths[template], self._longer[template])))
+        mixed = np.random.default_rng([seed]).permutation(len(template))
+        self._places = _compact(mixed[np.argsort(self._longer[template[mixed]], kind="stable")])
         chunk_tokens = max(1, batch_tokens // CHUNKS_PER_BATCH)
-        self._bounds = _cut(self._tgt_lengths[template], chunk_tokens)
+        self._bounds = _cut(self._tgt_lengths[template[self._places]], chunk_tokens)
         self._epoch = -1
         self._batches: list[Indices] = []
         self._order = template
@@ -117,15 +128,31 @@ class BatchPlan:
         chunk = self._order[self._bounds[number] : self._bounds[number + 1]]
         return chunk[np.argsort(self._tgt_lengths[chunk], kind="stable")].astype(np.int64)
 
+    def _drawn(self, epoch: int) -> npt.NDArray[Any]:
+        """The pairs that an epoch has; some more than once."""
+        if len(self._weights) == 1 and self._weights[0] == 1:
+            return _compact(np.arange(self._sizes[0]))
+        drawn, first = [], 0
+        by_kind = np.lexsort(self._kind)  # by source, to begin with
+        for size, weight in zip(self._sizes, self._weights, strict=True):
+            pairs = by_kind[first : first + size]
+            whole, part = divmod(weight, 1.0)
+            drawn += [pairs] * int(whole)
+            if count := round(part * size):
+                # One of every size / count neighbours, in each epoch those after the last one's.
+                steps = (np.arange(count) + epoch * part % 1.0) * (size / count)
+                drawn.append(pairs[np.minimum(steps.astype(np.int64), size - 1)])
+            first += size
+        return _compact(np.concatenate(drawn))
+
+    def _sorted_by_kind(self, pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return pairs[np.lexsort([numbers[pairs] for numbers in self._kind])]
+
     def _plan(self, epoch: int) -> None:
         rng = np.random.default_rng([self._seed, epoch])
-        pairs = _compact(rng.permutation(len(self._longer)))
-        pairs = pairs[np.lexsort((self._tgt_lengths[pairs], self._longer[pairs]))]
-        self._order = np.empty_like(pairs)
-        self._order[self._places] = pairs
-        sources = np.add.reduceat(
-            self._src_lengths[self._order], self._bounds[:-1], dtype=np.int64
-        )
+        pairs = self._sorted_by_kind(rng.permutation(self._drawn(epoch)))
+        self._order = pairs[self._places]
+        sources = np.add.reduceat(self._src_lengths[self._order], self._bounds[:-1], dtype=np.int64)
         chunks = rng.permutation(len(sources))
         full = len(chunks) // CHUNKS_PER_BATCH
         dealt, rest = np.split(chunks, [full * CHUNKS_PER_BATCH])

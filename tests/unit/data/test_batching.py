@@ -133,6 +133,40 @@ def test_epochs_and_seeds_differ() -> None:
             assert in_place < 25  # of 500; by chance one or two
 
 
+def test_sources_are_mixed_by_weight() -> None:
+    rng = np.random.default_rng(0)
+    sizes, weights = (300, 200, 100), (1.0, 0.25, 2.5)
+    plain = build([(int(s), int(t)) for s, t in rng.integers(2, 13, (600, 2))])
+    store = TokenStore(plain.src, plain.tgt, sources=sizes)
+    plan = BatchPlan(store, 100, 1, weights)
+    epochs = []
+    for epoch in range(12):
+        batches = plan_of_epoch(plan, epoch)
+        times = np.bincount([i for batch in batches for i in indices(batch)], minlength=600)
+        first, second, third = np.split(times, np.cumsum(sizes)[:-1])
+        assert (first == 1).all()
+        assert second.sum() == 50
+        assert third.sum() == 250
+        assert set(third) == {2, 3}
+        epochs.append(times)
+    # Over the epochs every pair has its turn, about as often as any other.
+    assert np.sum(epochs, axis=0)[300:500].min() >= 1
+    assert np.sum(epochs, axis=0)[300:500].max() <= 7
+    assert not np.array_equal(epochs[0], epochs[1])
+    lengths = np.maximum(store.src.lengths, store.tgt.lengths)
+    within = [np.ptp(lengths[chunk]) for batch in plan_of_epoch(plan) for chunk in batch.chunks]
+    assert max(within) <= 2
+
+
+def test_weights_of_one_are_no_weights() -> None:
+    plain = many_pairs(200)
+    store = TokenStore(plain.src, plain.tgt, sources=(150, 50))
+    with_weights, without = BatchPlan(store, 100, 1, [1.0, 1.0]), BatchPlan(plain, 100, 1)
+    assert [indices(b) for b in plan_of_epoch(with_weights)] == [
+        indices(b) for b in plan_of_epoch(without)
+    ]
+
+
 def test_pairs_of_a_length_meet_other_partners_in_each_epoch() -> None:
     store = build([(5, 5)] * 64)
     plan = BatchPlan(store, 160, 1)  # chunks of four pairs
