@@ -30,7 +30,7 @@ LONG = 120.0
 UPDATES = {
     # Chunks of pairs in the update, tokens a side in one forward pass.
     "one part a rank": ([range(13), range(13, 30)], 10**6),
-    "several parts, not as many on each rank": ([range(13), range(13, 30)], 25),
+    "several parts, not as many on each rank": ([range(13), range(13, 30)], 21),
     "fewer pairs than ranks": ([range(5, 6)], 10**6),
 }
 

@@ -17,7 +17,8 @@ _AVAILABLE = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """X Wᵀ + b, without a gradient: [N, K], [M, K], [M] → [N, M]."""
-    if _AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32:
+    usable = _AVAILABLE and not torch.compiler.is_compiling()
+    if usable and x.device.type == "cpu" and x.dtype == torch.float32:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return y
     return F.linear(x, weight, bias)
