@@ -112,15 +112,58 @@ class CleaningConfig:
     """Longest side in subwords, end symbol included; longer pairs are dropped and counted."""
     max_ratio: float | None = None
     """Largest ratio of the two sides' lengths in subwords; null keeps every ratio."""
+    ratio_slack: int = 0
+    """Subwords that the longer side may have beyond ``max_ratio``, for the sake of short pairs."""
+    drop_garbled: bool = False
+    """Drop control, replacement and private characters, and text in a wrong encoding."""
+    drop_markup: bool = False
+    """Drop HTML tags and entities."""
+    drop_identical: bool = False
+    """Drop pairs whose sides are the same up to case, spaces and punctuation."""
+    max_character_repeats: int | None = None
+    """Most times that a character may stand in a row."""
+    max_word_repeats: int | None = None
+    """Most times that a word, or a phrase of up to four words, may stand in a row."""
+    min_word_length: float | None = None
+    """Least mean length of a side's words, in characters (languages with spaces only)."""
+    max_word_length: float | None = None
+    """Greatest mean length of a side's words, in characters (languages with spaces only)."""
+    min_script_share: float | None = None
+    """Least share of a side's letters that are of its language's script."""
+    min_language_probability: float | None = None
+    """Least probability that a side is in its language (needs the ``langid`` extra)."""
+    drop_held_out: bool = False
+    """Drop pairs with a side that is in the validation or test set, up to case, spaces and
+    punctuation."""
     deduplicate: bool = False
     """Drop exact repetitions of a pair."""
+    deduplicate_sources: bool = False
+    """Keep one pair for each source sentence, the first."""
+    deduplicate_targets: bool = False
+    """Keep one pair for each target sentence, the first."""
 
     def __post_init__(self) -> None:
-        _require(self.max_tokens >= 2, f"data.cleaning.max_tokens={self.max_tokens} must be ≥ 2")
-        _require(
-            self.max_ratio is None or self.max_ratio >= 1,
-            f"data.cleaning.max_ratio={self.max_ratio} must be ≥ 1 (or null)",
-        )
+        bounds: dict[str, float] = {
+            "max_tokens": 2,
+            "max_ratio": 1,
+            "ratio_slack": 0,
+            "max_character_repeats": 1,
+            "max_word_repeats": 1,
+            "min_word_length": 0,
+            "max_word_length": 0,
+            "min_script_share": 0,
+            "min_language_probability": 0,
+        }
+        for key, least in bounds.items():
+            value = getattr(self, key)
+            null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
+            _require(
+                value is None or value >= least,
+                f"data.cleaning.{key}={value} must be ≥ {least}{null}",
+            )
+        for key in ("min_script_share", "min_language_probability"):
+            value = getattr(self, key)
+            _require(value is None or value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -133,13 +176,39 @@ class DataConfig:
     """Language code of the target side; also its default column name."""
     train: list[SourceConfig] = field(default_factory=list)
     """Training sources, read one after the other."""
+    weights: list[float] = field(default_factory=list)
+    """How often a pair of each training source comes in an epoch, as ``[1, 0.5]``; empty: once."""
+    temperature: float = 1.0
+    """T > 1 lets small sources come more often: a pair of a source of n pairs (N / n)^(1 − 1/T)
+    times an epoch, where N is the size of the largest."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources: loss, perplexity and BLEU during training."""
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end; may be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    normalization: str = "none"
+    """``nfc``: accents composed; ``standard``: also HTML entities, quotes, dashes and spaces in
+    plain ASCII, no control characters. Of all that is trained on, and of what is translated."""
+    workers: int | None = None
+    """Processes that clean and encode; null is one for each core, 0 none but this one."""
 
     def __post_init__(self) -> None:
+        _require(
+            all(weight > 0 and math.isfinite(weight) for weight in self.weights),
+            f"data.weights={list(self.weights)} must all be > 0",
+        )
+        _require(
+            not self.weights or len(self.weights) == len(self.train),
+            f"data.weights has {len(self.weights)} numbers for {len(self.train)} training sources",
+        )
+        _require(
+            self.temperature >= 1 and math.isfinite(self.temperature),
+            f"data.temperature={self.temperature} must be ≥ 1",
+        )
+        _choice("data.normalization", self.normalization, "none", "nfc", "standard")
+        _require(
+            self.workers is None or self.workers >= 0, f"data.workers={self.workers} must be ≥ 0"
+        )
         # A job cannot do without the languages and these sources; a schema, still empty, can.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return
@@ -391,6 +460,8 @@ class TrainJob:
     """Folder of the run, and the model that comes out of it."""
     cache_dir: str = "~/.cache/transformer_mt"
     """Where vocabularies and encoded corpora are kept, to be shared by runs."""
+    stage: str = "train"
+    """``train``, or ``prepare``: learn the vocabulary, encode the corpus, and stop there."""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -401,6 +472,7 @@ class TrainJob:
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
     def __post_init__(self) -> None:
+        _choice("stage", self.stage, "train", "prepare")
         limit = self.train.max_tokens_per_device
         _require(
             limit is None or limit >= self.data.cleaning.max_tokens,

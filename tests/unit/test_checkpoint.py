@@ -249,7 +249,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
     "state a list": lambda f: (f / "state.json").write_text("[1]"),
     "state null": lambda f: (f / "state.json").write_text("null"),
-    "another format": state(format=2),
+    "another format": state(format=1),
     "no format": state(format=None),
     "another step": state(step=90),
     "no step": state(step=None),

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt.cli import app
 from transformer_mt.config import (
+    CleaningConfig,
     DecodeConfig,
     EvaluateJob,
     ModelConfig,
@@ -27,6 +28,7 @@ from transformer_mt.config import (
 from transformer_mt.errors import InputError
 
 GROUPS = {
+    "cleaning": CleaningConfig,
     "tokenizer": TokenizerConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
@@ -90,7 +92,8 @@ def test_the_big_model_of_table_2() -> None:
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_names_every_key(group: str, option: str) -> None:
-    assert getattr(train_job(f"{group}={option}"), group)
+    job = train_job(f"{group}={option}")
+    assert getattr(job.data if group == "cleaning" else job, group)
     written = OmegaConf.load(config_dir() / group / f"{option}.yaml")
     assert isinstance(written, DictConfig)
     assert set(written) == {f.name for f in fields(GROUPS[group])}
@@ -156,6 +159,45 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
 def test_a_setting_of_another_optimizer_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         train_job(*overrides)
+
+
+def test_the_paper_cleans_by_length_only() -> None:
+    """tensor2tensor's transformer_base_v1: max_length = 256."""
+    assert train_job().data.cleaning == CleaningConfig(max_tokens=256)
+    assert train_job().data.normalization == "none"
+
+
+def test_cleaning_profiles_grow_stricter() -> None:
+    none, standard = (train_job(f"cleaning={name}").data.cleaning for name in ("none", "standard"))
+    assert none == CleaningConfig(max_tokens=none.max_tokens)
+    assert none.max_tokens > 256
+    off = [f.name for f in fields(standard) if not getattr(standard, f.name)]
+    # The identifier is an extra, and several translations of a sentence are welcome.
+    assert off == ["min_language_probability", "deduplicate_sources", "deduplicate_targets"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("max_tokens=1", r"max_tokens=1 must be ≥ 2$"),
+        ("max_ratio=0.9", r"max_ratio=0\.9 must be ≥ 1 \(or null\)"),
+        ("max_ratio=nan", r"max_ratio=nan must be ≥ 1"),
+        ("ratio_slack=-1", r"ratio_slack=-1 must be ≥ 0$"),
+        ("max_word_repeats=0", r"max_word_repeats=0 must be ≥ 1 \(or null\)"),
+        ("max_character_repeats=0", r"max_character_repeats=0 must be ≥ 1"),
+        ("min_word_length=-1", r"min_word_length=-1\.0 must be ≥ 0"),
+        ("min_script_share=1.1", r"min_script_share=1\.1 must be ≤ 1"),
+        ("min_language_probability=2", r"min_language_probability=2\.0 must be ≤ 1"),
+    ],
+)
+def test_a_senseless_threshold_is_refused(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"data\.cleaning\.{message}"):
+        train_job(f"data.cleaning.{override}")
+
+
+def test_an_unknown_normalization_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data\.normalization='nfkc' is not one of: none, nfc"):
+        train_job("data.normalization=nfkc")
 
 
 def test_the_command_line_has_the_last_word() -> None:

@@ -42,7 +42,8 @@ def _score_model(folder: Path, device: str) -> list[Score]:
         raise InputError(f"{folder} was trained without a test set (data.test)")
     data = job.data
     pairs = list(read_pairs(data.test, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    translator = Translator(model.to(distributed.pick_device(device)), tokenizer, job.decode)
+    model.to(distributed.pick_device(device))
+    translator = Translator(model, tokenizer, job.decode, job.data.normalization)
     hypotheses = translator.translate([pair.src for pair in pairs])
     return metrics.score_all(hypotheses, [[pair.tgt for pair in pairs]], tgt_lang=data.tgt_lang)
 

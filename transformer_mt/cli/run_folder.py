@@ -31,6 +31,8 @@ _MAY_CHANGE = (
     "train.max_steps",
     "train.max_tokens_per_device",
     "train.compile",
+    "data.workers",
+    "stage",
     "train.device",
     "train.log_every",
     "train.validate_every",

@@ -11,7 +11,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app, run_folder
 from transformer_mt.config import TrainJob
-from transformer_mt.data.prepare import Prepared, encode_pairs, prepare
+from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
 from transformer_mt.data.store import TokenStore
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
@@ -21,7 +21,7 @@ from transformer_mt.evaluate import metrics
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.trainer import StoppedError, Trainer
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("transformer_mt.cli.train")  # under python -m, __name__ is another
 
 
 def main() -> None:
@@ -32,6 +32,9 @@ def main() -> None:
 def run(job: TrainJob) -> None:
     """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
     job = run_folder.with_absolute_paths(job)
+    if job.stage == "prepare":
+        _prepare_only(job)
+        return
     run_dir = Path(job.run_dir)
     device = distributed.pick_device(job.train.device)
     metrics.check_language(job.data.tgt_lang)
@@ -53,6 +56,23 @@ def run(job: TrainJob) -> None:
         distributed.launch(_work, (job,), processes)
 
 
+def _prepare_only(job: TrainJob) -> None:
+    """Fills the cache. Any machine can: no GPU is asked for."""
+    main = distributed.env_rank() == 0
+    if main:
+        run_folder.log_to(Path(job.run_dir))
+    data = prepare(job)
+    if main:
+        log.info("%s", data.report.to_table())
+        places = {
+            "vocabulary": data.tokenizer_model,
+            "corpus": data.corpus,
+            "report": data.corpus / REPORT,
+        }
+        for name, path in places.items():
+            print(name, path, sep="\t")
+
+
 def _work(job: TrainJob) -> None:
     """What every rank does."""
     run_dir = Path(job.run_dir)
@@ -60,6 +80,8 @@ def _work(job: TrainJob) -> None:
         run_folder.refuse_other_run(run_dir, job)
         run_folder.log_to(run_dir)
     data = prepare(job)
+    if distributed.env_rank() == 0:
+        log.info("%s", data.report.to_table())
     with distributed.join(distributed.pick_device(job.train.device)) as world:
         _train(run_dir, job, data, world)
 
@@ -69,11 +91,11 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     src, references = [pair.src for pair in data.valid], [pair.tgt for pair in data.valid]
 
     def bleu(model: Transformer) -> float:
-        translator = Translator(model, tokenizer, job.decode)
+        translator = Translator(model, tokenizer, job.decode, job.data.normalization)
         hypotheses = translate_sharded(translator, src, world)
         return metrics.bleu(hypotheses, [references], tgt_lang=job.data.tgt_lang).score
 
-    valid = encode_pairs(data.valid, tokenizer)
+    valid = encode_pairs(data.valid, tokenizer, job.data.normalization)
     _check_positions(job, valid)
     trainer = Trainer(job, run_dir, data.train, valid, tokenizer.vocab_size, bleu, world)
     scores_file, weights = run_dir / run_folder.SCORES, run_dir / ckpt.WEIGHTS
@@ -98,7 +120,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         raise SystemExit(128 + stopped.signal) from None
     log.info("the model is in %s", run_dir)
     if data.test:
-        translator = Translator(trainer.model.eval(), tokenizer, job.decode)
+        model = trainer.model.eval()
+        translator = Translator(model, tokenizer, job.decode, job.data.normalization)
         hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
         if world.is_main:
             scores = metrics.score_all(

@@ -36,7 +36,8 @@ def run(job: TranslateJob) -> None:
     decode = _settings(trained.decode, job)
     if job.nbest > decode.beam_size:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
-    translator = Translator(model.to(distributed.pick_device(job.device)), tokenizer, decode)
+    model.to(distributed.pick_device(job.device))
+    translator = Translator(model, tokenizer, decode, trained.data.normalization)
     undecodable = 0
     with _input(job.input) as source, _output(job.output) as sink:
         for raw in _arriving(source, job.input or "standard input"):

@@ -1,34 +1,60 @@
-"""Sources → cleaned pairs → vocabulary → encoded corpus, each kept in the cache.
+"""Sources → cleaned pairs → vocabulary → encoded corpus, each found in the cache or made.
 
-A cache entry is named by a fingerprint of all that it depends on, written under a temporary name
-and renamed when whole. A lock makes a second process wait and then find the entry: ranks and runs
-that start together prepare once, and before any process group exists.
+Ranks and runs that start together prepare once, and before any process group exists.
 """
 
 import hashlib
 import json
 import logging
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+import numpy as np
 
-from transformer_mt.config import TrainJob
-from transformer_mt.data import store
-from transformer_mt.data.cleaning import Cleaner
+from transformer_mt.config import DataConfig, TrainJob
+from transformer_mt.data import cache, store
+from transformer_mt.data.cleaning import Report
 from transformer_mt.data.corpus import Pair, fingerprint, read_pairs
+from transformer_mt.data.encode import (
+    CHUNK_PAIRS,
+    Chunk,
+    CleanText,
+    Encode,
+    Shard,
+    held_out_hashes,
+    read_chunks,
+    read_report,
+)
+from transformer_mt.data.normalization import normalize
+from transformer_mt.data.progress import Progress
+from transformer_mt.data.repetitions import Mask, drop_repetitions
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.data.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.workers import available_cores, map_ordered
 from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_LINES_AT_A_TIME = 20_000
+REPORT = "cleaning.json"
+"""In the folder of the corpus: what cleaning dropped."""
+
+Identities = list[dict[str, Any]]
+"""What tells the sources from others, or from themselves at another time."""
+
+_AFTER_THE_TEXT = (
+    "max_tokens",
+    "max_ratio",
+    "ratio_slack",
+    "drop_held_out",
+    "deduplicate",
+    "deduplicate_sources",
+    "deduplicate_targets",
+)
+"""Settings of ``data.cleaning`` that the vocabulary does not depend on."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +62,27 @@ class Prepared:
     """What training needs of the data."""
 
     tokenizer_model: Path
+    corpus: Path
+    """Folder of the encoded corpus, which is ``train``."""
     train: TokenStore
-    cleaning: dict[str, Any]
-    """The cleaning report."""
+    report: Report
+    """What cleaning dropped."""
     valid: list[Pair]
     test: list[Pair]
+
+    @property
+    def cleaning(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        content: dict[str, Any] = json.loads(self.report.to_json())
+        return content
 
 
 def prepare(job: TrainJob) -> Prepared:
     """Reads, cleans and encodes the corpora of a job, or finds them in the cache.
 
     Raises:
-        InputError: A source cannot be read, or nothing is left of it.
+        InputError: A source cannot be read, or changes meanwhile; nothing is left of it; or the
+            cache cannot be written.
     """
     data = job.data
     # The small sets first: a mistake in them should not wait for an hour of encoding.
@@ -57,98 +92,147 @@ def prepare(job: TrainJob) -> Prepared:
     )
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
-    cache = Path(job.cache_dir).expanduser().resolve()
-    sources = {
-        "sources": [fingerprint(source) for source in data.train],
-        "langs": [data.src_lang, data.tgt_lang],
-    }
+    folder = Path(job.cache_dir).expanduser().resolve()
+    sources = _identities(data)
+    text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
     if job.tokenizer.path is not None:
         vocabulary = Path(job.tokenizer.path).expanduser().resolve()
     else:
-        key = _key(sources, asdict(job.tokenizer), data.cleaning.deduplicate, job.train.seed)
-        vocabulary = _entry(cache / f"tokenizer-{key}", lambda to: _learn(job, to))
-        vocabulary /= "tokenizer.model"
-    tokenizer = Tokenizer(vocabulary)
-    key = _key(sources, asdict(data.cleaning), hashlib.sha256(vocabulary.read_bytes()).hexdigest())
-    corpus = _entry(cache / f"corpus-{key}", lambda to: _encode(job, tokenizer, to))
+        filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
+        key = cache.key(text, filters, asdict(job.tokenizer), job.train.seed)
+        vocabulary = folder / f"tokenizer-{key}" / "tokenizer.model"
+        cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
+    Tokenizer(vocabulary)  # a wrong one should not wait either
+    held_out = [*valid, *test] if data.cleaning.drop_held_out else []
+    learned = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
+    corpus = folder / f"corpus-{cache.key(text, asdict(data.cleaning), learned, held_out)}"
+    work = Encode(data, vocabulary, cache.half_done(corpus), held_out_hashes(held_out))
+    cache.make(corpus, lambda to: _encode(work, sources, to))
     return Prepared(
         tokenizer_model=vocabulary,
+        corpus=corpus,
         train=TokenStore.load(corpus),
-        cleaning=json.loads((corpus / "cleaning.json").read_text()),
+        report=read_report(data.cleaning, (corpus / REPORT).read_text("utf-8")),
         valid=valid,
         test=test,
     )
 
 
-def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer) -> TokenStore:
+def encode_pairs(
+    pairs: Iterable[Pair], tokenizer: Tokenizer, normalization: str = "none"
+) -> TokenStore:
     """Encodes pairs in memory, every one of them, as validation needs it."""
     pairs = list(pairs)
     src, tgt = (
         Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
-        for lines in ([pair.src for pair in pairs], [pair.tgt for pair in pairs])
+        for lines in (
+            [normalize(pair.src, normalization) for pair in pairs],
+            [normalize(pair.tgt, normalization) for pair in pairs],
+        )
     )
     return TokenStore(src, tgt)
 
 
-def _key(*parts: object) -> str:
-    text = json.dumps([store.FORMAT, *parts], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _identities(data: DataConfig) -> Identities:
+    return [fingerprint(source) for source in data.train]
 
 
-def _entry(path: Path, build: Callable[[Path], None]) -> Path:
-    """The cache entry ``path``, built under a temporary name if it is not there yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        if not path.exists():
-            unfinished = path.with_suffix(".unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            build(unfinished)
-            for file in unfinished.iterdir():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
-            unfinished.rename(path)
-    return path
+@contextmanager
+def _unchanged(data: DataConfig, sources: Identities) -> Iterator[None]:
+    """Whatever is read within is of the sources as they were, or an error.
+
+    Raises:
+        InputError: A source changed.
+    """
+
+    def compare() -> None:
+        for source, then, now in zip(data.train, sources, _identities(data), strict=True):
+            if then != now:
+                raise InputError(
+                    f"{source} changed while it was read: wait until it is complete, and say the "
+                    "same command again"
+                )
+
+    try:
+        yield
+    except InputError:
+        compare()  # it says more than an error that comes of it
+        raise
+    compare()
 
 
-def _training_pairs(job: TrainJob, cleaner: Cleaner) -> Iterator[Pair]:
-    data = job.data
-    return cleaner.clean_text(
-        read_pairs(data.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    )
-
-
-def _learn(job: TrainJob, folder: Path) -> None:
+def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
-    pairs = _training_pairs(job, Cleaner(job.data.cleaning))
-    lines = (side for pair in pairs for side in pair)
-    model = train_tokenizer(lines, job.tokenizer, seed=job.train.seed)
+    data = job.data
+    size = max(1, job.tokenizer.max_sentences // 2)
+    with _unchanged(data, sources), closing(Progress("read")) as progress:
+        drawn = _draw(_counted(read_chunks(data), progress), size, job.train.seed)
+    parts = (drawn[i : i + CHUNK_PAIRS] for i in range(0, len(drawn), CHUNK_PAIRS))
+    with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
+        lines = (side for pairs in cleaned for pair in pairs for side in pair)
+        model = train_tokenizer(lines, job.tokenizer, seed=job.train.seed)
     (folder / "tokenizer.model").write_bytes(model)
 
 
-def _encode(job: TrainJob, tokenizer: Tokenizer, folder: Path) -> None:
+def _counted(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Pair]:
+    for chunk in chunks:
+        yield from chunk.pairs
+        progress.add(len(chunk.pairs))
+
+
+def _draw(pairs: Iterable[Pair], size: int, seed: int) -> list[Pair]:
+    """At most ``size`` of the pairs, each as likely, in memory for no more (a reservoir)."""
+    draw = random.Random(seed)
+    kept: list[Pair] = []
+    for number, pair in enumerate(pairs):
+        if number < size:
+            kept.append(pair)
+        elif (place := draw.randrange(number + 1)) < size:
+            kept[place] = pair
+    return kept
+
+
+def _encode(work: Encode, sources: Identities, folder: Path) -> None:
     log.info("encoding the training data")
-    cleaner = Cleaner(job.data.cleaning)
-    threads = os.cpu_count() or 1
-
-    def batches() -> Iterator[list[tuple[list[int], list[int]]]]:
-        for pairs in _batched(_training_pairs(job, cleaner), _LINES_AT_A_TIME):
-            src = tokenizer.encode([pair.src for pair in pairs], threads)
-            tgt = tokenizer.encode([pair.tgt for pair in pairs], threads)
-            encoded = (([*s, EOS], [*t, EOS]) for s, t in zip(src, tgt, strict=True))
-            yield [(s, t) for s, t in encoded if cleaner.keep_tokens(len(s), len(t))]
-            if cleaner.report.read % (50 * _LINES_AT_A_TIME) < _LINES_AT_A_TIME:
-                log.info("  %s pairs read", f"{cleaner.report.read:,}")
-
-    store.write(folder, batches(), tokenizer.vocab_size)
-    report = cleaner.report
+    data = work.data
+    work.folder.mkdir(exist_ok=True)
+    if found := len(list(work.folder.glob("*.npz"))):
+        log.info("  going on from %d parts that are there already", found)
+    shards: list[Shard] = []
+    report = Report(data.cleaning)
+    with (
+        _unchanged(data, sources),
+        closing(Progress("encoded")) as progress,
+        closing(map_ordered(work, read_chunks(data), _processes(data))) as results,
+    ):
+        for shard, part in results:
+            shards.append(shard)
+            report.merge(part)
+            progress.add(part.total)
     if not report.kept:
-        raise InputError(f"no training pair is left after cleaning: {report.summary()}")
-    log.info("%s", report.summary())
-    (folder / "cleaning.json").write_text(json.dumps(report.to_dict(), indent=2))
+        raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
+    tokenizer = Tokenizer(work.vocabulary)
+    kept = drop_repetitions(shards, data, tokenizer, report)
+    sizes = np.zeros(len(data.train), np.int64)
+    for shard, mask in zip(shards, kept, strict=True):
+        sizes[shard.chunk.source] += mask.sum()
+    parts = (_select(shard, mask) for shard, mask in zip(shards, kept, strict=True))
+    store.write(folder, parts, tokenizer.vocab_size, sizes.tolist())
+    (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 
 
-def _batched(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
-    # itertools.batched is Python 3.12's.
-    while batch := list(islice(pairs, size)):
-        yield batch
+def _select(shard: Shard, kept: Mask) -> tuple[Side, Side]:
+    src, tgt = shard.sides()
+    if kept.all():
+        return src, tgt
+    places = np.flatnonzero(kept)
+    return Side.from_lengths(*src.gather(places)), Side.from_lengths(*tgt.gather(places))
+
+
+def _processes(data: DataConfig) -> int:
+    return available_cores() if data.workers is None else data.workers
+
+
+def _summary(report: Report) -> str:
+    dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
+    return f"{report.total:,} read; dropped: {dropped or 'none'}"

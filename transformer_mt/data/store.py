@@ -1,11 +1,12 @@
 """The encoded corpus on disk: flat token arrays with offsets, memory-mapped.
 
-4.5 million pairs take about 0.5 GB here, and a worker's memory holds only the pages it reads.
+4.5 million pairs take about 0.6 GB here, and a process holds only the pages it reads.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from transformer_mt.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files written here; another one is rebuilt, not read."""
 
 Lengths = npt.NDArray[np.int32]
@@ -29,7 +30,7 @@ class Side:
     tokens: npt.NDArray[Any]
     """Token ids, uint16 or uint32, all sequences end to end."""
     offsets: npt.NDArray[np.int64]
-    """[pairs + 1] boundaries."""
+    """[pairs + 1] boundaries, from 0 to the number of tokens."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -48,15 +49,23 @@ class Side:
 
     @property
     def lengths(self) -> Lengths:
-        """[pairs] tokens in each sequence."""
-        return np.diff(self.offsets).astype(np.int32)
+        """[pairs] tokens in each sequence: 4 bytes a pair, computed at every call."""
+        lengths = np.empty(len(self), np.int32)
+        np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths)
+        return lengths
+
+    @classmethod
+    def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
+        """A side held in memory, from the tokens and how many each sequence has."""
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(tokens, offsets)
 
     @classmethod
     def from_lists(cls, sequences: Sequence[Sequence[int]]) -> Self:
-        """A side held in memory."""
+        """A side held in memory, from its sequences."""
         tokens = np.fromiter(chain.from_iterable(sequences), np.uint32)
-        lengths = [len(sequence) for sequence in sequences]
-        return cls(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        return cls.from_lengths(tokens, np.array([len(s) for s in sequences], np.int32))
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class TokenStore:
 
     src: Side
     tgt: Side
+    sources: tuple[int, ...] = ()
+    """Pairs of each source of the corpus; they lie one source after the other."""
     fingerprint: str = ""
     """Checksum of all the tokens; empty for a store in memory."""
 
@@ -83,7 +94,7 @@ class TokenStore:
             if meta["format"] != FORMAT:
                 raise ValueError(f"format {meta['format']}, expected {FORMAT}")
             src, tgt = (_open_side(folder, name, meta) for name in ("src", "tgt"))
-            return cls(src, tgt, fingerprint=meta["sha256"])
+            return cls(src, tgt, tuple(meta["sources"]), fingerprint=meta["sha256"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"the encoded corpus {folder} is damaged ({error}): delete the folder, "
@@ -91,53 +102,89 @@ class TokenStore:
             ) from None
 
 
-def write(
-    folder: Path, batches: Iterable[Sequence[tuple[Sequence[int], Sequence[int]]]], vocab_size: int
-) -> None:
-    """Writes a corpus, a batch of ``(src, tgt)`` sequences at a time, into an existing folder.
+def token_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest type of token ids that holds a vocabulary."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
-    ``meta.json`` comes last: a folder without it was interrupted.
+
+def write(
+    folder: Path,
+    parts: Iterable[tuple[Side, Side]],
+    vocab_size: int,
+    sources: Sequence[int] = (),
+) -> None:
+    """Writes a corpus, a part of it at a time, into an existing folder.
+
+    ``meta.json`` comes last: a folder without it was interrupted. The checksum, taken on the way,
+    is that of the corpus, however it was cut into parts.
+
+    Args:
+        folder: Where to write.
+        parts: The two sides of some pairs each.
+        vocab_size: Number of token ids.
+        sources: Pairs of each source.
     """
-    dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
-    pairs, totals = 0, {"src": 0, "tgt": 0}
-    checksum = hashlib.sha256()
-    with (
-        (folder / "src.tokens").open("wb") as src_tokens,
-        (folder / "tgt.tokens").open("wb") as tgt_tokens,
-        (folder / "src.lengths").open("wb") as src_lengths,
-        (folder / "tgt.lengths").open("wb") as tgt_lengths,
-    ):
-        for batch in batches:
-            pairs += len(batch)
-            for side, name, tokens, lengths in (
-                (0, "src", src_tokens, src_lengths),
-                (1, "tgt", tgt_tokens, tgt_lengths),
-            ):
-                flat = np.fromiter(chain.from_iterable(pair[side] for pair in batch), dtype)
-                sizes = np.array([len(pair[side]) for pair in batch], dtype=np.int32)
-                flat.tofile(tokens)
-                sizes.tofile(lengths)
-                checksum.update(flat.tobytes() + sizes.tobytes())
-                totals[name] += len(flat)
+    dtype = token_type(vocab_size)
+    with ExitStack() as files:
+        src, tgt = (_SideWriter(folder, name, dtype, files) for name in ("src", "tgt"))
+        for src_part, tgt_part in parts:
+            src.add(src_part)
+            tgt.add(tgt_part)
     meta = {
         "format": FORMAT,
         "dtype": dtype.name,
-        "pairs": pairs,
-        "tokens": totals,
-        "sha256": checksum.hexdigest(),
+        "pairs": tgt.pairs,
+        "tokens": {"src": src.total, "tgt": tgt.total},
+        "sources": list(sources),
+        "sha256": hashlib.sha256(src.digest() + tgt.digest()).hexdigest(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
+class _SideWriter:
+    """Appends sequences to the two files of a side."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], files: ExitStack):
+        self._dtype = dtype
+        self._tokens, self._offsets = (
+            files.enter_context((folder / f"{name}.{kind}").open("wb"))
+            for kind in ("tokens", "offsets")
+        )
+        self._checksums = hashlib.sha256(), hashlib.sha256()
+        self.pairs = self.total = 0
+        self._write(np.empty(0, dtype), np.zeros(1, np.int64))
+
+    def add(self, part: Side) -> None:
+        """Appends the sequences of a part."""
+        self._write(part.tokens.astype(self._dtype, copy=False), part.offsets[1:] + self.total)
+        self.pairs += len(part)
+        self.total += len(part.tokens)
+
+    def _write(self, *arrays: npt.NDArray[Any]) -> None:
+        files = self._tokens, self._offsets
+        for array, file, checksum in zip(arrays, files, self._checksums, strict=True):
+            content = np.ascontiguousarray(array).view(np.uint8).data
+            file.write(content)
+            checksum.update(content)
+
+    def digest(self) -> bytes:
+        """Checksum of tokens and offsets."""
+        return b"".join(checksum.digest() for checksum in self._checksums)
+
+
 def _open_side(folder: Path, name: str, meta: dict[str, Any]) -> Side:
-    dtype, total, pairs = np.dtype(meta["dtype"]), meta["tokens"][name], meta["pairs"]
-    path = folder / f"{name}.tokens"
-    if path.stat().st_size != total * dtype.itemsize:
-        raise ValueError(f"{path.name} has the wrong size")
-    lengths = np.fromfile(folder / f"{name}.lengths", dtype=np.int32)
-    if len(lengths) != pairs or int(lengths.sum()) != total:
-        raise ValueError(f"{name}.lengths does not match {path.name}")
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    # As a plain array over the mapped file: slices of np.memmap itself cost five times more.
-    tokens = np.asarray(np.memmap(path, dtype, mode="r")) if total else np.empty(0, dtype)
+    total = meta["tokens"][name]
+    if meta["dtype"] not in ("uint16", "uint32"):
+        raise ValueError(f"tokens of type {meta['dtype']}")
+    tokens = _map(folder / f"{name}.tokens", np.dtype(meta["dtype"]), total)
+    offsets = _map(folder / f"{name}.offsets", np.dtype(np.int64), meta["pairs"] + 1)
+    if (offsets[0], offsets[-1]) != (0, total):
+        raise ValueError(f"{name}.offsets does not match {name}.tokens")
     return Side(tokens, offsets)
+
+
+def _map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
+    if path.stat().st_size != size * dtype.itemsize:
+        raise ValueError(f"{path.name} has the wrong size")
+    # As a plain array over the mapped file: slices of np.memmap itself cost five times more.
+    return np.asarray(np.memmap(path, dtype, mode="r")) if size else np.empty(0, dtype)

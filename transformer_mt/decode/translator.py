@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
+from transformer_mt.data.normalization import normalize
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, one_line
 from transformer_mt.decode.search import Hypothesis, beam_search
@@ -35,10 +36,19 @@ class Translator:
         model: The model, in ``eval`` mode, on the device it is to run on.
         tokenizer: Its vocabulary.
         config: Beam search settings.
+        normalization: What the model's training text went through (``data.normalization``); lines
+            go through the same.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig):
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        normalization: str = "none",
+    ):
         self._model, self._tokenizer, self._config = model, tokenizer, config
+        self._normalization = normalization
         limit = config.max_source_tokens
         if model.config.positions == "learned":
             limit = min(limit, model.config.max_positions - 1)
@@ -61,7 +71,7 @@ class Translator:
         """
         parts: list[list[int]] = []  # every part of every line
         owners: list[list[int]] = []  # for each line, its parts
-        for ids in self._tokenizer.encode(lines):
+        for ids in self._tokenizer.encode([normalize(line, self._normalization) for line in lines]):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
             owners.append(list(range(len(parts), len(parts) + len(cut))))

@@ -20,6 +20,7 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data.batching import Batch, BatchPlan, GlobalBatch, micro_batches
 from transformer_mt.data.buffers import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.loader import read_ahead
+from transformer_mt.data.mixing import epoch_weights
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -73,7 +74,9 @@ class Trainer:
     ):
         self._job, self._run_dir, self._world, self._bleu = job, run_dir, world, bleu
         self._train, self._valid = train, valid
-        self._plan = BatchPlan(train, job.train.batch_tokens, job.train.seed)
+        self._plan = BatchPlan(
+            train, job.train.batch_tokens, job.train.seed, epoch_weights(job.data, train.sources)
+        )
         self._precision = pick_precision(job.train.precision, world.device)
         torch.manual_seed(job.train.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)

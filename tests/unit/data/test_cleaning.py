@@ -1,90 +1,188 @@
-"""Each filter on pairs made by hand, and the sums of the report."""
+"""The filters together, the report, and the hashes that find duplicates."""
 
 import json
+import pickle
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.cleaning import Cleaner
-from transformer_mt.data.corpus import Pair
+from transformer_mt.data.cleaning import (
+    EXAMPLES,
+    Cleaner,
+    Report,
+    active_filters,
+    first_occurrences,
+    hash_text,
+)
 
-PAIRS = [
-    Pair("a", "b"),
-    Pair("", "b"),
-    Pair("a", " \t "),
-    Pair("\u3000", ""),
-    Pair("a", "c"),
-    Pair("a", "b"),
-    Pair("a ", "b"),
-    Pair("b", "a"),
-    Pair("a", "b"),
-]
+ALL = CleaningConfig(
+    max_tokens=1_000_000,
+    max_ratio=2.25,
+    ratio_slack=100,
+    drop_garbled=True,
+    drop_markup=True,
+    drop_identical=True,
+    max_character_repeats=1000,
+    max_word_repeats=1000,
+    min_word_length=2.5,
+    max_word_length=20.5,
+    min_script_share=0.5,
+    min_language_probability=0.01,
+    drop_held_out=True,
+    deduplicate=True,
+    deduplicate_sources=True,
+    deduplicate_targets=True,
+)
+BAD = {
+    "empty": ("", "a <b>b</b>\x07"),
+    "garbled": ("a\x07 <b>bell</b>", "eine Glocke"),
+    "markup": ("a <b>......</b>", "a <b>......</b>"),
+    "repeated_characters": ("so ...... so so so so", "also ......"),
+    "repeated_words": ("a a a a a", "a a a a a"),
+    "word_length": ("a b c d", "a b c d"),
+    "script": ("это всё", "это всё"),
+    "identical": ("the same", "The Same!"),
+}
 
 
-def test_pairs_without_text_are_dropped() -> None:
-    cleaner = Cleaner(CleaningConfig())
-    kept = list(cleaner.clean_text(PAIRS))
-    assert kept == [PAIRS[i] for i in (0, 4, 5, 6, 7, 8)]
-    assert cleaner.report.dropped == {"with an empty side": 3}
+def cleaner(**changes: object) -> Cleaner:
+    thresholds: dict[str, object] = {
+        "drop_garbled": True,
+        "drop_markup": True,
+        "drop_identical": True,
+        "max_character_repeats": 5,
+        "max_word_repeats": 3,
+        "min_word_length": 2,
+        "min_script_share": 0.5,
+    }
+    return Cleaner(CleaningConfig(**{**thresholds, **changes}), "en", "de")  # type: ignore[arg-type]
 
 
-def test_repetitions_are_dropped_but_the_first() -> None:
-    cleaner = Cleaner(CleaningConfig(deduplicate=True))
-    # Another target, another space, the sides exchanged: each is a pair of its own.
-    assert list(cleaner.clean_text(PAIRS)) == [PAIRS[i] for i in (0, 4, 6, 7)]
-    assert cleaner.report.dropped == {"with an empty side": 3, "repeated": 2}
+def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
+    """Most of these pairs would be dropped by a later filter too."""
+    assert {name: cleaner().text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
+    assert cleaner().text("a good sentence", "ein guter Satz") is None
 
 
-def test_where_the_sides_meet_matters() -> None:
-    cleaner = Cleaner(CleaningConfig(deduplicate=True))
-    pairs = [Pair("ab", "c"), Pair("a", "bc"), Pair("a b", "c"), Pair("a", "b c")]
-    assert list(cleaner.clean_text(pairs)) == pairs
-
-
-def test_nothing_else_is_changed() -> None:
-    pairs = [Pair(" a\u2028b ", "<b>&amp;</b>"), Pair("same", "same"), Pair("x" * 9999, "y")]
-    assert list(Cleaner(CleaningConfig(deduplicate=True)).clean_text(pairs)) == pairs
+def test_without_settings_only_empty_and_long_pairs_go() -> None:
+    plain = Cleaner(CleaningConfig(max_tokens=10), "en", "de")
+    assert [name for name, pair in BAD.items() if plain.text(*pair)] == ["empty"]
+    assert [plain.tokens(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [None, "length", "length"]
+    assert list(active_filters(CleaningConfig())) == ["empty", "length"]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "kept"),
-    [((10, 10), True), ((11, 10), False), ((10, 11), False), ((1, 10), True), ((99, 99), False)],
+    ("switch", "name"),
+    [
+        ("drop_garbled", "garbled"),
+        ("drop_markup", "markup"),
+        ("drop_identical", "identical"),
+        ("max_character_repeats", "repeated_characters"),
+        ("max_word_repeats", "repeated_words"),
+        ("min_word_length", "word_length"),
+        ("min_script_share", "script"),
+    ],
 )
-def test_the_longest_side_decides(lengths: tuple[int, int], kept: bool) -> None:
-    cleaner = Cleaner(CleaningConfig(max_tokens=10))
-    cleaner.report.read = 1
-    assert cleaner.keep_tokens(*lengths) is kept
-    assert cleaner.report.dropped == ({} if kept else {"longer than 10 tokens": 1})
-    assert cleaner.report.kept == kept
+def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
+    off = cleaner(**{switch: False if switch.startswith("drop") else None})
+    assert off.text(*BAD[name]) != name
 
 
 @pytest.mark.parametrize(
-    ("lengths", "kept"),
-    [((4, 10), True), ((10, 4), True), ((4, 11), False), ((11, 4), False), ((1, 1), True)],
+    ("slack", "lengths", "expected"),
+    [
+        (0, (4, 10), None),
+        (0, (4, 11), "length_ratio"),
+        (0, (1, 1), None),
+        (5, (2, 10), None),
+        (5, (2, 11), "length_ratio"),
+        (5, (40, 105), None),
+        (5, (40, 106), "length_ratio"),
+        (0, (41, 105), "length"),
+    ],
 )
-def test_the_ratio_counts_both_ways(lengths: tuple[int, int], kept: bool) -> None:
-    cleaner = Cleaner(CleaningConfig(max_tokens=100, max_ratio=2.5))
-    assert cleaner.keep_tokens(*lengths) is kept
-    reason = "of uneven length (ratio over 2.5)"
-    assert cleaner.report.dropped == ({} if kept else {reason: 1})
+def test_lengths(slack: int, lengths: tuple[int, int], expected: str | None) -> None:
+    """longer ≤ 2.5 · shorter + slack, whichever side is the longer."""
+    limit = 104 if expected == "length" else 200
+    judge = Cleaner(CleaningConfig(max_tokens=limit, max_ratio=2.5, ratio_slack=slack), "en", "de")
+    assert judge.tokens(*lengths) == expected
+    assert judge.tokens(*lengths[::-1]) == expected
 
 
-def test_a_pair_is_counted_once_and_the_sums_agree() -> None:
-    cleaner = Cleaner(CleaningConfig(max_tokens=10, max_ratio=2, deduplicate=True))
-    kept = list(cleaner.clean_text(PAIRS))
-    lengths = [(3, 3), (30, 1), (2, 5), (4, 8)]  # the second is too long and uneven
-    kept = [pair for pair, two in zip(kept, lengths, strict=True) if cleaner.keep_tokens(*two)]
-    assert kept == [PAIRS[0], PAIRS[7]]
-    report = json.loads(json.dumps(cleaner.report.to_dict()))
-    assert report["read"] == len(PAIRS)
-    assert report["kept"] == len(kept)
-    assert report["read"] == report["kept"] + sum(report["dropped"].values())
-    assert list(report["dropped"].values()) == [3, 2, 1, 1]
-    assert cleaner.report.summary() == (
-        "2 of 9 pairs kept; dropped: 3 with an empty side, 2 repeated, "
-        "1 longer than 10 tokens, 1 of uneven length (ratio over 2)"
-    )
+def test_report_counts_and_shows_the_first_examples() -> None:
+    report = Report(CleaningConfig(deduplicate=True))
+    report.total = 10
+    for line in range(1, 8):
+        report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
+    report.add("empty", "b.tsv:3", "", "tab\t bell\x07 bidi\u202e half\ud800 ü😀")
+    assert report.kept == 2
+    content = json.loads(report.to_json().encode())
+    assert content["total"] == 10
+    assert content["kept"] == 2
+    assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate_pair", 0)]
+    assert content["examples"]["empty"] == [
+        {"where": "b.tsv:3", "src": "", "tgt": r"tab\t bell\x07 bidi\u202e half\ud800 ü😀"}
+    ]
+    long = content["examples"]["length"]
+    assert [pair["where"] for pair in long] == [f"a.tsv:{n + 1}" for n in range(EXAMPLES)]
+    assert long[0]["src"].startswith("x" * 100)
+    assert len(long[0]["src"]) < 300
 
 
-def test_an_empty_corpus_has_a_report_too() -> None:
-    assert Cleaner(CleaningConfig()).report.summary() == "0 of 0 pairs kept; dropped: none"
+def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
+    """As from worker processes: made apart, pickled, merged in the order of the corpus."""
+    config = CleaningConfig(max_ratio=2)
+    whole, merged = Report(config), Report(config)
+    for part in range(4):
+        report = Report(config)
+        for line in range(3):
+            where = f"a:{3 * part + line}"
+            for one in (whole, report):
+                one.total += 2
+                one.add("length_ratio" if line else "empty", where, "s", "t")
+        merged.merge(pickle.loads(pickle.dumps(report)))
+    assert merged.to_json() == whole.to_json()
+    assert merged.kept == 12
+
+
+def test_table_names_what_is_on_and_fits_a_terminal() -> None:
+    report = Report(ALL)
+    report.total = 10_000_000_000
+    for name in active_filters(ALL):
+        report.dropped[name] = 600_000_000
+    lines = report.to_table().splitlines()
+    assert [line.split()[0] for line in lines] == [*active_filters(ALL), "kept"]
+    assert max(map(len, lines)) <= 80
+    assert len({len(line[: line.index("%")]) for line in lines}) == 1  # columns
+    assert all("600,000,000" in line and " 6.000%" in line for line in lines[:-1])
+    assert lines[-1].split()[1:3] == ["1,000,000,000", "10.000%"]
+    assert "256" in Report(CleaningConfig()).to_table()
+    assert Report(CleaningConfig()).to_table().count("\n") == 2
+
+
+def test_a_hash_is_the_same_everywhere() -> None:
+    """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
+    assert hash_text("Grüße\nHello") == int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
+    assert hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
+    assert 0 <= hash_text("half \ud800") < 2**64
+    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
+    assert len({hash_text(text) for text in different}) == len(different)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=50))
+def test_first_occurrences(numbers: list[int]) -> None:
+    seen: set[int] = set()
+    expected = []
+    for number in numbers:
+        expected.append(number not in seen)
+        seen.add(number)
+    assert first_occurrences(np.array(numbers, np.uint64)).tolist() == expected
+
+
+def test_first_occurrences_of_many() -> None:
+    hashes = np.random.default_rng(1).integers(0, 50_000, 200_000, np.uint64)
+    first = first_occurrences(hashes)
+    assert sorted(np.flatnonzero(first)) == sorted(np.unique(hashes, return_index=True)[1])

@@ -97,15 +97,12 @@ def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
             ids = side[i].tolist()
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
-    assert prepared.cleaning == {
-        "read": 84,
-        "kept": len(kept),
-        "dropped": {
-            "with an empty side": 1,
-            "repeated": repeated + 1,
-            "longer than 64 tokens": 1,
-        },
-    }
+    assert prepared.train.sources == (len(kept),)
+    report = prepared.cleaning
+    assert (report["total"], report["kept"]) == (84, len(kept))
+    assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
+    (empty,) = report["examples"]["empty"]
+    assert empty == {"where": f"{tmp_path}/train.tsv:81", "src": "", "tgt": "leer"}
 
 
 def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
@@ -142,9 +139,13 @@ def test_the_second_time_everything_is_found(
 CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the model": ("model", {"d_model": 64}, []),
     "the number of updates": ("train", {"max_steps": 7}, []),
+    "the number of processes": ("data", {"workers": 1}, []),
     "the longest pair": ("data.cleaning", {"max_tokens": 32}, ["_encode"]),
     "the largest ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode"]),
-    "repetitions": ("data.cleaning", {"deduplicate": False}, ["_learn", "_encode"]),
+    "repetitions": ("data.cleaning", {"deduplicate": False}, ["_encode"]),
+    "what is held out": ("data.cleaning", {"drop_held_out": True}, ["_encode"]),
+    "a filter of text": ("data.cleaning", {"max_word_repeats": 1}, ["_learn", "_encode"]),
+    "the normalisation": ("data", {"normalization": "nfc"}, ["_learn", "_encode"]),
     "the size of the vocabulary": ("tokenizer", {"vocab_size": 300}, ["_learn", "_encode"]),
     "the kind of vocabulary": ("tokenizer", {"type": "unigram"}, ["_learn", "_encode"]),
     "the languages": ("data", {"src_lang": "nl"}, ["_learn", "_encode"]),
@@ -192,27 +193,6 @@ def test_a_given_vocabulary_is_used_as_it_is(
     assert built == []  # the very same pieces: the encoded corpus is the same as well
 
 
-def test_what_an_interrupted_run_left_is_built_again(
-    job: TrainJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def interrupted(folder: Path, *args: Any) -> None:
-        (folder / "src.tokens").write_bytes(b"half a fi")
-        (folder / "rubbish").write_bytes(b"of another version")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "write", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(job)
-    (left,) = (tmp_path / "cache").glob("corpus-*.unfinished")
-    assert (left / "rubbish").exists()
-    assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
-    assert len(prepare(job).train) > 10
-    assert not list((tmp_path / "cache").glob("*.unfinished"))
-    (entry,) = [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
-    assert not (entry / "rubbish").exists()
-
-
 TWO_AT_ONCE = """
 import logging, sys, yaml
 from omegaconf import OmegaConf
@@ -254,7 +234,7 @@ def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> Non
 
 
 def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no training pair is left .* longer than 2 tokens"):
+    with pytest.raises(InputError, match=r"no training pair is left .*: 84 read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
 

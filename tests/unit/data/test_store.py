@@ -1,7 +1,9 @@
 """The encoded corpus on disk: what is written is read, what is damaged is refused."""
 
+import hashlib
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,16 @@ from transformer_mt.data import store
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.errors import InputError
 
-PAIRS = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
+KINDS = ("tokens", "offsets")
+Pairs = list[tuple[list[int], list[int]]]
+
+PAIRS: Pairs = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
+
+
+def parts(*batches: Pairs) -> Iterator[tuple[Side, Side]]:
+    for batch in batches:
+        src, tgt = (Side.from_lists([pair[side] for pair in batch]) for side in (0, 1))
+        yield src, tgt
 
 
 @settings(deadline=None, max_examples=60)
@@ -36,8 +47,9 @@ def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    store.write(folder, batches, vocab_size)
+    store.write(folder, parts(*batches), vocab_size, sources=[2, 0, 1])
     loaded = TokenStore.load(folder)
+    assert loaded.sources == (2, 0, 1)
     pairs = [pair for batch in batches for pair in batch]
     assert len(loaded) == len(pairs)
     for i, (src, tgt) in enumerate(pairs):
@@ -54,20 +66,56 @@ def test_what_is_written_is_read(
 def test_a_token_takes_no_more_bytes_than_the_vocabulary_asks_for(
     tmp_path: Path, vocab_size: int, bytes_a_token: int, largest: int
 ) -> None:
-    store.write(tmp_path, [[([largest, 3], [3])]], vocab_size)
+    store.write(tmp_path, parts([([largest, 3], [3])]), vocab_size)
     assert (tmp_path / "src.tokens").stat().st_size == 2 * bytes_a_token
     assert TokenStore.load(tmp_path).src[0].tolist() == [largest, 3]
 
 
 def test_a_loaded_corpus_is_mapped_not_read(tmp_path: Path) -> None:
-    store.write(tmp_path, [PAIRS], 100)
-    tokens = TokenStore.load(tmp_path).tgt.tokens
-    assert isinstance(tokens.base, np.memmap)
-    assert not tokens.flags.writeable
+    store.write(tmp_path, parts(PAIRS), 100)
+    side = TokenStore.load(tmp_path).tgt
+    for array in (side.tokens, side.offsets):
+        assert isinstance(array.base, np.memmap)
+        assert not array.flags.writeable
+
+
+def test_sequences_are_gathered_in_any_order(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    tokens, lengths = TokenStore.load(tmp_path).tgt.gather(np.array([2, 0, 1, 0]))
+    assert tokens.tolist() == [3, 7, 3, 8, 9, 10, 3, 7, 3]
+    assert lengths.tolist() == [1, 2, 4, 2]
+
+
+def test_lengths_take_four_bytes_each_and_nothing_beside() -> None:
+    side = Side.from_lengths(np.zeros(0, np.uint16), np.arange(1_000_000, dtype=np.int32) % 100)
+    tracemalloc.start()
+    lengths = side.lengths
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert lengths.dtype == np.int32
+    assert (lengths == np.arange(1_000_000) % 100).all()
+    assert peak < 4.2e6
+
+
+def test_the_checksum_is_of_the_pairs_not_of_how_they_came(tmp_path: Path) -> None:
+    different = [PAIRS[:2], [PAIRS[0], PAIRS[2]], [(tgt, src) for src, tgt in PAIRS]]
+    # The same tokens, cut elsewhere.
+    different.append([([5, 6, 3], [7]), ([3], [3, 8, 9, 10, 3]), ([4, 3], [3])])
+    folders = []
+    for batches in ([PAIRS], [PAIRS[:1], [], PAIRS[1:]], *([other] for other in different)):
+        folders.append(tmp_path / str(len(folders)))
+        folders[-1].mkdir()
+        store.write(folders[-1], parts(*batches), 100)
+    found = [TokenStore.load(folder).fingerprint for folder in folders]
+    assert found[0] == found[1]
+    assert len(set(found)) == 1 + len(different)
+    files = [folders[0] / f"{side}.{kind}" for side in ("src", "tgt") for kind in KINDS]
+    digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)
+    assert found[0] == hashlib.sha256(digests).hexdigest()
 
 
 def test_a_side_in_memory_is_the_same_side(tmp_path: Path) -> None:
-    store.write(tmp_path, [PAIRS], 100)
+    store.write(tmp_path, parts(PAIRS), 100)
     loaded = TokenStore.load(tmp_path).src
     held = Side.from_lists([src for src, _ in PAIRS])
     assert loaded.tokens.tolist() == held.tokens.tolist()
@@ -99,12 +147,12 @@ DAMAGES = {
     "tokens cut short": cut("src.tokens", 10),
     "tokens cut inside a token": cut("tgt.tokens", 13),
     "tokens empty": cut("tgt.tokens", 0),
-    "lengths cut short": cut("src.lengths", 8),
-    "lengths cut inside a number": cut("tgt.lengths", 11),
-    "lengths empty": cut("tgt.lengths", 0),
-    "lengths of another corpus": lambda f: np.array([1, 1, 1], "int32").tofile(f / "src.lengths"),
+    "offsets cut short": cut("src.offsets", 8),
+    "offsets cut inside a number": cut("tgt.offsets", 11),
+    "offsets empty": cut("tgt.offsets", 0),
+    "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
     "no tokens": lambda folder: (folder / "src.tokens").unlink(),
-    "no lengths": lambda folder: (folder / "tgt.lengths").unlink(),
+    "no offsets": lambda folder: (folder / "tgt.offsets").unlink(),
     "interrupted": lambda folder: (folder / "meta.json").unlink(),
     "meta.json cut": cut("meta.json", 20),
     "meta.json empty": cut("meta.json", 0),
@@ -119,6 +167,8 @@ DAMAGES = {
     "another type": meta(dtype="uint32"),
     "no type": meta(dtype="nonsense"),
     "objects": meta(dtype="object", tokens={"src": 1.5, "tgt": 7}),
+    "pointers": meta(dtype="object", tokens={"src": 2, "tgt": 2}),
+    "no sources": meta(sources=None),
 }
 
 
@@ -126,7 +176,7 @@ DAMAGES = {
 def test_a_damaged_corpus_is_refused_in_one_line(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    store.write(tmp_path, [PAIRS], 100)
+    store.write(tmp_path, parts(PAIRS), 100)
     assert len(TokenStore.load(tmp_path)) == 3
     damage(tmp_path)
     with pytest.raises(InputError) as error:

@@ -1,0 +1,425 @@
+"""Speed and memory of the data: text to token store, store to batches, beside datasets.map.
+
+    python scripts/bench_data.py                     4.5 million pairs, and a plan of 100 million
+    python scripts/bench_data.py --pairs 20000 --plan-pairs 1000000        a quick look
+
+The text is real, from ../shared/data, made large by joining one to three random pairs to a new one
+(seeded). Ours is mt-train's own road: normalise, clean, encode, drop repetitions, write. The plain
+pipeline is what a script would do with Hugging Face's datasets: the same filters and the same
+vocabulary as map and filter steps on all cores (one example at a time, or batched), a set of what
+was seen, the result as Python lists, and every epoch a shuffled, sorted and batched list of
+indices. It gets the first --plain-pairs pairs, and ours is measured on those as well: rates are
+compared on the same pairs, and both must keep as many.
+
+Every figure is from a process of its own. Memory is the peak of the proportional set sizes of the
+process and all its children, less what the process had when its libraries were loaded.
+"""
+
+import argparse
+import json
+import multiprocessing
+import platform
+import random
+import re
+import shlex
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_data_plain import BATCH_TOKENS, PLAIN, Figures, folder_bytes
+from omegaconf import OmegaConf
+
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    config_dir,
+    schema,
+)
+from transformer_mt.data.corpus import read_pairs
+from transformer_mt.data.workers import available_cores
+from transformer_mt.errors import InputError
+
+SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+WIDTH = 98
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
+        rows = measure(options, Path(scratch))
+    print(report(rows, options))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    summary, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--pairs", type=int, default=4_500_000, help="pairs of text (default: 4.5 million)")
+    add(
+        "--plain-pairs",
+        type=int,
+        default=200_000,
+        help="of which datasets.map gets (default: 200k)",
+    )
+    add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
+    add("--cleaning", default="standard", help="configs/cleaning/*.yaml (default: standard)")
+    add("--vocab", type=int, default=16_000, help="pieces of the vocabulary (default: 16000)")
+    add("--workers", type=int, default=available_cores(), help="processes (default: all cores)")
+    add("--data", type=Path, default=SHARED_DATA, help="the text (default: ../shared/data)")
+    add("--folder", type=Path, help="where to write, 3 GB (default: a temporary folder)")
+    add("--json", type=Path, help="file for every figure measured")
+    options = parser.parse_args(arguments)
+    for key in ("pairs", "plain_pairs", "plan_pairs", "workers"):
+        if getattr(options, key) < 1:
+            raise InputError(f"--{key.replace('_', '-')} must be at least 1")
+    options.plain_pairs = min(options.plain_pairs, options.pairs)
+    if not options.data.is_dir():
+        raise InputError(f"no folder {options.data}: say --data FOLDER")
+    return options
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> list[Figures]:
+    """The figures of every row."""
+    say("writing the text")
+    whole, part = scratch / "whole.tsv", scratch / "part.tsv"
+    write_text(whole, options.data, options.pairs)
+    with whole.open("rb") as lines:
+        part.write_bytes(b"".join(islice(lines, options.plain_pairs)))
+    job = make_job(part, scratch / "part", options)
+    say("learning the vocabulary")
+    vocabulary = alone(learn_vocabulary, job)["vocabulary"]
+    job = replace(job, tokenizer=TokenizerConfig(path=vocabulary))
+    sizes = {options.pairs: whole, options.plain_pairs: part}
+    rows = []
+    for pairs, text in sizes.items():
+        ours = replace(job, cache_dir=str(scratch / f"ours-{pairs}"))
+        ours = replace(ours, data=replace(ours.data, train=[SourceConfig(tsv=str(text))]))
+        rows.append({"name": "ours", "pairs": pairs, **all_of(OURS, ours)})
+    for name, steps in PLAIN.items():
+        plain = replace(job, cache_dir=str(scratch / name.replace(" ", "-")))
+        rows.append({"name": name, "pairs": options.plain_pairs, **all_of(steps, plain)})
+    kept = {row["kept"] for row in rows if row["pairs"] == options.plain_pairs}
+    if len(kept) > 1:
+        raise InputError(f"not the same pairs are kept, but {kept}: nothing is compared")
+    rows.append(
+        {"name": "plan only", "pairs": options.plan_pairs}
+        | alone(plan_synthetic, options.plan_pairs, scratch / "offsets")
+    )
+    return rows
+
+
+def all_of(steps: Sequence[Callable[[TrainJob], Figures]], job: TrainJob) -> Figures:
+    """The figures of some steps, each in a process of its own."""
+    figures: Figures = {}
+    for step in steps:
+        say(f"{step.__name__.replace('_', ' ')} {job.cache_dir}")
+        figures |= {
+            f"{step.__name__.rpartition('_')[2]}_{k}": v for k, v in alone(step, job).items()
+        }
+    return figures | {"kept": figures["prepare_kept"]}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+# The text.
+
+
+def write_text(path: Path, data: Path, count: int) -> None:
+    """New pairs from real ones: one to three at random, end to end."""
+    pool = [
+        pair
+        for source in real_sources(data)
+        for pair in read_pairs([source], src_lang="en", tgt_lang="de")
+        if "\t" not in pair.src + pair.tgt and "\r" not in pair.src + pair.tgt
+    ]
+    draw = random.Random(1)
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for _ in range(count):
+            pairs = draw.choices(pool, k=draw.choice((1, 2, 3)))
+            src, tgt = (" ".join(pair[side] for pair in pairs) for side in (0, 1))
+            file.write(f"{src}\t{tgt}\n")
+
+
+def real_sources(data: Path) -> list[SourceConfig]:
+    texts = [data / name / "train" for name in ("multi30k", "wmt-sample")]
+    sources = [SourceConfig(src=f"{text}.en.gz", tgt=f"{text}.de.gz") for text in texts]
+    return [*sources, SourceConfig(tsv=str(data / "tatoeba" / "en-de.tsv.gz"))]
+
+
+def make_job(text: Path, cache: Path, options: argparse.Namespace) -> TrainJob:
+    written = OmegaConf.load(config_dir() / "cleaning" / f"{options.cleaning}.yaml")
+    cleaning = OmegaConf.to_object(OmegaConf.merge(schema(CleaningConfig), written))
+    assert isinstance(cleaning, CleaningConfig)
+    valid = options.data / "multi30k" / "val"
+    return TrainJob(
+        cache_dir=str(cache),
+        data=DataConfig(
+            src_lang="en",
+            tgt_lang="de",
+            train=[SourceConfig(tsv=str(text))],
+            valid=[SourceConfig(src=f"{valid}.en.gz", tgt=f"{valid}.de.gz")],
+            cleaning=cleaning,
+            normalization="none" if options.cleaning == "none" else "standard",
+            workers=options.workers,
+        ),
+        tokenizer=TokenizerConfig(vocab_size=options.vocab),
+    )
+
+
+# A process of its own, and its memory.
+
+
+def alone(work: Callable[..., Figures], *args: Any) -> Figures:
+    """What ``work`` returns, and its peak memory in bytes."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_work, args=(there, work, args))
+    process.start()
+    there.close()
+    try:
+        here.recv()  # its libraries are loaded
+        assert process.pid is not None
+        memory = PeakMemory(process.pid)
+        here.send("go")
+        figures: Figures = here.recv()
+        here.send("done")
+    except EOFError:
+        raise SystemExit(f"{work.__name__} failed") from None
+    finally:
+        process.join()
+    return {**figures, "peak": memory.stop()}
+
+
+def _work(pipe: Connection, work: Callable[..., Figures], args: tuple[Any, ...]) -> None:
+    for module in LIBRARIES.get(work.__name__.partition("_")[0], []):
+        __import__(module)
+    pipe.send("ready")
+    pipe.recv()
+    pipe.send(work(*args))
+    pipe.recv()
+
+
+LIBRARIES = {
+    "ours": ["transformer_mt.data.prepare", "transformer_mt.data.batching"],
+    "learn": ["transformer_mt.data.prepare"],
+    "plan": ["transformer_mt.data.batching"],
+    "plain": ["transformer_mt.data.encode", "datasets"],
+    "batched": ["transformer_mt.data.encode", "datasets"],
+}
+
+
+class PeakMemory:
+    """The most memory of a process and its children, less what it has now; sampled."""
+
+    def __init__(self, pid: int):
+        self._pid = pid
+        self._before = self._peak = tree_memory(pid)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._peak = max(self._peak, tree_memory(self._pid))
+
+    def stop(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self._peak - self._before
+
+
+def tree_memory(pid: int) -> int:
+    """Bytes of a process and its children; what they share counts once."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if task.name != str(pid):
+                children += (task / "children").read_text().split()
+    except OSError:  # it has ended
+        return 0
+    own = int(re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)[0]) * 1024
+    return own + sum(tree_memory(int(child)) for child in children)
+
+
+@dataclass
+class Clock:
+    """Seconds since it was made or last asked."""
+
+    begun: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        lap, self.begun = now - self.begun, now
+        return lap
+
+
+# Ours.
+
+
+def learn_vocabulary(job: TrainJob) -> Figures:
+    from transformer_mt.data.prepare import prepare
+
+    return {"vocabulary": str(prepare(job).tokenizer_model)}
+
+
+def ours_prepare(job: TrainJob) -> Figures:
+    from transformer_mt.data.prepare import prepare
+
+    clock = Clock()
+    prepared = prepare(job)
+    return {
+        "seconds": clock.lap(),
+        "kept": len(prepared.train),
+        "bytes": folder_bytes(prepared.corpus),
+        "tokens": int(prepared.train.src.offsets[-1] + prepared.train.tgt.offsets[-1]),
+    }
+
+
+def ours_open(job: TrainJob) -> Figures:
+    from transformer_mt.data.prepare import prepare
+
+    clock = Clock()
+    prepare(job)
+    return {"seconds": clock.lap()}
+
+
+def ours_plan(job: TrainJob) -> Figures:
+    from transformer_mt.data.prepare import prepare
+
+    return plan(prepare(job).train)
+
+
+def plan(store: Any) -> Figures:
+    """Plans the first epoch; then a step in the middle of the tenth."""
+    from transformer_mt.data.batching import BatchPlan
+
+    clock = Clock()
+    batches = BatchPlan(store, BATCH_TOKENS, seed=1)
+    batches[0]
+    first = clock.lap()
+    batches[int(9.5 * batches.steps_per_epoch)]
+    return {"seconds": first, "seek": clock.lap(), "steps": batches.steps_per_epoch}
+
+
+def plan_synthetic(pairs: int, folder: Path) -> Figures:
+    """A plan of pairs whose lengths are like WMT's, without tokens."""
+    from transformer_mt.data.store import Side, TokenStore
+
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    files = [np.memmap(folder / n, np.int64, "w+", shape=pairs + 1) for n in ("src", "tgt")]
+    total = np.zeros((2, 1), np.int64)
+    for start in range(0, pairs, 2**20):
+        end = min(start + 2**20, pairs)
+        src = np.exp(rng.normal(3.2, 0.6, end - start))
+        tgt = src * np.exp(rng.normal(0.05, 0.2, end - start))
+        lengths = np.clip(np.stack([src, tgt]).astype(np.int64), 2, 256)
+        offsets = total + np.cumsum(lengths, axis=1)
+        for file, row in zip(files, offsets, strict=True):
+            file[start + 1 : end + 1] = row
+        total = offsets[:, -1:]
+    sides = [Side(np.empty(0, np.uint16), np.asarray(file)) for file in files]
+    return {f"plan_{key}": value for key, value in plan(TokenStore(sides[0], sides[1])).items()}
+
+
+OURS = (ours_prepare, ours_open, ours_plan)
+
+
+# The report.
+
+
+def report(rows: list[Figures], options: argparse.Namespace) -> str:
+    """One table in Markdown."""
+    head = ["pipeline", "pairs", "pairs/s", "peak MiB", "B/pair", "open s", "plan s", "seek s"]
+    head.append("plan MiB")
+    table = [head, ["-" * 8, *["-:"] * (len(head) - 1)]]
+    for row in rows:
+        prepared = "prepare_seconds" in row
+        seconds = row.get("prepare_seconds", 1.0)
+        table.append(
+            [
+                row["name"],
+                f"{row['pairs']:,}",
+                f"{row['pairs'] / seconds:,.0f}" if prepared else "–",
+                f"{row['prepare_peak'] / 2**20:,.0f}" if prepared else "–",
+                f"{row['prepare_bytes'] / row['kept']:.0f}" if prepared else "–",
+                f"{row['open_seconds']:.2f}" if prepared else "–",
+                f"{row['plan_seconds']:.2f}",
+                f"{row['plan_seek']:.2f}",
+                f"{(row.get('plan_peak') or row['peak']) / 2**20:,.0f}",
+            ]
+        )
+    part = {row["name"]: row for row in rows if row["pairs"] == options.plain_pairs}
+    ours = part["ours"]["prepare_seconds"]
+    faster = ", ".join(
+        f"{row['prepare_seconds'] / ours:.2f} × {name}"
+        for name, row in part.items()
+        if name in PLAIN
+    )
+    scale = options.pairs / options.plain_pairs
+    lists = part["datasets.map"]
+    scaled = (
+        f"Scaled, not measured: for {options.pairs:,} pairs, times {scale:.1f}, the plain pipeline "
+        f"would take {scale * lists['plan_peak'] / 2**30:.1f} GiB for its lists, "
+        f"{scale * lists['open_seconds']:.0f} s to open them and "
+        f"{scale * lists['plan_seconds']:.1f} s for a plan."
+    )
+    notes = [
+        f"Cleaning: {options.cleaning}; {part['ours']['kept']:,} of {options.plain_pairs:,} pairs "
+        f"kept by all; {rows[0]['prepare_tokens'] / rows[0]['kept']:.1f} tokens a pair kept; "
+        f"{options.workers} process(es).",
+        f"Pairs/s of ours, on the same {options.plain_pairs:,} pairs: {faster}.",
+        scaled,
+        "Open: to the first pair in a new process, libraries loaded. Seek: to a step in the middle "
+        "of the tenth epoch. MiB: all processes, above the loaded libraries.",
+    ]
+    return "\n".join(
+        [heading(), *(textwrap.fill(note, WIDTH) for note in notes), "", aligned(table)]
+    )
+
+
+def heading() -> str:
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
+    command = textwrap.fill(f"$ {shlex.join(['python', *sys.argv])}", WIDTH)
+    place = f"Python {platform.python_version()}, {cpu}, {available_cores()} core(s)"
+    return f"{command}\n{time.strftime('%Y-%m-%d')}, {place}"
+
+
+def aligned(table: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    table[1] = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(
+        "| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |"
+        for row in table
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"bench_data.py: error: {error}")

@@ -1,0 +1,542 @@
+"""From text to the store by many processes: the same store always, and none if it goes wrong."""
+
+import dataclasses
+import errno
+import gzip
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data import encode, repetitions, store
+from transformer_mt.data import prepare as prepare_module
+from transformer_mt.data.corpus import Pair
+from transformer_mt.data.encode import Encode
+from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store import TokenStore
+from transformer_mt.data.tokenizer import EOS, Tokenizer
+from transformer_mt.errors import InputError
+
+CHUNK = 7
+"""Pairs of a chunk, in these tests."""
+
+
+def corpus(count: int, seed: int) -> list[Pair]:
+    """Pairs of which many repeat another one, or one side of it; some are empty, some long."""
+    rng = random.Random(seed)
+    sides = [" ".join(rng.choices(["red", "blue", "cat", "dog"], k=3)) for _ in range(count // 3)]
+    pairs = [Pair(rng.choice(sides), rng.choice(sides).upper()) for _ in range(count)]
+    for place in range(0, count, 10):
+        pairs[place] = rng.choice([Pair("", "x"), Pair("a " * 120 + "a", "y"), *pairs[:3]])
+    return pairs
+
+
+def write(path: Path, pairs: list[Pair]) -> SourceConfig:
+    text = "".join(f"{src}\t{tgt}\n" for src, tgt in pairs)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return SourceConfig(tsv=str(path))
+
+
+FIRST, SECOND, HELD_OUT = corpus(150, seed=1), corpus(60, seed=2), corpus(9, seed=3)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", CHUNK)
+    sources = [write(tmp_path / "a.tsv", FIRST), write(tmp_path / "b.tsv.gz", SECOND)]
+    valid = [write(tmp_path / "valid.tsv", HELD_OUT)]
+    cleaning = CleaningConfig(max_tokens=100, deduplicate=True)
+    return TrainJob(
+        cache_dir=str(tmp_path / "cache"),
+        data=DataConfig(
+            src_lang="en", tgt_lang="de", train=sources, valid=valid, cleaning=cleaning, workers=0
+        ),
+        tokenizer=TokenizerConfig(vocab_size=295),
+    )
+
+
+def with_data(job: TrainJob, **changes: Any) -> TrainJob:
+    return dataclasses.replace(job, data=dataclasses.replace(job.data, **changes))
+
+
+def with_cleaning(job: TrainJob, **changes: Any) -> TrainJob:
+    return with_data(job, cleaning=dataclasses.replace(job.data.cleaning, **changes))
+
+
+def text(prepared: Prepared) -> list[Pair]:
+    """What is in the store."""
+    tokenizer = Tokenizer(prepared.tokenizer_model)
+    sides = (prepared.train.src, prepared.train.tgt)
+    rows = [[side[i].tolist() for i in range(len(side))] for side in sides]
+    assert {row[-1] for side in rows for row in side} == {EOS}
+    return [Pair(*pair) for pair in zip(*(tokenizer.decode(side) for side in rows), strict=True)]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def left_in_cache(job: TrainJob) -> set[str]:
+    """Kinds of what is in the cache, but for whole entries of the vocabulary and locks."""
+    names = {path.name for path in Path(job.cache_dir).glob("*")}
+    return {
+        name.replace("-", ".").split(".")[-1] if "." in name else name.split("-")[0]
+        for name in names
+        if not name.endswith(".lock")
+    } - {"tokenizer"}
+
+
+# The store is the same, however it came to be.
+
+
+def usable() -> list[Pair]:
+    """The pairs that the filters of single pairs keep, in order; independent of the code."""
+    return [p for p in FIRST + SECOND if p.src.strip() and len(p.src) < 100]
+
+
+def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
+    for key in keys:
+        seen: dict[Any, Pair] = {}
+        for pair in pairs:
+            seen.setdefault(key(pair), pair)
+        pairs = list(seen.values())
+    return pairs
+
+
+@pytest.mark.parametrize("hashes_at_a_time", [2**24, 10])
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ({"deduplicate": False}, []),
+        ({}, [lambda p: p]),
+        ({"deduplicate_sources": True}, [lambda p: p, lambda p: p.src]),
+        ({"deduplicate": False, "deduplicate_targets": True}, [lambda p: p.tgt]),
+        (
+            {"deduplicate_sources": True, "deduplicate_targets": True},
+            [lambda p: p, lambda p: p.src, lambda p: p.tgt],
+        ),
+    ],
+)
+def test_repetitions_are_found_across_shards(
+    job: TrainJob,
+    settings: dict[str, Any],
+    keys: list[Any],
+    hashes_at_a_time: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repetitions, "_AT_A_TIME", hashes_at_a_time)
+    prepared = prepare(with_cleaning(job, **settings))
+    kept = first_of_each(usable(), *keys)
+    assert text(prepared) == kept
+    report = prepared.cleaning
+    assert report["total"] == len(FIRST) + len(SECOND)
+    assert report["kept"] == len(kept) == report["total"] - sum(report["dropped"].values())
+    dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
+    assert sum(dropped.values()) == len(usable()) - len(kept)
+    assert all(dropped.values())
+    assert sum(prepared.train.sources) == len(kept)
+
+
+def test_examples_say_where_and_what(job: TrainJob, tmp_path: Path) -> None:
+    report = prepare(job).cleaning
+    assert set(report["examples"]) == {"empty", "length", "duplicate_pair"}
+    lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
+    for name, examples in report["examples"].items():
+        assert len(examples) == min(5, report["dropped"][name])
+        for example in examples:
+            assert len(example["src"]) < 210
+            file, _, line = example["where"].rpartition(":")
+            pair = lines[Path(file).name][int(line) - 1]
+            assert pair.src.startswith(example["src"].removesuffix("…"))
+            assert example["tgt"] == pair.tgt
+    assert "duplicate_pair" in prepare(job).report.to_table()
+
+
+def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
+    prepared = prepare(job)
+    assert prepared.train.sources[0] == len(
+        first_of_each(
+            usable()[: sum(1 for p in FIRST if p.src.strip() and len(p.src) < 100)], lambda p: p
+        )
+    )
+
+
+def test_nothing_held_out_is_learned_from(job: TrainJob) -> None:
+    prepared = prepare(with_cleaning(job, drop_held_out=True))
+    # Up to case: the target sides are the source sides in capitals.
+    known = {side.lower() for pair in HELD_OUT for side in pair if side.strip()}
+    seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
+    kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
+    assert text(prepared) == kept
+    assert prepared.cleaning["dropped"]["held_out"] == len(seen) > 5
+
+
+def test_processes_change_nothing(job: TrainJob, tmp_path: Path) -> None:
+    job = with_cleaning(job, deduplicate_sources=True, drop_held_out=True)
+    alone = prepare(job)
+    several = prepare(
+        dataclasses.replace(with_data(job, workers=2), cache_dir=str(tmp_path / "other"))
+    )
+    assert several.corpus != alone.corpus
+    assert content(several.corpus) == content(alone.corpus)
+    assert several.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
+
+
+@pytest.mark.parametrize("pairs", [1, 10_000])
+def test_the_cut_changes_nothing(
+    job: TrainJob, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = content(prepare(job).corpus)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", pairs)
+    other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
+    assert content(other.corpus) == expected
+
+
+def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "CHUNK_CHARACTERS", 40)
+    chunks = list(encode.read_chunks(job.data))
+    assert [pair for chunk in chunks for pair in chunk.pairs] == FIRST + SECOND
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
+    for chunk in chunks:
+        text = (FIRST, SECOND)[chunk.source]
+        assert chunk.pairs == text[chunk.first - 1 : chunk.first - 1 + len(chunk.pairs)]
+        assert sum(len(side) for pair in chunk.pairs[:-1] for side in pair) < 40
+
+
+def test_normalisation_comes_first(job: TrainJob, tmp_path: Path) -> None:
+    pairs = [Pair("&amp; so", "“so”"), Pair("& so", '"so"')]
+    source = write(tmp_path / "c.tsv", pairs)
+    prepared = prepare(with_data(job, train=[*job.data.train, source], normalization="standard"))
+    assert text(prepared)[-1] == pairs[1]
+    assert prepared.train.sources[-1] == 1
+
+
+# Interrupted.
+
+KILLED = f"""
+import sys, time
+from transformer_mt.config import *
+from transformer_mt.data import encode, prepare
+encode.CHUNK_PAIRS = {CHUNK}
+def slowly(data, _read=encode.read_chunks):
+    for chunk in _read(data):
+        time.sleep(0.1 * (chunk.number > 0))
+        yield chunk
+folder, workers = sys.argv[1], int(sys.argv[2])
+data = DataConfig(
+    src_lang="en", tgt_lang="de", workers=workers,
+    train=[SourceConfig(tsv=folder + "/a.tsv"), SourceConfig(tsv=folder + "/b.tsv.gz")],
+    valid=[SourceConfig(tsv=folder + "/valid.tsv")],
+    cleaning=CleaningConfig(max_tokens=100, deduplicate=True),
+)
+job = TrainJob(cache_dir=folder + "/cache", data=data, tokenizer=TokenizerConfig(vocab_size=295))
+learn = prepare._learn
+def learn_then_slow_down(*args):
+    learn(*args)
+    prepare.read_chunks = slowly
+prepare._learn = learn_then_slow_down
+prepare.prepare(job)
+"""
+
+
+def children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def until(what: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_run_is_gone_on_from(
+    job: TrainJob, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(workers)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    cache = Path(job.cache_dir)
+    until(lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None)
+    helpers = children(process.pid)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
+    until(lambda: not any(is_running(pid) for pid in helpers))
+    assert len(helpers) >= workers or not Path("/proc/self/task").exists()
+    assert "corpus" not in left_in_cache(job)
+    whole = sorted(cache.glob("corpus-*.shards/*.npz"))
+    assert len(whole) >= 4
+    whole[1].write_bytes(whole[1].read_bytes()[:-50])  # as after a power cut
+    whole[2].write_bytes(b"")
+    damaged = bytearray(whole[3].read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    whole[3].write_bytes(damaged)
+
+    encoded: list[int] = []
+    real = Encode._encode
+
+    def spy(self: Encode, chunk: encode.Chunk, *args: Any) -> Any:
+        encoded.append(chunk.number)
+        return real(self, chunk, *args)
+
+    monkeypatch.setattr(Encode, "_encode", spy)
+    prepared = prepare(job)
+    chunks = len(list(encode.read_chunks(job.data)))
+    assert encoded == [1, 2, 3, *range(len(whole), chunks)]
+    assert left_in_cache(job) == {"corpus"}
+    from_scratch = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
+    assert content(prepared.corpus) == content(from_scratch.corpus)
+
+
+def test_ctrl_c_ends_all_at_once(job: TrainJob, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path), "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    cache = Path(job.cache_dir)
+    until(lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1  # of this script
+    assert left_in_cache(job) == {"shards"}
+
+
+def test_what_was_left_while_merging_is_made_again(
+    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path, *_: Any) -> None:
+        (folder / "src.tokens").write_bytes(b"half a fi")
+        raise SystemExit  # cleans up; a kill would not
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", killed)
+        with pytest.raises(SystemExit):
+            prepare(job)
+    assert left_in_cache(job) == {"shards"}
+    (shards,) = Path(job.cache_dir).glob("*.shards")
+    unfinished = shards.with_suffix(".unfinished")
+    unfinished.mkdir()
+    (unfinished / "rubbish").write_bytes(b"of a run that was killed")
+    monkeypatch.setattr(Encode, "_encode", lambda *_: pytest.fail("encoded again"))
+    prepared = prepare(job)
+    assert "rubbish" not in content(prepared.corpus)
+    assert left_in_cache(job) == {"corpus"}
+
+
+def test_shards_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
+    entry = prepare(job).corpus
+    shards = entry.with_suffix(".shards")
+    shards.mkdir()  # killed between the last two steps
+    entry.rename(entry.with_suffix(".aside"))
+    entry.with_suffix(".aside").rename(entry)
+    prepare(job)
+    assert len(prepare(job).train) == len(first_of_each(usable(), lambda p: p))
+
+
+# What goes wrong leaves one line, and nothing half-written.
+
+
+def refused(job: TrainJob, match: str) -> None:
+    with pytest.raises(InputError, match=match) as error:
+        prepare(job)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("during", ["_learn", "_encode"])
+def test_a_source_that_changes_while_it_is_read(
+    job: TrainJob, during: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = encode.read_chunks
+    calls = {"_learn": 0, "_encode": 1}
+
+    def changing(data: DataConfig) -> Iterator[encode.Chunk]:
+        for chunk in real(data):
+            yield chunk
+            if chunk.number == 3 and calls[during] == 0:
+                with (tmp_path / "a.tsv").open("a") as file:
+                    file.write("one more\tnoch eins\n")
+        calls[during] -= 1
+
+    monkeypatch.setattr(prepare_module, "read_chunks", changing)
+    refused(job, r"a\.tsv} changed while it was read")
+    assert left_in_cache(job) == set()
+
+
+def test_a_file_cut_short_while_it_is_read(
+    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = encode.read_chunks
+
+    def cutting(data: DataConfig) -> Iterator[encode.Chunk]:
+        for chunk in real(data):
+            yield chunk
+            if chunk.number == 3:
+                (tmp_path / "b.tsv.gz").write_bytes(b"")
+                (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"no tab\n"))
+
+    monkeypatch.setattr(prepare_module, "read_chunks", cutting)
+    refused(job, r"b\.tsv\.gz} changed while it was read")  # not: line 1 has one column
+    assert left_in_cache(job) == set()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_truncated_file(job: TrainJob, workers: int, tmp_path: Path) -> None:
+    given = tmp_path / "given.model"
+    given.write_bytes(prepare(job).tokenizer_model.read_bytes())
+    job = dataclasses.replace(
+        with_data(job, workers=workers),
+        tokenizer=TokenizerConfig(path=str(given)),
+        cache_dir=str(tmp_path / "other"),
+    )
+    whole = (tmp_path / "b.tsv.gz").read_bytes()
+    (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
+    refused(job, r"b\.tsv\.gz: damaged or incomplete after line \d+")
+    assert left_in_cache(job) == set()
+
+
+def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(job)
+    job = with_cleaning(job, max_tokens=90)
+    written = []
+
+    def full(descriptor: int, real: Any = os.fsync) -> None:
+        written.append(descriptor)
+        if len(written) == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
+    (shards,) = Path(job.cache_dir).glob("*.shards")
+    assert [file.suffix for file in shards.iterdir()] == [".npz"] * 4  # to go on from
+    assert not list(Path(job.cache_dir).glob("*.unfinished"))
+    prepare(job)
+
+
+LIMITED = KILLED.replace(
+    "prepare._learn = learn_then_slow_down\nprepare.prepare(job)",
+    """
+import resource
+from dataclasses import replace
+from transformer_mt.errors import InputError
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+def write(*args, real=prepare.store.write):
+    limit(300)
+    real(*args)
+prepare.prepare(job)
+job = replace(job, data=replace(data, cleaning=replace(data.cleaning, max_tokens=90)))
+for size in (300, resource.RLIM_INFINITY):
+    limit(size)
+    try:
+        prepare.prepare(job)
+    except InputError as error:
+        print(error)
+    prepare.store.write = write
+""",
+)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_files_that_may_not_grow(job: TrainJob, workers: int, tmp_path: Path) -> None:
+    """The operating system itself refuses to write: a shard first, then a file of the store."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path), str(workers)], capture_output=True, text=True
+    )
+    message = (
+        f"cannot prepare the data (File too large: {job.cache_dir}): set cache_dir to a folder"
+    )
+    lines = done.stdout.splitlines()
+    assert [line.startswith(message) for line in lines] == [True, True], done
+    assert done.stderr == ""
+    names = sorted(path.name for path in Path(job.cache_dir).iterdir())
+    assert not [name for name in names if name.endswith(".unfinished")]
+    (shards,) = [name for name in names if name.endswith(".shards")]
+    chunks = list(encode.read_chunks(job.data))
+    assert len(list(Path(job.cache_dir, shards).iterdir())) == len(chunks)  # all are there
+    prepare(with_cleaning(job, max_tokens=90))
+    assert left_in_cache(job) == {"corpus"}
+
+
+def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
+    refused(
+        dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")),
+        r"cannot prepare the data \(Not a directory: .*cache\): set cache_dir",
+    )
+
+
+def test_a_cache_that_may_not_be_written(job: TrainJob, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o500)
+    if os.access(closed, os.W_OK):
+        pytest.skip("root may write everywhere")
+    refused(
+        dataclasses.replace(job, cache_dir=str(closed)), r"\(Permission denied: .*closed\): set"
+    )
+
+
+def test_a_whole_entry_needs_no_lock(job: TrainJob) -> None:
+    """A cache on a disk that may only be read serves whoever finds all in it."""
+    first = prepare(job)
+    for lock in Path(job.cache_dir).glob("*.lock"):
+        lock.unlink()
+    assert prepare(job).corpus == first.corpus
+    assert not list(Path(job.cache_dir).glob("*.lock"))
+
+
+def test_a_store_of_another_version_is_left_alone(
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(job).corpus
+    before = content(first)
+    monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
+    second = prepare(job).corpus
+    assert second != first
+    assert len(TokenStore.load(second)) == len(np.fromfile(second / "src.offsets", np.int64)) - 1
+    assert content(first) == before
+
+
+def test_a_killed_helper_is_told_and_what_is_done_stays(
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(job)
+    real = encode.read_chunks
+
+    def killing(data: DataConfig) -> Iterator[encode.Chunk]:
+        for chunk in real(data):
+            if chunk.number == 12:
+                os.kill(children(os.getpid())[-1], signal.SIGKILL)
+            yield chunk
+
+    if not children(os.getpid()) and not Path("/proc/self/task").exists():
+        pytest.skip("no /proc here")
+    monkeypatch.setattr(prepare_module, "read_chunks", killing)
+    job = with_data(with_cleaning(job, max_tokens=90), workers=2)
+    refused(job, r"a process that prepares the data was killed")
+    assert left_in_cache(job) == {"corpus", "shards"}

@@ -1,0 +1,89 @@
+"""Folders that take long to make, kept under names that say what they depend on.
+
+A folder is written under a temporary name and renamed when whole. A lock makes a second process
+wait and then find it. What is half done lies in a folder beside it, and may be gone on from.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from transformer_mt.data.workers import KilledError
+from transformer_mt.errors import InputError
+
+log = logging.getLogger(__name__)
+
+
+def key(*parts: object) -> str:
+    """A short fingerprint of JSON values."""
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def half_done(entry: Path) -> Path:
+    """The folder of what an entry is made from; it outlives a process that is killed."""
+    return entry.with_suffix(".shards")
+
+
+def make(entry: Path, build: Callable[[Path], None]) -> None:
+    """Makes a cache entry, if it is not there yet.
+
+    Args:
+        entry: A folder.
+        build: Fills the folder it is given, which becomes the entry.
+
+    Raises:
+        InputError: It cannot be built, or not be written.
+    """
+    try:
+        if entry.exists():
+            return
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(entry):
+            if not entry.exists():
+                _make_alone(entry, build)
+            shutil.rmtree(half_done(entry), ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot prepare the data ({error.strerror or error}: {entry.parent}): set cache_dir "
+            "to a folder that may be written and has room"
+        ) from error
+
+
+def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
+    unfinished = entry.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    try:
+        build(unfinished)
+        for file in unfinished.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        unfinished.rename(entry)
+    except BaseException as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, InputError) and not isinstance(error, KilledError):
+            # The input must change, and with it the name of the entry: nobody would go on.
+            shutil.rmtree(half_done(entry), ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _locked(entry: Path) -> Iterator[None]:
+    lock = FileLock(entry.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        log.info("waiting for another process, which prepares the same data")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
