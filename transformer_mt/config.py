@@ -5,7 +5,7 @@ types. The library itself never sees OmegaConf objects: the CLI converts once.
 """
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -34,7 +34,7 @@ def _choice(key: str, value: str, *allowed: str) -> None:
 @dataclass(kw_only=True, frozen=True)
 class SourceConfig:
     """Where sentence pairs come from: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``,
-    ``parquet``, ``hub`` or ``sample``.
+    ``parquet``, ``hub``, ``testset`` or ``sample``.
     """
 
     src: str | None = None
@@ -49,6 +49,10 @@ class SourceConfig:
     """Parquet file with the same columns as ``jsonl``."""
     hub: str | None = None
     """Dataset id on the Hugging Face hub, or a local folder in the same form."""
+    testset: str | None = None
+    """Test set that sacreBLEU downloads, e.g. ``wmt19``; of several references, the first."""
+    langs: str | None = None
+    """Testset only: its language pair, source first, e.g. ``en-de``."""
     sample: str | None = None
     """A split of the built-in sample: ``train``, ``valid`` or ``test``."""
     config: str | None = None
@@ -63,13 +67,14 @@ class SourceConfig:
     """Column of the target side (TSV: a 1-based number); by default the target language's name."""
 
     def __post_init__(self) -> None:
-        kinds = [k for k in ("tsv", "jsonl", "parquet", "hub", "sample") if getattr(self, k)]
+        names = ("tsv", "jsonl", "parquet", "hub", "testset", "sample")
+        kinds = [name for name in names if getattr(self, name)]
         if self.src or self.tgt:
             kinds.append("src+tgt")
         _require(
             len(kinds) == 1,
-            "a data source needs exactly one of {src, tgt}, {tsv}, {jsonl}, {parquet}, {hub} or "
-            f"{{sample}}; this one has: {', '.join(kinds) or 'none'}",
+            "a data source needs exactly one of {src, tgt}, {tsv}, {jsonl}, {parquet}, {hub}, "
+            f"{{testset}} or {{sample}}; this one has: {', '.join(kinds) or 'none'}",
         )
         _require(
             (self.src is None) == (self.tgt is None),
@@ -84,11 +89,15 @@ class SourceConfig:
                 self.hub is not None or getattr(self, key) is None,
                 f"{key} belongs to a hub source; this one is {kinds[0]}",
             )
+        _require(
+            (self.testset is None) == (self.langs is None),
+            f"testset and langs go together, as {{testset: wmt19, langs: en-de}}; this is {self}",
+        )
         if self.sample is not None:
             _choice("sample", self.sample, "train", "valid", "test")
         for key in ("src_column", "tgt_column"):
             _require(
-                getattr(self, key) is None or kinds[0] not in ("src+tgt", "sample"),
+                getattr(self, key) is None or kinds[0] not in ("src+tgt", "testset", "sample"),
                 f"{key} belongs to a source with columns; this one is {kinds[0]}",
             )
         if self.tsv is not None:
@@ -174,6 +183,9 @@ class DataConfig:
     """Language code of the source side; also its default column name."""
     tgt_lang: str = MISSING
     """Language code of the target side; also its default column name."""
+    mirror: str | None = None
+    """Folder of downloaded datasets, for machines that cannot reach the hub: ``hub: wmt/wmt14`` is
+    then read from its subfolder ``wmt/wmt14``."""
     train: list[SourceConfig] = field(default_factory=list)
     """Training sources, read one after the other."""
     weights: list[float] = field(default_factory=list)
@@ -212,6 +224,8 @@ class DataConfig:
         # A job cannot do without the languages and these sources; a schema, still empty, can.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return
+        if self.mirror is not None:
+            self._read_mirror(Path(self.mirror).expanduser().resolve())
         for part in ("train", "valid"):
             _require(
                 bool(getattr(self, part)),
@@ -221,6 +235,21 @@ class DataConfig:
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang!r}",
         )
+
+    def _read_mirror(self, mirror: Path) -> None:
+        """Points the hub's sources into the mirror, for good: a run folder says what was read.
+
+        A folder is no commit of the hub, so the ``revision`` goes.
+        """
+
+        def local(source: SourceConfig) -> SourceConfig:
+            if source.hub is None or Path(source.hub).expanduser().is_dir():
+                return source
+            return replace(source, hub=str(mirror / source.hub), revision=None)
+
+        for part in ("train", "valid", "test"):
+            object.__setattr__(self, part, [local(source) for source in getattr(self, part)])
+        object.__setattr__(self, "mirror", None)
 
 
 @dataclass(kw_only=True, frozen=True)

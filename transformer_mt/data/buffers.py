@@ -29,7 +29,7 @@ from transformer_mt.data.tokenizer import PAD
 _ROUND = 64
 """Buffer sizes are multiples of this: matrix units work on tiles of 64 or 128 rows."""
 
-_SURVEYED = 500
+_SURVEYED = 200
 """Updates of the first epoch that decide the sizes; a later one that does not fit is cut in two."""
 
 
@@ -61,15 +61,16 @@ def plan_buffers(
     longest = max(int(side.lengths.max()) for side in (store.src, store.tgt))
     max_length = _up(longest)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SURVEYED))]
-    parts = 0
+    most = max(_largest_share(store, batches, 1)[:2])
+    parts = max(1, most // (world_size * max_tokens))
     while True:
-        parts += 1
         src, tgt, pairs = _largest_share(store, batches, parts * world_size)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair takes a token of each side, also beside a pair of the longest sentences.
         src, tgt = (_up(max(side + 2, longest + dummies)) for side in (src, tgt))
         if max(src, tgt) <= max_tokens or pairs == 1:
             return BufferShape(src, tgt, pairs + dummies, max_length, parts)
+        parts += 1
 
 
 def buffered_batches(

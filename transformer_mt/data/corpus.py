@@ -1,4 +1,4 @@
-"""Sources (text, TSV, JSONL, Parquet, the hub, the built-in sample) → sentence pairs."""
+"""Sources (text, TSV, JSONL, Parquet, the hub, test sets, the built-in sample) → sentence pairs."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -52,6 +52,8 @@ def _read_source(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator
             return _read_jsonl(path, columns)
         case SourceConfig(parquet=str(path)):
             return _read_parquet(path, columns)
+        case SourceConfig(testset=str()):
+            return _read_testset(source, src_lang, tgt_lang)
         case SourceConfig(hub=str()):
             return _read_hub(source, columns)
         case _:
@@ -123,12 +125,22 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
     import datasets
 
     assert source.hub is not None
-    if not Path(source.hub).is_dir() and not _hub_answers(source.hub, source.revision):
+    folder = Path(source.hub)
+    if folder.is_absolute() and not folder.is_dir():
+        raise InputError(
+            f"cannot load {source}: there is no such folder; it should hold a download of that "
+            "dataset (data.mirror=FOLDER: one FOLDER/OWNER/NAME for each)"
+        )
+    if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
         # datasets would try again and again; offline, it looks into its cache at once.
         datasets.config.HF_HUB_OFFLINE = True
+    # The files of a configuration lie in a folder of its name. Where that is all there is, datasets
+    # would still ask for those of the first one named in the README.
+    alone = source.config is not None and (folder / source.config).is_dir()
+    place = {"data_dir": source.config} if alone else {"name": source.config}
     try:
         return datasets.load_dataset(
-            source.hub, name=source.config, split=source.split, revision=source.revision
+            source.hub, split=source.split, revision=source.revision, **place
         )
     except Exception as error:  # whatever it is, the dataset cannot be had
         generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
@@ -150,6 +162,34 @@ def _hub_answers(name: str, revision: str | None) -> bool:
     except Exception:  # depends on the HTTP library, and that on the version of the hub's
         return False
     return True
+
+
+def _read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    from filelock import FileLock
+    from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
+
+    assert source.testset is not None
+    assert source.langs is not None
+    if source.langs == f"{tgt_lang}-{src_lang}":
+        raise InputError(
+            f"{source} is translated the other way round than data.src_lang={src_lang}, "
+            f"data.tgt_lang={tgt_lang}"
+        )
+    folder = Path(SACREBLEU_DIR)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "transformer_mt.lock"):  # it writes its text files in place
+            src = get_source_file(source.testset, source.langs)
+            tgt = get_reference_files(source.testset, source.langs)[0]
+    except (Exception, SystemExit) as error:
+        # It exits where a download is damaged, after a line of its own.
+        reason = "exit" if isinstance(error, SystemExit) else _reason(error)
+        raise InputError(
+            f"sacreBLEU cannot provide {source} ({reason}): check its name and the "
+            f"connection, or copy {folder / source.testset} from a machine that has it (another "
+            "folder: SACREBLEU=FOLDER)"
+        ) from error
+    return _read_text(src, tgt)
 
 
 def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) -> Iterator[Pair]:

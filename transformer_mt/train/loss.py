@@ -69,9 +69,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 grad = F.pad(grad.to(dtype), (0, padding))
                 grad_hidden.append(product(grad, matrix.T))
                 grad_weight += (grad.T @ x)[:vocab_size]
-        # What it takes to go from the mean of all log-probabilities to the target's.
-        picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
-        loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
+            # What it takes to go from the mean of all log-probabilities to the target's.
+            picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
+            loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
         if grad_weight is not None:
             share = smoothing / vocab_size
             grad_weight -= rows.sum(0) * share

@@ -1,14 +1,20 @@
 import gzip
+import hashlib
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -422,6 +428,140 @@ def test_unknown_dataset(empty_hub: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
+def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
+    """What ``hf download --include 'de-en/*' …`` leaves, with and without the README."""
+    folder = hub_cache / "wmt14"
+    wmt_like(folder)
+    czech = "- config_name: cs-en\n  data_files:\n  - {split: train, path: cs-en/train-*}\n"
+    write(folder / "README.md", CARD.replace("configs:\n", f"configs:\n{czech}"))
+    source = SourceConfig(hub=str(folder), config="de-en", split="validation", revision="v1")
+    assert pairs(source) == HELLO
+    (folder / "README.md").unlink()
+    assert pairs(source) == HELLO
+    cut = SourceConfig(hub=str(folder), config="cs-en", split="train")
+    assert "'cs-en'" in error_of(cut)
+
+
+def test_hub_folder_of_the_branch_of_parquet_files(hub_cache: Path) -> None:
+    """The form of refs/convert/parquet, which iwslt14_de_en.yaml names."""
+    folder = hub_cache / "iwslt14-de-en"
+    splits = ("train", "validation", "test")
+    for split, row in zip(splits, HELLO, strict=True):
+        write_parquet(folder / f"de-en/{split}/0000.parquet", translations([row]))
+    for split, (en, de) in zip(splits, HELLO, strict=True):
+        assert pairs(SourceConfig(hub=str(folder), split=split), langs="de-en") == [(de, en)]
+
+
+# --- mirrors of the hub ---
+
+
+def mirrored(mirror: Path) -> DataConfig:
+    part = [SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")]
+    return DataConfig(src_lang="en", tgt_lang="de", train=part, valid=part, mirror=str(mirror))
+
+
+def test_a_mirror_holds_the_datasets_of_the_hub(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wmt_like(hub_cache / "hub/wmt/wmt14")
+    data = mirrored(hub_cache / "hub")
+    assert pairs(*data.train) == pairs(*data.valid) == HELLO[:1]
+    direct = SourceConfig(hub=str(hub_cache / "hub/wmt/wmt14"), config="de-en", split="test")
+    assert [fingerprint(source) for source in data.train] == [fingerprint(direct)]
+    assert (data.mirror, replace(data, workers=1).train) == (None, data.train)
+    monkeypatch.chdir(hub_cache)
+    assert mirrored(Path("hub")) == data
+
+
+def test_a_mirror_is_for_the_hub_only(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    others = [
+        SourceConfig(hub=str(tmp_path / "folder"), split="train"),
+        SourceConfig(tsv="a.tsv"),
+        SourceConfig(testset="wmt19", langs="en-de"),
+    ]
+    data = DataConfig(src_lang="en", tgt_lang="de", train=others, valid=others, mirror="/hub")
+    assert data.train == others
+
+
+def test_a_mirror_that_lacks_a_dataset(tmp_path: Path) -> None:
+    data = mirrored(tmp_path)  # known only when it is read: a model folder is opened anywhere
+    assert error_of(*data.train) == (
+        f"cannot load {{hub: {tmp_path}/wmt/wmt14, config: de-en, split: test}}: there is no such "
+        "folder; it should hold a download of that dataset (data.mirror=FOLDER: one "
+        "FOLDER/OWNER/NAME for each)"
+    )
+
+
+# --- the test sets of sacreBLEU ---
+
+
+NEWSTEST = SourceConfig(testset="wmt19", langs="en-de")
+
+
+@pytest.fixture
+def statmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """sacreBLEU with an empty cache and, in the place of the network, files by address."""
+    from sacrebleu import utils
+    from sacrebleu.dataset import DATASETS
+
+    wmt19, files = DATASETS["wmt19"], dict[str, bytes]()
+    monkeypatch.setattr(utils, "SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+    monkeypatch.setattr(wmt19, "_outdir", str(tmp_path / "sacrebleu/wmt19"))
+    monkeypatch.setattr(wmt19, "_rawdir", str(tmp_path / "sacrebleu/wmt19/raw"))
+
+    def urlopen(address: str) -> io.BytesIO:
+        if address not in files:
+            raise URLError("no route to host")
+        return io.BytesIO(files[address])
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        sides = (["A b.", "C &amp; d."], ["Ä b.", "C."])
+        for path, lines in zip(wmt19.langpairs["en-de"], sides, strict=True):
+            text = "".join(f'<seg id="{i}">{line}</seg>\n' for i, line in enumerate(lines, 1))
+            data = f'<doc docid="x" origlang="en" genre="news">\n{text}</doc>\n'.encode()
+            (info := tarfile.TarInfo(path)).size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    files[wmt19.data[0]] = archive.getvalue()
+    monkeypatch.setattr(wmt19, "md5", [hashlib.md5(archive.getvalue()).hexdigest()])
+    return files
+
+
+def test_a_testset_is_downloaded_once(statmt: dict[str, bytes]) -> None:
+    expected = [("A b.", "Ä b."), ("C &amp; d.", "C.")]
+    assert pairs(NEWSTEST) == expected
+    statmt.clear()
+    assert pairs(NEWSTEST) == expected
+    assert fingerprint(NEWSTEST) == {"testset": "wmt19", "langs": "en-de"}
+
+
+def test_a_testset_out_of_reach(statmt: dict[str, bytes], tmp_path: Path) -> None:
+    statmt.clear()
+    message = error_of(NEWSTEST)
+    assert message.startswith("sacreBLEU cannot provide {testset: wmt19, langs: en-de} (<urlopen")
+    assert f"no route to host>): check its name and the connection, or copy {tmp_path}" in message
+
+
+def test_a_testset_that_arrives_damaged(statmt: dict[str, bytes]) -> None:
+    for address in statmt:
+        statmt[address] = statmt[address][:-9]
+    assert "sacreBLEU cannot provide {testset: wmt19, langs: en-de} (exit)" in error_of(NEWSTEST)
+
+
+def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
+    unknown = SourceConfig(testset="wmt99", langs="en-de")
+    assert "(No such test set wmt99)" in error_of(unknown)
+    other = SourceConfig(testset="wmt19", langs="en-xx")
+    assert "(No such language pair wmt19/en-xx)" in error_of(other, langs="en-xx")
+    assert "the other way round than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
+    with pytest.raises(InputError, match="testset and langs go together"):
+        SourceConfig(testset="wmt19")
+    with pytest.raises(InputError, match="testset and langs go together"):
+        SourceConfig(tsv="a.tsv", langs="en-de")
+
+
 # --- the built-in sample ---
 
 
@@ -498,17 +638,27 @@ def test_fingerprint_of_sample() -> None:
 # --- the data configs ---
 
 
-@pytest.mark.parametrize("name", ["wmt14_en_de", "multi30k", "sample"])
+LANGUAGES = {"iwslt14_de_en": ("de", "en")}
+
+
+@pytest.mark.parametrize(
+    "name", ["wmt14_en_de", "wmt16_en_de", "wmt19_en_de", "iwslt14_de_en", "multi30k", "sample"]
+)
 def test_data_configs_fit_the_schema(name: str) -> None:
     values = OmegaConf.load(config_dir() / f"data/{name}.yaml")
     data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DataConfig), values))
     assert isinstance(data, DataConfig)
-    assert (data.src_lang, data.tgt_lang) == ("en", "de")
+    assert (data.src_lang, data.tgt_lang) == LANGUAGES.get(name, ("en", "de"))
     sources = [*data.train, *data.valid, *data.test]
     if name == "sample":
         assert [source.sample for source in sources] == ["train", "valid", "test"]
-    else:
-        assert [source.split for source in sources] == ["train", "validation", "test"]
+        return
+    if name == "wmt19_en_de":
+        assert sources.pop() == NEWSTEST
+    splits = ["train", "validation", "test"]
+    assert [source.split for source in sources] == splits[: len(sources)]
+    assert all(re.fullmatch("[0-9a-f]{40}", source.revision or "") for source in sources)
+    assert len({source.revision for source in sources}) == 1
 
 
 def test_files_config_wants_the_languages() -> None:

@@ -1,0 +1,178 @@
+"""``scripts/reproduce_wmt14`` from end to end: the built-in sample as if it were WMT14, tiny model.
+
+The sample lies in a folder of the form that the hub gives wmt/wmt14, and comes in through
+``data.mirror``. The run is interrupted, goes on, and is then asked for once more.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from transformer_mt.data.sample import sample_pairs
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
+BIN = Path(sys.executable).parent
+
+UPDATES = 120
+TINY = [
+    *("model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
+    *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
+    *("tokenizer.vocab_size=330", "data.workers=0", "train.batch_tokens=200"),
+    *("train.max_tokens_per_device=256", f"train.max_steps={UPDATES}", "train.precision=fp32"),
+    *("train.checkpoint_every=20", f"train.validate_every={UPDATES}"),
+]
+CARD = """---
+configs:
+- config_name: cs-en
+  data_files: [{split: train, path: cs-en/train-*}]
+- config_name: de-en
+  data_files:
+  - {split: train, path: de-en/train-*}
+  - {split: validation, path: de-en/validation-*}
+  - {split: test, path: de-en/test-*}
+---
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "MT_", "RUNS"))}
+    return kept | {
+        "PATH": f"{BIN}{os.pathsep}{kept['PATH']}",
+        "RUNS": str(tmp_path / "my runs"),
+        "HF_HOME": str(tmp_path / "hf"),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """A mirror with the de-en part of wmt/wmt14."""
+    folder = tmp_path / "hub/wmt/wmt14"
+    (folder / "de-en").mkdir(parents=True)
+    sizes = {"train": ("train", 400), "validation": ("valid", 20), "test": ("test", 30)}
+    for split, (ours, size) in sizes.items():
+        rows = [{"de": de, "en": en} for en, de in sample_pairs(ours)[:size]]
+        path = folder / f"de-en/{split}-00000-of-00001.parquet"
+        pq.write_table(pa.table({"translation": rows}), path)
+    (folder / "README.md").write_text(CARD)
+    return tmp_path / "hub"
+
+
+def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPT, *arguments], env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def interrupt_training(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Ctrl-C, as a terminal sends it, after the first checkpoint; what was on stderr till then."""
+    process = subprocess.Popen(
+        [SCRIPT, *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 120
+    while process.poll() is None and not list(folder.glob("checkpoints/step_*")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), stderr
+    return stderr
+
+
+def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    arguments = [f"data.mirror={hub}", *TINY]
+    folder = tmp_path / "my runs/reproduce_wmt14_base"
+    stderr = interrupt_training(arguments, folder, environment)
+    assert re.search(r"memory +estimated: ", stderr)
+    # 100,000 updates of 9.6 TFLOP at a quarter of 312 TFLOP/s.
+    assert f"{100_000 * 9.6 / (0.25 * 312) / 3600:.1f} hours   A100\n" in stderr
+    assert "[2/4] Training" in stderr
+    assert not (folder / "test.json").exists()
+
+    second = run(*arguments, environment=environment)
+    assert second.returncode == 0, second.stderr
+    assert second.stderr.count("done already") == 1
+    resumed = re.search(r"resuming after update (\d+)", second.stderr)
+    assert resumed
+    assert int(resumed[1]) >= 20
+    work = folder / "newstest2014"
+    pairs = sample_pairs("test")[:30]
+    assert (work / "source").read_text().splitlines() == [en for en, _ in pairs]
+    assert (work / "reference").read_text().splitlines() == [de for _, de in pairs]
+    assert len((work / "translation").read_text().splitlines()) == 30
+    scores = json.loads((work / "scores.json").read_text())
+    assert scores == json.loads((folder / "test.json").read_text())  # mt-train's own, the same way
+    by_name = {row["name"]: row for row in scores}
+    assert by_name["chrF2"]["score"] > 0
+    header, paper, sacrebleu = second.stdout.splitlines()[:3]
+    assert "30 segments, base model" in header
+    assert paper.split()[-2:] == [f"{by_name['BLEU (paper protocol)']['score']:.2f}", "27.3"]
+    assert sacrebleu.split()[-2:] == [f"{by_name['BLEU']['score']:.2f}", "-"]
+    assert by_name["BLEU"]["signature"] in second.stdout
+    assert "this is not newstest2014" in second.stdout
+
+    # Nothing is left to do: the commands are not even started.
+    away = tmp_path / "away"
+    away.mkdir()
+    for name in ("mt-train", "mt-translate", "mt-eval"):
+        (away / name).write_text("#!/bin/sh\nexit 99\n")
+        (away / name).chmod(0o755)
+    environment["PATH"] = f"{away}{os.pathsep}{environment['PATH']}"
+    third = run(*arguments, environment=environment)
+    assert third.returncode == 0, third.stderr
+    assert third.stderr.count("done already") == 4
+    assert "hours" not in third.stderr
+    assert third.stdout == second.stdout
+
+    # Other settings: training is due again, and with it all that follows.
+    more = run(*arguments, "train.max_steps=400", environment=environment)
+    assert more.returncode == 99
+    assert "done already" not in more.stderr
+    assert not list(work.glob("done.*"))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("huge", "'huge' is neither base nor big"),
+        ("run_dir=runs/mine", "run_dir is this script's own; RUNS=FOLDER says where to write"),
+    ],
+)
+def test_wrong_arguments(argument: str, message: str, environment: dict[str, str]) -> None:
+    done = run(argument, environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"scripts/reproduce_wmt14: error: {message}\n"
+    assert not Path(environment["RUNS"]).exists()
+
+
+def test_help_is_the_head_of_the_script(environment: dict[str, str]) -> None:
+    done = run("--help", environment=environment)
+    assert done.returncode == 0
+    assert "scripts/reproduce_wmt14 [base|big] [mt-train overrides]" in done.stdout
+    assert "set -e" not in done.stdout
+
+
+def test_a_mirror_that_is_not_there(tmp_path: Path, environment: dict[str, str]) -> None:
+    done = run("big", f"data.mirror={tmp_path}/none", environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "3.5 days on 8 P100" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"mt-train: error: cannot load {{hub: {tmp_path}/none/wmt/wmt14, ")
+    assert "there is no such folder" in last
