@@ -247,7 +247,11 @@ def test_bad_files_are_named(
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("archive", [gzip.compress(b"the red dog\n" * 99)[:-12], b"no archive\n"])
+@pytest.mark.parametrize(
+    "archive",
+    [gzip.compress(b"the red dog\n" * 99, mtime=0)[:-12], b"no archive\n"],
+    ids=["cut short", "no archive"],
+)
 def test_a_damaged_archive_is_named(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], archive: bytes
 ) -> None:
