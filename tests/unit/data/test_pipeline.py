@@ -321,7 +321,8 @@ def test_ctrl_c_ends_all_at_once(job: TrainJob, tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
-    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1  # of this script
+    assert errors.endswith("KeyboardInterrupt\n")  # of this script, which does not catch it
+    assert "SpawnProcess" not in errors  # no worker prints one of its own
     assert left_in_cache(job) == {"shards"}
 
 
