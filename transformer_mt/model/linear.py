@@ -1,8 +1,9 @@
 """Matrix products, by the faster of the two libraries that PyTorch has for them on a CPU.
 
-In fp32 PyTorch multiplies with MKL. On the AMD processor where we measured (Zen 4), oneDNN, which it
-uses for bf16, takes less time for x Wᵀ and for the gradient of x; for that of W it takes more. It generates code for
-every new shape, so it pays in training, where products are large, and not in decoding.
+In fp32 PyTorch multiplies with MKL. On the AMD processor where we measured (Zen 4), oneDNN, which
+it uses for bf16, takes less time for x Wᵀ and for the gradient of x; for that of W it takes more.
+It generates code for every new shape, so it pays in training, where products are large, and not in
+decoding.
 """
 
 from typing import Any
