@@ -153,8 +153,8 @@ def test_every_module_has_a_room() -> None:
         (upward_imports, "decode/search.py", "from ..train.loss import nll"),
         (upward_imports, "train/trainer.py", "from transformer_mt import evaluate"),
         (upward_imports, "data/corpus.py", "def f():\n    from transformer_mt.model import layers"),
-        (upward_imports, "config.py", "from transformer_mt.distributed import launch"),
-        (upward_imports, "config.py", "from . import distributed"),
+        (upward_imports, "config/train.py", "from transformer_mt.distributed import launch"),
+        (upward_imports, "config/train.py", "from .. import distributed"),
         (upward_imports, "__init__.py", "from .errors import InputError"),
         (torch_distributed, "train/step.py", "import torch.distributed as dist"),
         (torch_distributed, "train/step.py", "from torch import distributed"),
@@ -190,7 +190,7 @@ def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
         (unsafe, "decode/translator.py", "model.eval()"),
         (unsafe, "model/x.py", "import re, torch\nre.compile('x'), torch.compile(f)"),
         (unsafe, "data/store.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),
-        (unsafe, "config.py", '"""No ``_target_`` here."""'),
+        (unsafe, "config/train.py", '"""No ``_target_`` here."""'),
     ],
 )
 def test_rule_lets_good_code_pass(rule: Rule, path: str, source: str) -> None:

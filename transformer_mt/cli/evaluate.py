@@ -9,6 +9,7 @@ from transformer_mt import distributed
 from transformer_mt.cli import app
 from transformer_mt.config import EvaluateJob
 from transformer_mt.data.corpus import read_pairs
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import read_lines
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -43,9 +44,14 @@ def _score_model(folder: Path, device: str) -> list[Score]:
     data = job.data
     pairs = list(read_pairs(data.test, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
     model.to(distributed.pick_device(device))
-    translator = Translator(model, tokenizer, job.decode, job.data.normalization)
+    translator = Translator(model, tokenizer, job.decode, Normalizer.of(data))
     hypotheses = translator.translate([pair.src for pair in pairs])
-    return metrics.score_all(hypotheses, [[pair.tgt for pair in pairs]], tgt_lang=data.tgt_lang)
+    return metrics.score_all(
+        hypotheses,
+        [[pair.tgt for pair in pairs]],
+        tgt_lang=data.tgt_lang,
+        normalization=data.normalization,
+    )
 
 
 def _score_files(job: EvaluateJob) -> dict[str, list[Score]]:

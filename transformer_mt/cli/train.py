@@ -11,6 +11,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app, run_folder
 from transformer_mt.config import TrainJob
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
 from transformer_mt.data.store import TokenStore
 from transformer_mt.data.tokenizer import Tokenizer
@@ -91,11 +92,11 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     src, references = [pair.src for pair in data.valid], [pair.tgt for pair in data.valid]
 
     def bleu(model: Transformer) -> float:
-        translator = Translator(model, tokenizer, job.decode, job.data.normalization)
+        translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
         hypotheses = translate_sharded(translator, src, world)
         return metrics.bleu(hypotheses, [references], tgt_lang=job.data.tgt_lang).score
 
-    valid = encode_pairs(data.valid, tokenizer, job.data.normalization)
+    valid = encode_pairs(data.valid, tokenizer, Normalizer.of(job.data))
     _check_positions(job, valid)
     trainer = Trainer(job, run_dir, data.train, valid, tokenizer.vocab_size, bleu, world)
     scores_file, weights = run_dir / run_folder.SCORES, run_dir / ckpt.WEIGHTS
@@ -121,11 +122,14 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     log.info("the model is in %s", run_dir)
     if data.test:
         model = trainer.model.eval()
-        translator = Translator(model, tokenizer, job.decode, job.data.normalization)
+        translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
         hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
         if world.is_main:
             scores = metrics.score_all(
-                hypotheses, [[pair.tgt for pair in data.test]], tgt_lang=job.data.tgt_lang
+                hypotheses,
+                [[pair.tgt for pair in data.test]],
+                tgt_lang=job.data.tgt_lang,
+                normalization=job.data.normalization,
             )
             ckpt.write_text(scores_file, metrics.to_json(scores) + "\n")
             print(metrics.to_text(scores))

@@ -17,6 +17,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app
 from transformer_mt.config import DecodeConfig, TranslateJob
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -37,7 +38,7 @@ def run(job: TranslateJob) -> None:
     if job.nbest > decode.beam_size:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
     model.to(distributed.pick_device(job.device))
-    translator = Translator(model, tokenizer, decode, trained.data.normalization)
+    translator = Translator(model, tokenizer, decode, Normalizer.of(trained.data))
     undecodable = 0
     with _input(job.input) as source, _output(job.output) as sink:
         for raw in _arriving(source, job.input or "standard input"):

@@ -22,7 +22,7 @@ from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning import Cleaner, Report, hash_text
 from transformer_mt.data.corpus import Pair, read_pairs
 from transformer_mt.data.filters import fold
-from transformer_mt.data.normalization import normalize
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.store import Side, token_type
 from transformer_mt.data.tokenizer import EOS, Tokenizer
 
@@ -80,8 +80,8 @@ class CleanText:
 
     def normalize(self, pair: Pair) -> Pair:
         """Both sides normalised."""
-        name = self.data.normalization
-        return Pair(normalize(pair.src, name), normalize(pair.tgt, name))
+        normalizer = Normalizer.of(self.data)
+        return Pair(normalizer.src(pair.src), normalizer.tgt(pair.tgt))
 
     @cached_property
     def cleaner(self) -> Cleaner:

@@ -2,13 +2,21 @@
 
 ``none`` leaves every character as it is; ``nfc`` composes letters and accents; ``standard`` also
 resolves HTML entities, writes quotes, dashes, ellipses and spaces in ASCII, and removes control
-characters. Sacremoses' MosesPunctNormalizer is not used: it rewrites numbers (``1 000`` becomes
-``1.000``) and moves commas over quotes, by language, and a second pass changes the text again.
+characters. Sacremoses' MosesPunctNormalizer has no part in it: it rewrites numbers (``1 000``
+becomes ``1.000``) and moves commas over quotes, by language, and a second pass changes the text
+again.
+
+``moses_lowercase`` is the preparation of published Multi30k scores (its authors'
+``task1-tokenize.sh``): lower case, Moses' punctuation and tokens. It loses the case of letters.
 """
 
 import html
 import re
 import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+from transformer_mt.config import DataConfig
 
 _PUNCTUATION = {
     '"': "“”„‟«»″＂〝〞",
@@ -34,14 +42,50 @@ _QUOTE_SPACE = re.compile("(?<=«)[\xa0\u202f]|[\xa0\u202f](?=»)")  # French: �
 _PLAIN = re.compile("[!-%'-_a-~À-ÖØ-öø-ſ]+(?: [!-%'-_a-~À-ÖØ-öø-ſ]+)*")
 
 
-def normalize(text: str, name: str) -> str:
-    """The text normalised by ``data.normalization``; a second time changes nothing."""
+@dataclass(frozen=True)
+class Normalizer:
+    """``data.normalization`` of one pair of languages."""
+
+    name: str
+    src_lang: str
+    tgt_lang: str
+
+    @classmethod
+    def of(cls, data: DataConfig) -> "Normalizer":
+        """The one that a configuration names."""
+        return cls(data.normalization, data.src_lang, data.tgt_lang)
+
+    def src(self, line: str) -> str:
+        """A source line as the model reads it."""
+        return normalize(line, self.name, self.src_lang)
+
+    def tgt(self, line: str) -> str:
+        """A target line as the model learns to write it."""
+        return normalize(line, self.name, self.tgt_lang)
+
+    def restore(self, line: str) -> str:
+        """What the model wrote as text for people: Moses' tokens are joined again."""
+        if self.name != "moses_lowercase":
+            return line
+        return _Moses.of(self.tgt_lang).detokenize(line)
+
+
+def normalize(text: str, name: str, lang: str) -> str:
+    """The text normalised by ``data.normalization``; but for Moses, a second time changes nothing.
+
+    Args:
+        text: One line, or several.
+        name: ``none``, ``nfc``, ``standard`` or ``moses_lowercase``.
+        lang: Its language; Moses goes by it.
+    """
     if name == "none":
         return text
     if name == "nfc":
         return unicodedata.normalize("NFC", text)
     if "\n" in text:  # the number of lines never changes
-        return "\n".join(normalize(line, name) for line in text.split("\n"))
+        return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
+    if name == "moses_lowercase":
+        return _Moses.of(lang).tokenize(text)
     # One step can make work for another: &amp;lt; or &l\u200bt; is an entity only afterwards.
     while not (_PLAIN.fullmatch(text) and "''" not in text) and (new := _once(text)) != text:
         text = new
@@ -56,3 +100,30 @@ def _once(text: str) -> str:
         text = _QUOTE_SPACE.sub("", text)
     text = _TO_REPLACE.sub(lambda match: _REPLACED[match[0]], text)
     return " ".join(text.replace("''", '"').split())
+
+
+class _Moses:
+    """The Moses scripts for one language, by sacremoses."""
+
+    def __init__(self, lang: str):
+        # Imported here because it costs 0.3 s and only one normalisation needs it.
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+        self._punctuation = MosesPunctNormalizer(lang)
+        self._tokenizer, self._detokenizer = MosesTokenizer(lang), MosesDetokenizer(lang)
+
+    @classmethod
+    @lru_cache
+    def of(cls, lang: str) -> "_Moses":
+        """The one of a language; making it takes a while."""
+        return cls(lang)
+
+    def tokenize(self, line: str) -> str:
+        line = self._punctuation.normalize(line.lower())
+        # Unescaped: & is no &amp; to the vocabulary. The tokens are the same.
+        tokens: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
+        return tokens
+
+    def detokenize(self, line: str) -> str:
+        text: str = self._detokenizer.detokenize(line.split(" "), unescape=False)
+        return text

@@ -29,7 +29,7 @@ from transformer_mt.data.encode import (
     read_chunks,
     read_report,
 )
-from transformer_mt.data.normalization import normalize
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.progress import Progress
 from transformer_mt.data.repetitions import Mask, drop_repetitions
 from transformer_mt.data.store import Side, TokenStore
@@ -118,16 +118,14 @@ def prepare(job: TrainJob) -> Prepared:
     )
 
 
-def encode_pairs(
-    pairs: Iterable[Pair], tokenizer: Tokenizer, normalization: str = "none"
-) -> TokenStore:
+def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
     """Encodes pairs in memory, every one of them, as validation needs it."""
     pairs = list(pairs)
     src, tgt = (
         Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
         for lines in (
-            [normalize(pair.src, normalization) for pair in pairs],
-            [normalize(pair.tgt, normalization) for pair in pairs],
+            [normalizer.src(pair.src) for pair in pairs],
+            [normalizer.tgt(pair.tgt) for pair in pairs],
         )
     )
     return TokenStore(src, tgt)

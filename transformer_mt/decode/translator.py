@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.normalization import normalize
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, one_line
 from transformer_mt.decode.search import Hypothesis, beam_search
@@ -36,7 +36,7 @@ class Translator:
         model: The model, in ``eval`` mode, on the device it is to run on.
         tokenizer: Its vocabulary.
         config: Beam search settings.
-        normalization: What the model's training text went through (``data.normalization``); lines
+        normalizer: What the model's training text went through (``data.normalization``); lines
             go through the same.
     """
 
@@ -45,10 +45,10 @@ class Translator:
         model: Transformer,
         tokenizer: Tokenizer,
         config: DecodeConfig,
-        normalization: str = "none",
+        normalizer: Normalizer,
     ):
         self._model, self._tokenizer, self._config = model, tokenizer, config
-        self._normalization = normalization
+        self._normalizer = normalizer
         limit = config.max_source_tokens
         if model.config.positions == "learned":
             limit = min(limit, model.config.max_positions - 1)
@@ -71,7 +71,7 @@ class Translator:
         """
         parts: list[list[int]] = []  # every part of every line
         owners: list[list[int]] = []  # for each line, its parts
-        for ids in self._tokenizer.encode([normalize(line, self._normalization) for line in lines]):
+        for ids in self._tokenizer.encode([self._normalizer.src(line) for line in lines]):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
             owners.append(list(range(len(parts), len(parts) + len(cut))))
@@ -136,7 +136,7 @@ class Translator:
     def _translation(self, hypotheses: list[Hypothesis]) -> Translation:
         texts = self._tokenizer.decode([h.tokens for h in hypotheses])
         # Byte pieces can spell a line break; one line in is one line out.
-        text = " ".join(one_line(text).strip() for text in texts)
+        text = " ".join(self._normalizer.restore(one_line(text).strip()) for text in texts)
         return Translation(
             text, sum(h.score for h in hypotheses), sum(len(h.tokens) for h in hypotheses)
         )

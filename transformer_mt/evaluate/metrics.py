@@ -9,13 +9,14 @@ its name.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.errors import InputError
 
 DIGITS = 4
@@ -27,7 +28,7 @@ class Score:
     """One metric's result on one test set."""
 
     name: str
-    """``BLEU``, ``chrF2``, ``TER`` or ``BLEU (paper protocol)``."""
+    """``BLEU``, ``chrF2``, ``TER``, ``BLEU (paper protocol)`` or ``BLEU (lower-case tokens)``."""
     score: float
     """On 0–100 for BLEU and chrF2; TER is an error rate, lower is better, and may pass 100."""
     signature: str
@@ -57,12 +58,22 @@ def score(
 
 
 def score_all(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str | None
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tgt_lang: str | None,
+    normalization: str = "none",
 ) -> list[Score]:
-    """``score``, followed by the paper's protocol where the target language is known."""
+    """``score``, followed by the protocols that apply.
+
+    That is the paper's where the target language is known, and ``tokens_bleu`` where the system's
+    ``data.normalization`` is ``moses_lowercase``.
+    """
     scores = score(hypotheses, references, tgt_lang=tgt_lang)
     if tgt_lang is not None:
         scores.append(paper_bleu(hypotheses, references, tgt_lang=tgt_lang))
+        if normalization == "moses_lowercase":
+            scores.append(tokens_bleu(hypotheses, references, tgt_lang=tgt_lang))
     return scores
 
 
@@ -104,13 +115,26 @@ def paper_bleu(
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     metric.tokenizer_signature = f"sacremoses-{tgt_lang}-atat"
     result = _corpus_score(metric, prepare(hypotheses), [prepare(lines) for lines in references])
-    return Score(
-        name="BLEU (paper protocol)",
-        score=result.score,
-        signature=result.signature,
-        segments=result.segments,
-        verbose=result.verbose,
-    )
+    return replace(result, name="BLEU (paper protocol)")
+
+
+def tokens_bleu(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str
+) -> Score:
+    """BLEU as papers on Multi30k have it: lower-case Moses tokens, unsmoothed.
+
+    Both sides are made to tokens here, so cased and detokenised text can be compared as well.
+    """
+    _check(hypotheses, references)
+    normalizer = Normalizer("moses_lowercase", tgt_lang, tgt_lang)
+
+    def prepare(lines: Sequence[str]) -> list[str]:
+        return [normalizer.tgt(line) for line in lines]
+
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    metric.tokenizer_signature = f"sacremoses-{tgt_lang}-lowercase"
+    result = _corpus_score(metric, prepare(hypotheses), [prepare(lines) for lines in references])
+    return replace(result, name="BLEU (lower-case tokens)")
 
 
 def split_compounds(tokenized: str) -> str:

@@ -21,6 +21,7 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import train_tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -195,7 +196,8 @@ def model(tmp_path: Path, files: Files) -> Path:
 
 def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
     network, tokenizer, job = ckpt.load_model(model)
-    hypotheses = Translator(network, tokenizer, job.decode).translate(SOURCE)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    hypotheses = translator.translate(SOURCE)
     assert any(hypotheses)
     rows, err = scores(model=str(model))
     expected = metrics.score_all(hypotheses, [REFERENCE], tgt_lang="de")

@@ -29,6 +29,7 @@ from transformer_mt.config import (
     TrainJob,
     TranslateJob,
 )
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import train_tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -111,7 +112,8 @@ def translated(
 
 def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
     network, tokenizer, job = ckpt.load_model(model)
-    return Translator(network, tokenizer, replace(job.decode, **settings)).translate(lines)
+    decode = replace(job.decode, **settings)
+    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 
 
 INPUTS = {

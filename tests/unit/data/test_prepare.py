@@ -21,6 +21,7 @@ from transformer_mt.config import (
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data import store
 from transformer_mt.data.corpus import Pair
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import encode_pairs, prepare
 from transformer_mt.data.tokenizer import EOS, Tokenizer
 from transformer_mt.errors import InputError
@@ -110,7 +111,7 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert prepared.valid == [*sentences(5, seed=2), *ODD]
     assert prepared.test == [*ODD, *sentences(5, seed=3)]
     tokenizer = Tokenizer(prepared.tokenizer_model)
-    encoded = encode_pairs(prepared.valid, tokenizer)
+    encoded = encode_pairs(prepared.valid, tokenizer, Normalizer.of(job.data))
     assert len(encoded) == 9
     assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sentence
     assert len(encoded.src[8]) > 64
@@ -197,6 +198,7 @@ TWO_AT_ONCE = """
 import logging, sys, yaml
 from omegaconf import OmegaConf
 from transformer_mt.config import *
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import prepare
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 source = [SourceConfig(tsv=sys.argv[1])]

@@ -11,6 +11,7 @@ import torch
 from test_search import LogProbs, Prefix, reference_search
 
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
@@ -19,6 +20,7 @@ from transformer_mt.model.transformer import DecoderState, Transformer
 
 WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
 WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
+PLAIN = Normalizer("none", "en", "de")
 BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "\x1c\x1f"]
 Settings = Callable[..., Translator]
 
@@ -74,7 +76,7 @@ def translator(tokenizer: Tokenizer) -> Settings:
 
     def make(model: Transformer = model, **settings: float) -> Translator:
         config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return Translator(model, tokenizer, config)
+        return Translator(model, tokenizer, config, PLAIN)
 
     return make
 
@@ -103,7 +105,7 @@ def test_equals_a_slow_search_without_caches(
     model = random_model(**config)
     settings = DecodeConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=3)
     lines = random_lines(6, 5)
-    found = Translator(model, tokenizer, settings).translate_nbest(lines, beam_size)
+    found = Translator(model, tokenizer, settings, PLAIN).translate_nbest(lines, beam_size)
     for line, translations in zip(lines, found, strict=True):
         (source,) = tokenizer.encode([line])
         expected = reference_search(
@@ -181,7 +183,7 @@ def test_blank_lines_are_not_asked_about(
     monkeypatch.setattr(Transformer, "start", refuse)
     tokenizer = make_tokenizer(tmp_path, normalization)
     lines = BLANK + ["\u200b\ufeff", "\x01"] * (normalization == "nmt_nfkc")  # rewritten to nothing
-    silent = Translator(random_model(), tokenizer, DecodeConfig())
+    silent = Translator(random_model(), tokenizer, DecodeConfig(), PLAIN)
     assert silent.translate(lines) == [""] * len(lines)
     assert silent.translate_nbest(lines, 3) == [[Translation("", 0.0, 0)]] * len(lines)
     assert silent.translate([]) == []

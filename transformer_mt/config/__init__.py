@@ -1,0 +1,63 @@
+"""The configuration schema: one dataclass per config group, its meaning and its checks.
+
+YAML files under ``configs/`` give the values, Hydra composes them, and these dataclasses give
+types. The library itself never sees OmegaConf objects: the CLI converts once.
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
+from transformer_mt.config.decode import DecodeConfig, TranslateJob
+from transformer_mt.config.evaluate import EvaluateJob
+from transformer_mt.config.model import ModelConfig
+from transformer_mt.config.train import (
+    DistributedConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TrainConfig,
+    TrainJob,
+)
+from transformer_mt.errors import InputError
+
+__all__ = [
+    "CleaningConfig",
+    "DataConfig",
+    "DecodeConfig",
+    "DistributedConfig",
+    "EvaluateJob",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ScheduleConfig",
+    "SourceConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TrainJob",
+    "TranslateJob",
+    "config_dir",
+    "schema",
+]
+
+
+def config_dir() -> Path:
+    """Absolute path of the Hydra config tree: the packaged copy if present, else the checkout's."""
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "configs", package.parent / "configs"):
+        if candidate.is_dir():
+            return candidate
+    raise InputError(f"no configs/ folder beside {package}: reinstall transformer-mt")
+
+
+def schema(job: type) -> DictConfig:
+    """Types and defaults of a job as an OmegaConf node, for YAML and overrides to merge into."""
+    return _writable(OmegaConf.structured(job))
+
+
+def _writable(node: DictConfig) -> DictConfig:
+    # OmegaConf write-protects the nodes of frozen dataclasses, against merging too.
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+            _writable(node[key])
+    return node

@@ -1,0 +1,161 @@
+"""Schemas of training: ``optimizer/``, ``schedule/``, ``train/``, ``distributed``, the job."""
+
+import math
+from dataclasses import dataclass, field
+
+from transformer_mt.config.checks import choice, require
+from transformer_mt.config.data import DataConfig, TokenizerConfig
+from transformer_mt.config.decode import DecodeConfig
+from transformer_mt.config.model import ModelConfig
+
+
+@dataclass(kw_only=True, frozen=True)
+class OptimizerConfig:
+    """Adam (§5.3), alone or beside Muon; the learning rate is the schedule's."""
+
+    name: str = "adam"
+    """``adam``: the paper's, for every weight; ``muon``: Muon for the matrices of the layers,
+    Adam for embeddings, biases and norms."""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-9
+    momentum: float | None = None
+    """Weight of the past in Muon's running mean of gradients (``muon`` only)."""
+
+    def __post_init__(self) -> None:
+        choice("optimizer.name", self.name, "adam", "muon")
+        for key in ("beta1", "beta2"):
+            require(0 <= getattr(self, key) < 1, f"optimizer.{key} must be in [0, 1)")
+        require(self.eps > 0, "optimizer.eps must be > 0")
+        if self.name == "muon":
+            require(
+                self.momentum is not None and 0 <= self.momentum < 1,
+                f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}",
+            )
+        else:
+            require(
+                self.momentum is None,
+                f"optimizer.momentum={self.momentum} is Muon's, unknown to optimizer={self.name}",
+            )
+
+
+@dataclass(kw_only=True, frozen=True)
+class ScheduleConfig:
+    """The learning rate as a function of the step (§5.3)."""
+
+    name: str = "noam"
+    """``noam``: the paper's formula, its peak set by d_model and warmup_steps;
+    ``inverse_sqrt``: the same shape with a given peak; ``linear``: straight down to zero at
+    train.max_steps."""
+    warmup_steps: int = 4000
+    peak_lr: float | None = None
+    """Learning rate at the end of the warm-up (``inverse_sqrt`` and ``linear`` only)."""
+
+    def __post_init__(self) -> None:
+        choice("schedule.name", self.name, "noam", "inverse_sqrt", "linear")
+        require(self.warmup_steps >= 1, "schedule.warmup_steps must be ≥ 1")
+        if self.name == "noam":
+            require(self.peak_lr is None, "schedule.peak_lr is set by the formula of schedule=noam")
+        else:
+            require(
+                self.peak_lr is not None and self.peak_lr > 0 and math.isfinite(self.peak_lr),
+                f"schedule={self.name} needs schedule.peak_lr > 0",
+            )
+
+
+@dataclass(kw_only=True, frozen=True)
+class TrainConfig:
+    """The training run (§5)."""
+
+    seed: int = 1
+    """Seed of the initial weights, the order of the data and dropout."""
+    batch_tokens: int = 25000
+    """Target tokens of one update, over all ranks and accumulation steps (§5.1)."""
+    max_tokens_per_device: int | None = None
+    """Most tokens (of either side) in one forward pass; caps memory, never changes the recipe.
+    Null is 8192 on a CPU, and as many as the memory of the GPU holds on a GPU."""
+    max_steps: int = 100000
+    """Updates in all (§5.2)."""
+    label_smoothing: float = 0.1
+    """ε_ls (§5.4)."""
+    compile: bool | None = None
+    """Compile the training step for batches of one fixed shape; null does so on GPUs, in bf16."""
+    precision: str = "auto"
+    """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 where the hardware has fast bf16."""
+    device: str = "auto"
+    """``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU."""
+    log_every: int = 100
+    """Steps between two lines of the log."""
+    validate_every: int = 1500
+    """Steps between two validations: loss, perplexity and BLEU."""
+    checkpoint_every: int = 1500
+    """Steps between two checkpoints: 10 minutes of the paper's 0.4 s steps (§6.1)."""
+    average_checkpoints: int = 5
+    """How many of the last checkpoints are averaged into the final model (§6.1); as many, and at
+    least two, are kept."""
+
+    def __post_init__(self) -> None:
+        for key in (
+            "batch_tokens",
+            "max_steps",
+            "log_every",
+            "validate_every",
+            "checkpoint_every",
+            "average_checkpoints",
+        ):
+            require(getattr(self, key) >= 1, f"train.{key}={getattr(self, key)} must be ≥ 1")
+        limit = self.max_tokens_per_device
+        require(limit is None or limit >= 1, f"train.max_tokens_per_device={limit} must be ≥ 1")
+        require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
+        require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
+        choice("train.precision", self.precision, "auto", "fp32", "bf16")
+        choice("train.device", self.device, "auto", "cpu", "cuda")
+
+
+@dataclass(kw_only=True, frozen=True)
+class DistributedConfig:
+    """Data-parallel training; under torchrun its environment decides instead."""
+
+    processes: int | None = None
+    """Workers on this machine; null is one for each visible GPU, or one on the CPU."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.processes is None or self.processes >= 1,
+            f"distributed.processes={self.processes} must be ≥ 1",
+        )
+
+
+@dataclass(kw_only=True, frozen=True)
+class TrainJob:
+    """Everything ``mt-train`` is told; the resolved copy is saved as ``config.yaml``."""
+
+    run_dir: str = "runs/wmt14_en_de"
+    """Folder of the run, and the model that comes out of it."""
+    cache_dir: str = "~/.cache/transformer_mt"
+    """Where vocabularies and encoded corpora are kept, to be shared by runs."""
+    stage: str = "train"
+    """``train``, or ``prepare``: learn the vocabulary, encode the corpus, and stop there."""
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+
+    def __post_init__(self) -> None:
+        choice("stage", self.stage, "train", "prepare")
+        limit = self.train.max_tokens_per_device
+        require(
+            limit is None or limit >= self.data.cleaning.max_tokens,
+            f"train.max_tokens_per_device={limit} is below the longest "
+            f"pair allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
+        )
+        if self.model.positions == "learned":
+            require(
+                self.model.max_positions >= self.data.cleaning.max_tokens,
+                f"model.max_positions={self.model.max_positions} is below the longest pair "
+                f"allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
+            )
