@@ -410,7 +410,12 @@ class Variant:
             for replacement in self.replacements:
                 stack.enter_context(replacement(world))
             step = TrainStep(
-                model, OptimizerConfig(), SMOOTHING, "bf16", world, compiled and self.buffers
+                model,
+                OptimizerConfig(),
+                SMOOTHING,
+                "bf16",
+                world,
+                compiled=compiled and self.buffers,
             )
             graphs = cuda_graphs in self.replacements
             yield Session(read, partial(_our_update, step, graphs), model, step)

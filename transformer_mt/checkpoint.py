@@ -29,10 +29,14 @@ from transformer_mt.model.transformer import Transformer
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Version of the checkpoint and model folder; a change that breaks loading raises it."""
+"""Version of the model folder; a change that breaks loading raises it."""
+CHECKPOINT_FORMAT = 3
+"""Version of the checkpoint, which a run goes on from; likewise."""
 
 CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
-_STATE, _OPTIMIZER = "state.json", "optimizer.safetensors"
+_STATE, _OPTIMIZER, _VALIDATION = "state.json", "optimizer.safetensors", "validation.json"
+_RUNNING_MEAN = "running_mean."
+"""Begins the names, beside the optimizer's, of a running mean of the weights."""
 
 
 @contextmanager
@@ -112,10 +116,15 @@ def load_model(folder: Path) -> tuple[Transformer, Tokenizer, TrainJob]:
     return model.eval(), tokenizer, job
 
 
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Writes a file of tensors atomically."""
+    with atomic(path) as temporary:
+        save_file(tensors, temporary)
+
+
 def save_weights(model: nn.Module, path: Path) -> None:
     """Writes a model's parameters."""
-    with atomic(path) as temporary:
-        save_file(_parameters(model), temporary)
+    save_tensors(parameters(model), path)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -124,7 +133,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: The file is missing, damaged, or of a model of another shape.
     """
-    _assign(_parameters(model), _load(path), path)
+    _assign(parameters(model), _load(path), path)
 
 
 @dataclass(frozen=True)
@@ -140,34 +149,61 @@ class Checkpoint:
         """Updates done."""
         return int(self.state["step"])
 
+    @property
+    def validation(self) -> dict[str, float] | None:
+        """What validating it gave, if that came to its end."""
+        try:
+            values = json.loads((self.path / _VALIDATION).read_text(encoding="utf-8"))
+            return {str(key): float(value) for key, value in values.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return None
+
 
 class Stateful(Protocol):
-    """What a checkpoint needs to know of an optimizer."""
+    """What a checkpoint needs to know of an optimizer, or of whatever holds one."""
 
     def state(self) -> dict[str, Tensor]:
         """The tensors it works on, by name; the names and shapes never change."""
         ...
 
 
-def save_checkpoint(
-    checkpoints: Path, state: dict[str, Any], model: nn.Module, optimizer: Stateful
-) -> Checkpoint:
+Snapshot = dict[str, dict[str, Tensor]]
+"""The tensors of a checkpoint, by file and name."""
+
+
+def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
+    """A copy, in the CPU's memory, of all that training changes."""
+    return {
+        file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+        for file, tensors in _tensors(model, optimizer).items()
+    }
+
+
+def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
     path = checkpoints / _name(state["step"])
     unfinished = checkpoints / f".{path.name}.tmp"
     for stale in (unfinished, path):
         shutil.rmtree(stale, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    files = {WEIGHTS: _parameters(model), _OPTIMIZER: optimizer.state()}
-    for name, tensors in files.items():
-        save_file(tensors, unfinished / name)
-        _sync(unfinished / name)
-    state = {"format": FORMAT, **state}
-    state["sha256"] = {name: _sha256(unfinished / name) for name in files}
-    write_text(unfinished / _STATE, json.dumps(state, indent=2))
-    unfinished.rename(path)
+    try:
+        for name, values in tensors.items():
+            save_file(values, unfinished / name)
+            _sync(unfinished / name)
+        state = {"format": CHECKPOINT_FORMAT, **state}
+        state["sha256"] = {name: _sha256(unfinished / name) for name in tensors}
+        state["sha256"][_STATE] = _digest(state)
+        write_text(unfinished / _STATE, json.dumps(state, indent=2))
+        unfinished.rename(path)
+    finally:  # on a full disk its space is needed
+        shutil.rmtree(unfinished, ignore_errors=True)
     _sync(checkpoints)
     return Checkpoint(path, state)
+
+
+def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
+    """Notes in a checkpoint what validating it gave."""
+    write_text(checkpoint.path / _VALIDATION, json.dumps(values))
 
 
 def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
@@ -176,7 +212,7 @@ def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
     for path in sorted(checkpoints.glob("step_*")):
         try:
             found.append(_verify(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is damaged and left out: %s", path, error)
     return found
 
@@ -187,31 +223,43 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> No
     Raises:
         InputError: The checkpoint is of a model of another shape, or of another optimizer.
     """
-    for tensors, name in ((_parameters(model), WEIGHTS), (optimizer.state(), _OPTIMIZER)):
+    for name, tensors in _tensors(model, optimizer).items():
         path = checkpoint.path / name
         _assign(tensors, _load(path), path)
 
 
-def average(checkpoints: Sequence[Checkpoint], model: nn.Module) -> None:
-    """Sets a model's parameters to the mean of several checkpoints' (§6.1)."""
+def mean(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights (§6.1), taken in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        for name, tensor in _load(checkpoint.path / WEIGHTS).items():
+        weights = _load(checkpoint.path / WEIGHTS)
+        for name, tensor in weights.items():
             value = tensor.double()
-            total[name] = total[name] + value if name in total else value
-    mean = {name: tensor / len(checkpoints) for name, tensor in total.items()}
-    _assign(_parameters(model), mean, checkpoints[-1].path / WEIGHTS)
+            total[name] = total[name].add_(value) if name in total else value
+    return {n: (total[n] / len(checkpoints)).to(tensor.dtype) for n, tensor in weights.items()}
 
 
-def prune(checkpoints: Sequence[Checkpoint], keep: int) -> list[Checkpoint]:
-    """Deletes all but the last ``keep``, and returns those."""
-    for checkpoint in checkpoints[:-keep]:
-        shutil.rmtree(checkpoint.path)
-    return list(checkpoints[-keep:])
+def running_mean(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The running mean of the weights that training kept beside them."""
+    return {
+        name.removeprefix(_RUNNING_MEAN): tensor
+        for name, tensor in _load(checkpoint.path / _OPTIMIZER).items()
+        if name.startswith(_RUNNING_MEAN)
+    }
 
 
-def _parameters(model: nn.Module) -> dict[str, Tensor]:
+def named_running_mean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A running mean of the weights by the names that ``running_mean`` looks for."""
+    return {_RUNNING_MEAN + name: tensor for name, tensor in tensors.items()}
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    """A model's weights, the tensors in use, by name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _tensors(model: nn.Module, optimizer: Stateful) -> Snapshot:
+    return {WEIGHTS: parameters(model), _OPTIMIZER: optimizer.state()}
 
 
 def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
@@ -242,15 +290,25 @@ def _name(step: int) -> str:
 
 def _verify(path: Path) -> Checkpoint:
     state = json.loads((path / _STATE).read_text())
-    if state["format"] != FORMAT:
-        raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
-    # state.json bears no checksum of its own; a wrong step is what would do harm.
+    if state["format"] != CHECKPOINT_FORMAT:
+        raise ValueError(
+            f"format {state['format']}, but this version reads format {CHECKPOINT_FORMAT}"
+        )
     if path.name != _name(state["step"]):
         raise ValueError(f"{_STATE} says step {state['step']}")
+    if _digest(state) != state["sha256"][_STATE]:
+        raise ValueError(f"the checksum of {_STATE} is wrong")
     for name in (WEIGHTS, _OPTIMIZER):
         if _sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
+
+
+def _digest(state: dict[str, Any]) -> str:
+    """Checksum of a state, in which it has itself no part."""
+    files = {name: digest for name, digest in state["sha256"].items() if name != _STATE}
+    content = json.dumps({**state, "sha256": files}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

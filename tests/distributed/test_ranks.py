@@ -2,37 +2,35 @@
 
 import json
 import os
-import random
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from training import MT_TRAIN, checkpoints, end, records, start, wait_until
 
 from transformer_mt import distributed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching import GlobalBatch, micro_batches
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.distributed import World
-from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.step import TrainStep
 
 V = 23
 CPU = torch.device("cpu")
-LONG = 120.0
 UPDATES = {
     # Chunks of pairs in the update, tokens a side in one forward pass.
     "one part a rank": ([range(13), range(13, 30)], 10**6),
     "several parts, not as many on each rank": ([range(13), range(13, 30)], 21),
     "fewer pairs than ranks": ([range(5, 6)], 10**6),
 }
+FIRST = next(iter(UPDATES))
 
 
 def pairs() -> TokenStore:
@@ -65,6 +63,18 @@ def gradients(world: World, update: str) -> tuple[dict[str, torch.Tensor], float
     return {k: v.contiguous() for k, v in found.items()}, loss, sizes
 
 
+def tensors(rank: int) -> dict[str, torch.Tensor]:
+    """Of every kind that a checkpoint may hold, with values of this rank's."""
+    return {
+        "parameter": torch.nn.Parameter(torch.full((3, 2), rank + 0.1, dtype=torch.float32)),
+        "counter": torch.tensor(2**40 + rank),
+        "flags": torch.tensor([rank == 0, True, rank == 1]),
+        "rounded": torch.tensor([rank + 0.5], dtype=torch.bfloat16),
+        "transposed": torch.arange(6.0).reshape(2, 3).add(rank).T,
+        "empty": torch.zeros(0),
+    }
+
+
 def work_together(folder: Path) -> None:
     """What each rank does in the tests below; it writes what it found into a file of its own."""
     torch.set_default_dtype(torch.float64)
@@ -77,23 +87,23 @@ def work_together(folder: Path) -> None:
             "nobody": world.any(False),
             "the last rank alone": world.any(world.rank == world.size - 1),
             "gathered": world.gather({"rank": world.rank, "text": "ü" * world.rank}),
+            "shared": world.share(("ü", world.rank)),
         }
-        world.any(False)
+        if world.rank == 1:
+            time.sleep(0.5)  # one is slow: the others wait
+        received = tensors(world.rank)
+        world.broadcast(iter(received.values()))
+        save_file(
+            {k: v.detach().contiguous() for k, v in received.items()},
+            folder / f"{world.rank}.broadcast",
+        )
         for number, update in enumerate(UPDATES):
             grads, loss, sizes = gradients(world, update)
             report[update] = [loss, sizes]
             save_file(grads, folder / f"{world.rank}.{number}.safetensors")
+        compressing = replace(world, compression="bf16")
+        save_file(gradients(compressing, FIRST)[0], folder / f"{world.rank}.bf16")
         (folder / f"{world.rank}.json").write_text(json.dumps(report))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _signals() -> Iterator[None]:
-    """torch's launcher takes the process's signal handlers and does not give them back."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -116,14 +126,22 @@ def test_ranks_know_their_places_and_talk(ranks: list[Path]) -> None:
         assert report["nobody"] is False
         assert report["the last rank alone"] is True
         assert report["gathered"] == [{"rank": r, "text": "ü" * r} for r in range(size)]
+        assert report["shared"] == ["ü", 0]
+        torch.set_default_dtype(torch.float64)
+        expected = tensors(0)
+        torch.set_default_dtype(torch.float32)
+        received = load_file(path.with_suffix(".broadcast"))
+        assert received.keys() == expected.keys()
+        assert all(torch.equal(received[name], value) for name, value in expected.items())
 
 
 def test_one_process_is_a_world_of_its_own() -> None:
     world = World(CPU)
     assert world.is_main
     assert world.sum(torch.tensor([3.0])).tolist() == [3.0]
-    assert (world.any(True), world.any(False), world.gather("x")) == (True, False, ["x"])
-    world.any(False)
+    assert (world.any(True), world.any(False)) == (True, False)
+    assert (world.gather("x"), world.share("x")) == (["x"], "x")
+    world.broadcast([torch.zeros(2)])
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -155,126 +173,44 @@ def test_the_gradient_is_that_of_one_rank(ranks: list[Path], update: str) -> Non
         assert all(len(own) > 1 for own in sizes)
 
 
-def fail_on_one_rank(how: str) -> None:
-    with distributed.join(CPU) as world:
-        world.any(False)
-        if world.rank == 1:
-            if how == "input":
-                raise InputError("data.tsv, line 7: the file is on fire")
-            os.kill(os.getpid(), signal.SIGKILL)
-        world.any(False)  # for ever, if nobody ends it
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("input", r"^data\.tsv, line 7: the file is on fire$"),
-        ("killed", r"^a worker was killed: Signal 9 \(SIGKILL\)"),
-    ],
-)
-def test_a_rank_that_fails_ends_the_others(
-    how: str, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    start = time.monotonic()
-    with pytest.raises(InputError, match=message):
-        distributed.launch(fail_on_one_rank, (how,), 2)
-    assert time.monotonic() - start < LONG
-    if how == "input":
-        assert "Traceback" not in capfd.readouterr().err
+def test_bf16_gradients_are_close(ranks: list[Path]) -> None:
+    exact, *compressed = [
+        load_file(path)
+        for path in (
+            ranks[0].with_suffix(".0.safetensors"),
+            *(r.with_suffix(".bf16") for r in ranks),
+        )
+    ]
+    for gradient in compressed:
+        assert any(not torch.equal(gradient[name], exact[name]) for name in exact)  # it is on
+        for name, expected in exact.items():
+            torch.testing.assert_close(gradient[name], compressed[0][name], rtol=0, atol=0)
+            # Each summand is rounded, and each sum: 8 bits of precision, relative to the largest.
+            atol = len(ranks) * 2**-8 * max(1e-3, expected.abs().max().item())
+            torch.testing.assert_close(gradient[name], expected, rtol=2**-6, atol=atol, msg=name)
 
 
 # The command.
 
-SETTINGS = [
-    "train.precision=fp32",
-    "data=files",
-    "data.src_lang=en",
-    "data.tgt_lang=de",
-    "tokenizer.vocab_size=290",
-    "data.cleaning.max_tokens=64",
-    "model=tiny",
-    "model.d_model=16",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "model.num_encoder_layers=1",
-    "model.num_decoder_layers=1",
-    "model.dropout=0",
-    "schedule=inverse_sqrt",
-    "schedule.warmup_steps=10",
-    "schedule.peak_lr=5e-3",
-    "train.batch_tokens=200",
-    "train.max_tokens_per_device=80",
-    "train.max_steps=50",
-    "train.log_every=1",
-    "train.checkpoint_every=20",
-    "train.validate_every=25",
-    "train.device=cpu",
-    "decode.beam_size=2",
-    "decode.max_extra_tokens=2",
-]
-BIN = Path(sys.executable).parent
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    rng = random.Random(0)
-    for name, count in (("train", 120), ("valid", 7), ("test", 5)):
-        lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
-        (folder / f"{name}.tsv").write_text("".join(f"{s}\t{s.upper()}\n" for s in lines))
-    return folder
-
-
-def start(corpus: Path, name: str, command: list[str], *more: str) -> subprocess.Popen[str]:
-    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    where = [f"run_dir={corpus}/{name}", f"cache_dir={corpus}/cache"]
-    return subprocess.Popen(
-        [*command, *where, *SETTINGS, *data, *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    try:
-        out, err = process.communicate(timeout=LONG)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
-
-
-def records(run_dir: Path, split: str) -> list[dict[str, float]]:
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [record for record in map(json.loads, lines) if record["split"] == split]
-
 
 def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Path) -> None:
     """One process alone; two of them until Ctrl-C; then two by torchrun, from there to the end."""
-    mt_train = str(BIN / "mt-train")
-    status, printed, err = end(start(corpus, "one", [mt_train]))
+    status, printed, err = end(start(corpus, "one", [MT_TRAIN]))
     assert status == 0, err
 
     run_dir = corpus / "two"
-    process = start(corpus, "two", [mt_train], "distributed.processes=2")
-    deadline = time.monotonic() + LONG
-    while not list(run_dir.glob("checkpoints/step_*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    process = start(corpus, "two", [MT_TRAIN], "distributed.processes=2")
+    wait_until(process, lambda: checkpoints(run_dir))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     status, out, err = end(process)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
     assert err.count("the same command goes on from here") == 1  # one rank speaks
-    stopped_at = int(max(run_dir.glob("checkpoints/step_*")).name.removeprefix("step_"))
+    stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
     assert stopped_at == records(run_dir, "train")[-1]["step"]  # no update is lost
     assert 20 <= stopped_at < 50
 
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", mt_train]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", MT_TRAIN]
     status, out, err = end(start(corpus, "two", torchrun))
     assert status == 0, err
     assert f"resuming after update {stopped_at}" in err
@@ -292,12 +228,11 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
 
 def test_compiled_layers_learn_what_one_process_learns(corpus: Path) -> None:
     """Buffers of one shape, every layer a graph of its own: as on several GPUs."""
-    mt_train = str(BIN / "mt-train")
     short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]
-    status, _, err = end(start(corpus, "eager", [mt_train], *short))
+    status, _, err = end(start(corpus, "eager", [MT_TRAIN], *short))
     assert status == 0, err
     two = ["distributed.processes=2", "train.compile=true"]
-    status, _, err = end(start(corpus, "compiled", [mt_train], *short, *two))
+    status, _, err = end(start(corpus, "compiled", [MT_TRAIN], *short, *two))
     assert status == 0, err
     assert "compiled" in err
     for split in ("train", "valid"):

@@ -62,7 +62,7 @@ def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:
     model = tiny(step if seed is None else seed)
     optimizer = optimizer_of(model)
     update(model, optimizer, seed=step)
-    return ckpt.save_checkpoint(folder, {"step": step}, model, optimizer)
+    return ckpt.save_checkpoint(folder, {"step": step}, ckpt.snapshot(model, optimizer))
 
 
 def weights(model: Transformer) -> dict[str, torch.Tensor]:
@@ -81,7 +81,9 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(
     optimizer = optimizer_of(model, config)
     for seed in range(3):
         update(model, optimizer, seed)
-    saved = ckpt.save_checkpoint(tmp_path, {"step": 3, "note": "ü"}, model, optimizer)
+    saved = ckpt.save_checkpoint(
+        tmp_path, {"step": 3, "note": "ü"}, ckpt.snapshot(model, optimizer)
+    )
     assert saved.step == 3
     assert saved.path == tmp_path / "step_00000003"
 
@@ -129,7 +131,7 @@ def test_the_state_of_another_optimizer_is_refused(tmp_path: Path, saved: Optimi
     model, (other,) = tiny(1), (c for c in (ADAM, MUON) if c is not saved)
     optimizer = optimizer_of(model, saved)
     update(model, optimizer, seed=1)
-    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, model, optimizer)
+    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, optimizer))
     with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
         ckpt.restore(checkpoint, model, optimizer_of(model, other))
 
@@ -253,6 +255,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "no format": state(format=None),
     "another step": state(step=90),
     "no step": state(step=None),
+    "another number": state(note=3),
     "no checksums": state(sha256={}),
     "checksums of no kind": state(sha256=None),
     "checksums a list": state(sha256=["model.safetensors", "optimizer.safetensors"]),
@@ -282,7 +285,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ckpt.log, "warning", lambda *_: None)
     path = save(tmp_path, 1).path
     rng = np.random.default_rng(0)
-    for name in ("model.safetensors", "optimizer.safetensors"):
+    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
         whole = (path / name).read_bytes()
         for place in rng.integers(0, len(whole), 50):
             flipped = bytearray(whole)
@@ -295,36 +298,56 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_average_is_the_mean(tmp_path: Path) -> None:
     checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
-    model = tiny(9)
-    ckpt.average(checkpoints[1:], model)
-    for name, parameter in model.named_parameters():
+    found = ckpt.mean(checkpoints[1:])
+    assert found.keys() == weights(tiny(9)).keys()
+    for name, tensor in found.items():
         arrays = []
         for checkpoint in checkpoints[1:]:
             with safe_open(checkpoint.path / "model.safetensors", "numpy") as file:
                 arrays.append(file.get_tensor(name))
         mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
-        np.testing.assert_array_equal(parameter.detach().numpy(), mean)
+        np.testing.assert_array_equal(tensor.numpy(), mean)
 
 
 def test_the_average_of_one_is_itself(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path, 1)
-    model, same = tiny(9), tiny(8)
-    ckpt.average([checkpoint], model)
-    ckpt.load_weights(same, checkpoint.path / "model.safetensors")
-    assert_equal(weights(model), weights(same))
+    assert_equal(ckpt.mean([save(tmp_path, 1)]), weights_of(1, tmp_path))
 
 
-def test_pruning_keeps_the_last(tmp_path: Path) -> None:
-    checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4)]
-    (tmp_path / "mine.txt").write_text("not a checkpoint")
-    assert ckpt.prune(checkpoints, keep=2) == checkpoints[2:]
-    assert ckpt.latest_checkpoints(tmp_path) == checkpoints[2:]
-    assert ckpt.prune(checkpoints[2:], keep=5) == checkpoints[2:]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "mine.txt",
-        "step_00000003",
-        "step_00000004",
-    ]
+def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / f"step_{step:08d}" / "model.safetensors")
+
+
+def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
+    model = tiny(1)
+    optimizer = optimizer_of(model)
+    update(model, optimizer, seed=1)
+    taken, before = ckpt.snapshot(model, optimizer), weights(model)
+    update(model, optimizer, seed=2)
+    ckpt.save_checkpoint(tmp_path, {"step": 1}, taken)
+    assert_equal(weights_of(1, tmp_path), before)
+
+
+def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
+    saved = save(tmp_path, 1)
+    assert saved.validation is None
+    ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
+    (found,) = ckpt.latest_checkpoints(tmp_path)
+    assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
+    for damage in ("", "[1]", '{"bleu": "high"}', "{", '{"bleu": null}'):
+        (saved.path / "validation.json").write_text(damage)
+        assert found.validation is None  # it is done again
+
+
+def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    save(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            save(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000001"]
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

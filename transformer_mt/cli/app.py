@@ -12,12 +12,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn
 
 import hydra.version
 
@@ -25,9 +25,7 @@ import hydra.version
 # word about a wrong flag. pyproject.toml holds Hydra below 1.4.
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -38,6 +36,7 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from transformer_mt import __version__
+from transformer_mt.cli.sweep import Job, Sweep
 from transformer_mt.config import (
     EvaluateJob,
     TrainJob,
@@ -48,7 +47,6 @@ from transformer_mt.config import (
 from transformer_mt.errors import InputError
 
 Command = Literal["train", "translate", "evaluate"]
-Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 
 PROGRAMS: dict[Command, str] = {
     "train": "mt-train",
@@ -74,13 +72,14 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
         SystemExit: With the exit status, unless the job is done.
     """
     program = PROGRAMS[command]
+    sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:
-        # Inside Hydra as well: it would add lines of its own to an error, and go on with the sweep.
-        with _exit_status(program):
+        # Inside Hydra as well: it would add lines of its own to an error.
+        with _exit_status(program), sweep.job() if sweep else nullcontext():
             job = _to_job(config, command)
             assert isinstance(job, schema)
-            run(_own_folder(program, job))
+            run(sweep.start(job) if sweep else job)
 
     with _exit_status(program), ExitStack() as stack:
         if "--version" in sys.argv[1:]:  # Hydra would tell its own
@@ -91,13 +90,14 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
         parser.error = _refuse_flags  # type: ignore[method-assign]
         args = parser.parse_intermixed_args()
         overrides = list(args.overrides)
-        if args.multirun or "hydra.mode=MULTIRUN" in overrides:
-            # Hydra insists on a multirun.yaml; the config.yaml of each run says more.
-            scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
-            args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises, and leaves the report to us
         hydra.version.setbase("1.3")
         try:
+            if args.multirun or "hydra.mode=MULTIRUN" in overrides:
+                sweep = Sweep(program, overrides)
+                # Hydra insists on a multirun.yaml; the config.yaml of each run says more.
+                scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
+                args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
             _run_hydra(
                 args=args,
                 args_parser=parser,
@@ -109,6 +109,8 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
             raise UsageError(_explain(error, command, overrides)) from error
         finally:
             print(end="", flush=True)  # here, where a full disk or a closed pipe gets its report
+        if sweep:
+            sweep.finish()
 
 
 def config_folder(command: Command) -> Path:
@@ -145,20 +147,6 @@ def _dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
         child = None if OmegaConf.is_missing(node, key) else node[key]
         if isinstance(child, DictConfig):
             yield from _dotted_keys(child, f"{prefix}{key}.")
-
-
-def _own_folder(program: str, job: Job) -> Job:
-    """In a sweep, say which job this is and give it a run folder of its own, run_dir/NUMBER."""
-    settings = HydraConfig.get()
-    if settings.mode != RunMode.MULTIRUN:
-        return job
-    where = ""
-    if isinstance(job, TrainJob):
-        job = replace(job, run_dir=str(Path(job.run_dir) / str(settings.job.num)))
-        where = f" -> {job.run_dir}"
-    overrides = " ".join(settings.overrides.task)
-    print(f"{program}: job {settings.job.num}: {overrides}{where}", file=sys.stderr)
-    return job
 
 
 @contextmanager

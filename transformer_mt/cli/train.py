@@ -10,6 +10,8 @@ import torch
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app, run_folder
+from transformer_mt.cli.provenance import record_start
+from transformer_mt.cli.validation import Validation
 from transformer_mt.config import TrainJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
@@ -19,8 +21,9 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import metrics
-from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.trainer import StoppedError, Trainer
+from transformer_mt.train.board import record_scores
+from transformer_mt.train.signals import StoppedError
+from transformer_mt.train.trainer import Trainer
 
 log = logging.getLogger("transformer_mt.cli.train")  # under python -m, __name__ is another
 
@@ -32,7 +35,12 @@ def main() -> None:
 
 def run(job: TrainJob) -> None:
     """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
-    job = run_folder.with_absolute_paths(job)
+    distributed.adopt_slurm_step()
+    with distributed.one_report():
+        _run(run_folder.with_absolute_paths(job))
+
+
+def _run(job: TrainJob) -> None:
     if job.stage == "prepare":
         _prepare_only(job)
         return
@@ -53,8 +61,15 @@ def run(job: TrainJob) -> None:
             return
         run_folder.refuse_other_run(run_dir, job)
         run_folder.log_to(run_dir)
-        prepare(job)  # before any process group: a rank that waits would time out
-        distributed.launch(_work, (job,), processes)
+        prepare(job)  # once, and at leisure
+        checkpoints = run_dir / "checkpoints"
+        distributed.launch(
+            _work,
+            (job,),
+            processes,
+            restarts=job.distributed.restarts,
+            progress=lambda: max(checkpoints.glob("step_*"), default=None),
+        )
 
 
 def _prepare_only(job: TrainJob) -> None:
@@ -83,56 +98,64 @@ def _work(job: TrainJob) -> None:
     data = prepare(job)
     if distributed.env_rank() == 0:
         log.info("%s", data.report.to_table())
-    with distributed.join(distributed.pick_device(job.train.device)) as world:
+    device = distributed.pick_device(job.train.device)
+    with distributed.join(device, job.distributed) as world:
+        if len(set(world.gather(data.train.fingerprint))) > 1:
+            raise InputError(
+                "the ranks have different training data: look for a node whose files, or whose "
+                f"cache ({job.cache_dir}), are not those of the others"
+            )
         _train(run_dir, job, data, world)
 
 
 def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
-    tokenizer = Tokenizer(data.tokenizer_model)
-    src, references = [pair.src for pair in data.valid], [pair.tgt for pair in data.valid]
-
-    def bleu(model: Transformer) -> float:
-        translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
-        hypotheses = translate_sharded(translator, src, world)
-        return metrics.bleu(hypotheses, [references], tgt_lang=job.data.tgt_lang).score
-
-    valid = encode_pairs(data.valid, tokenizer, Normalizer.of(job.data))
+    tokenizer, normalizer = Tokenizer(data.tokenizer_model), Normalizer.of(job.data)
+    valid = encode_pairs(data.valid, tokenizer, normalizer)
     _check_positions(job, valid)
-    trainer = Trainer(job, run_dir, data.train, valid, tokenizer.vocab_size, bleu, world)
+    validation = Validation(job, tokenizer, data.valid, world)
+    trainer = Trainer(
+        job, run_dir, data.train, data.sampled, valid, tokenizer.vocab_size, validation, world
+    )
     scores_file, weights = run_dir / run_folder.SCORES, run_dir / ckpt.WEIGHTS
-    if trainer.is_finished and weights.exists() and (scores_file.exists() or not data.test):
+    # Only the main rank need see the folder.
+    if world.share(trainer.is_finished and weights.exists() and scores_file.exists()):
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
-            if data.test:
-                print(scores_file.read_text(encoding="utf-8"), end="")
+            print(scores_file.read_text(encoding="utf-8"), end="")
+            if data.sampled:
+                data.sampled.remove()
         return
-    if trainer.done == 0 and weights.exists():
-        raise InputError(
-            f"{run_dir} holds a model, but no whole checkpoint to go on from: choose another "
-            "run_dir, or delete that folder"
-        )
     if world.is_main:
+        if trainer.done == 0 and weights.exists():
+            raise InputError(
+                f"{run_dir} holds a model, but no whole checkpoint to go on from: choose another "
+                "run_dir, or delete that folder"
+            )
         run_folder.open_run(run_dir, job, data)
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    record_start(run_dir, world, parameters, trainer.done)
     try:
         trainer.run()
     except StoppedError as stopped:
         if world.is_main:
             log.info("stopped; the same command goes on from here")
         raise SystemExit(128 + stopped.signal) from None
-    log.info("the model is in %s", run_dir)
-    if data.test:
-        model = trainer.model.eval()
-        translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
-        hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
-        if world.is_main:
-            scores = metrics.score_all(
-                hypotheses,
-                [[pair.tgt for pair in data.test]],
-                tgt_lang=job.data.tgt_lang,
-                normalization=job.data.normalization,
-            )
-            ckpt.write_text(scores_file, metrics.to_json(scores) + "\n")
-            print(metrics.to_text(scores))
+    if world.is_main:
+        log.info("the model is in %s", run_dir)
+    if not data.test:
+        return
+    translator = Translator(trainer.model.eval(), tokenizer, job.decode, normalizer)
+    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
+    if world.is_main:
+        scores = metrics.score_all(
+            hypotheses,
+            [[pair.tgt for pair in data.test]],
+            tgt_lang=job.data.tgt_lang,
+            normalization=job.data.normalization,
+        )
+        ckpt.write_text(scores_file, metrics.to_json(scores) + "\n")
+        record_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
+        print(metrics.to_text(scores))
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:

@@ -253,6 +253,10 @@ class TokenizerConfig:
     """Most sentences (of either language) the vocabulary is learned from, drawn at random."""
     path: str | None = None
     """An existing SentencePiece model to use instead of training one."""
+    sampling: float = 0.0
+    """Subword regularisation of the training data, on both sides, anew in every epoch; 0 is none.
+    ``bpe``: the probability to drop a merge (BPE-dropout; 0.1 is usual). ``unigram``: α, the power
+    of a segmentation's probability (Kudo 2018; a smaller α varies more, 0.1 to 0.5 are usual)."""
 
     def __post_init__(self) -> None:
         choice("tokenizer.type", self.type, "bpe", "unigram")
@@ -265,3 +269,6 @@ class TokenizerConfig:
             f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",
         )
         require(self.max_sentences >= 1, "tokenizer.max_sentences must be ≥ 1")
+        require(
+            0 <= self.sampling <= 1, f"tokenizer.sampling={self.sampling} must be in [0, 1]"
+        )

@@ -58,7 +58,7 @@ def plan_buffers(
         max_tokens: Most tokens a side in one buffer.
         world_size: Ranks that share an update.
     """
-    longest = max(int(side.lengths.max()) for side in (store.src, store.tgt))
+    longest = store.longest
     max_length = _up(longest)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SURVEYED))]
     most = max(_largest_share(store, batches, 1)[:2])

@@ -10,8 +10,10 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 from filelock import FileLock, Timeout
 
@@ -32,21 +34,23 @@ def half_done(entry: Path) -> Path:
     return entry.with_suffix(".shards")
 
 
-def make(entry: Path, build: Callable[[Path], None]) -> None:
+def make(entry: Path, build: Callable[[Path], None], cancel: Event | None = None) -> None:
     """Makes a cache entry, if it is not there yet.
 
     Args:
         entry: A folder.
         build: Fills the folder it is given, which becomes the entry.
+        cancel: Set by another thread to give up waiting for a process that is making it.
 
     Raises:
         InputError: It cannot be built, or not be written.
+        CancelledError: ``cancel`` was set.
     """
     try:
         if entry.exists():
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(entry):
+        with _locked(entry, cancel):
             if not entry.exists():
                 _make_alone(entry, build)
             shutil.rmtree(half_done(entry), ignore_errors=True)
@@ -55,6 +59,16 @@ def make(entry: Path, build: Callable[[Path], None]) -> None:
             f"cannot prepare the data ({error.strerror or error}: {entry.parent}): set cache_dir "
             "to a folder that may be written and has room"
         ) from error
+
+
+def remove(entry: Path) -> None:
+    """Removes a cache entry, if it is there, at one stroke: never is half of it found."""
+    doomed = entry.with_suffix(".removed")
+    shutil.rmtree(doomed, ignore_errors=True)
+    with suppress(OSError):  # another process may be at it
+        entry.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+    entry.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
@@ -76,13 +90,18 @@ def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def _locked(entry: Path) -> Iterator[None]:
+def _locked(entry: Path, cancel: Event | None) -> Iterator[None]:
     lock = FileLock(entry.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=1)
-    except Timeout:
-        log.info("waiting for another process, which prepares the same data")
-        lock.acquire()
+    said = False
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            if cancel and cancel.is_set():
+                raise CancelledError from None
+            if not (cancel or said):
+                log.info("waiting for another process, which prepares the same data")
+            said = True
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +114,15 @@ class Report:
         self.total = 0
         self.dropped = dict.fromkeys(self._drops, 0)
         self.examples: dict[str, list[dict[str, str]]] = {name: [] for name in self._drops}
+
+    @classmethod
+    def from_json(cls, config: CleaningConfig, text: str) -> Self:
+        """The report that ``to_json`` wrote."""
+        report, content = cls(config), json.loads(text)
+        report.total = content["total"]
+        report.dropped.update(content["dropped"])
+        report.examples.update(content["examples"])
+        return report
 
     @property
     def kept(self) -> int:

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.config import CleaningConfig, DataConfig
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.cleaning import Cleaner, Report, hash_text
 from transformer_mt.data.corpus import Pair, read_pairs
 from transformer_mt.data.filters import fold
 from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.store import Side, token_type
+from transformer_mt.data.store import Part, Side, token_type
 from transformer_mt.data.tokenizer import EOS, Tokenizer
 
 CHUNK_PAIRS = 10_000
@@ -99,18 +99,18 @@ class Shard(NamedTuple):
     """Pairs in the file."""
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """[kept] The hashes of a filter of ``COMPARED``, or ``rows``: places in the chunk."""
+        """[kept] The hashes of a filter of ``COMPARED``."""
         with np.load(self.path, allow_pickle=False) as arrays:
             return np.asarray(arrays[name])
 
-    def sides(self) -> tuple[Side, Side]:
+    def part(self) -> Part:
         """The encoded pairs."""
         with np.load(self.path, allow_pickle=False) as arrays:
             src, tgt = (
                 Side.from_lengths(arrays[f"{name}_tokens"], arrays[f"{name}_lengths"])
                 for name in ("src", "tgt")
             )
-        return src, tgt
+            return Part(src, tgt, (self.chunk.first + arrays["rows"]).astype(np.uint32))
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,11 @@ class Encode:
         text, cleaner = self._text, self._text.cleaner
         report.total += len(chunk.pairs)
 
+        name = source_name(self.data.train[chunk.source])
+
         def dropped(reason: str | None, row: int, pair: Pair) -> bool:
             if reason is not None:
-                report.add(reason, pair_name(self.data, chunk, row), *pair)
+                report.add(reason, f"{name}:{chunk.first + row}", *pair)
             return reason is not None
 
         normalized = enumerate(map(text.normalize, chunk.pairs))
@@ -193,20 +195,10 @@ def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
     return frozenset(hash_text(text) for text in folded if text)
 
 
-def pair_name(data: DataConfig, chunk: Chunk, row: int) -> str:
-    """Where a pair comes from: the file, and its line."""
-    source = data.train[chunk.source]
-    file = source.src or source.tsv or source.jsonl or source.parquet or source.hub
-    return f"{file or 'sample'}:{chunk.first + row}"
-
-
-def read_report(config: CleaningConfig, text: str) -> Report:
-    """A report from its JSON."""
-    report, content = Report(config), json.loads(text)
-    report.total = content["total"]
-    report.dropped.update(content["dropped"])
-    report.examples.update(content["examples"])
-    return report
+def source_name(source: SourceConfig) -> str:
+    """What a person calls a source: its file (of the source side), or its dataset."""
+    file = source.src or source.tsv or source.jsonl or source.parquet
+    return file or source.hub or source.testset or "sample"
 
 
 def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | None:
@@ -218,7 +210,7 @@ def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | N
                 arrays[name]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    return read_report(config, report) if found == identity else None
+    return Report.from_json(config, report) if found == identity else None
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:

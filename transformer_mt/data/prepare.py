@@ -27,12 +27,13 @@ from transformer_mt.data.encode import (
     Shard,
     held_out_hashes,
     read_chunks,
-    read_report,
+    source_name,
 )
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.progress import Progress
 from transformer_mt.data.repetitions import Mask, drop_repetitions
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.resampling import SampledCorpus
+from transformer_mt.data.store import Part, Side, TokenStore
 from transformer_mt.data.tokenizer import EOS, Tokenizer, train_tokenizer
 from transformer_mt.data.workers import available_cores, map_ordered
 from transformer_mt.errors import InputError
@@ -69,6 +70,8 @@ class Prepared:
     """What cleaning dropped."""
     valid: list[Pair]
     test: list[Pair]
+    sampled: SampledCorpus | None = None
+    """The corpus drawn anew in every epoch, if ``tokenizer.sampling`` asks for it."""
 
     @property
     def cleaning(self) -> dict[str, Any]:
@@ -99,7 +102,8 @@ def prepare(job: TrainJob) -> Prepared:
         vocabulary = Path(job.tokenizer.path).expanduser().resolve()
     else:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
-        key = cache.key(text, filters, asdict(job.tokenizer), job.train.seed)
+        learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
+        key = cache.key(text, filters, learning, job.train.seed)
         vocabulary = folder / f"tokenizer-{key}" / "tokenizer.model"
         cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
     Tokenizer(vocabulary)  # a wrong one should not wait either
@@ -108,13 +112,21 @@ def prepare(job: TrainJob) -> Prepared:
     corpus = folder / f"corpus-{cache.key(text, asdict(data.cleaning), learned, held_out)}"
     work = Encode(data, vocabulary, cache.half_done(corpus), held_out_hashes(held_out))
     cache.make(corpus, lambda to: _encode(work, sources, to))
+    sampled = None
+    if strength := job.tokenizer.sampling:
+        processes = _processes(data)
+        sampled = SampledCorpus(
+            corpus, vocabulary, strength, job.train.seed, job.run_dir, processes
+        )
+        sampled.open(0)
     return Prepared(
         tokenizer_model=vocabulary,
         corpus=corpus,
         train=TokenStore.load(corpus),
-        report=read_report(data.cleaning, (corpus / REPORT).read_text("utf-8")),
+        report=Report.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
         valid=valid,
         test=test,
+        sampled=sampled,
     )
 
 
@@ -215,16 +227,18 @@ def _encode(work: Encode, sources: Identities, folder: Path) -> None:
     for shard, mask in zip(shards, kept, strict=True):
         sizes[shard.chunk.source] += mask.sum()
     parts = (_select(shard, mask) for shard, mask in zip(shards, kept, strict=True))
-    store.write(folder, parts, tokenizer.vocab_size, sizes.tolist())
+    names = [source_name(source) for source in data.train]
+    store.write(folder, parts, tokenizer.vocab_size, sources=sizes.tolist(), names=names)
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 
 
-def _select(shard: Shard, kept: Mask) -> tuple[Side, Side]:
-    src, tgt = shard.sides()
+def _select(shard: Shard, kept: Mask) -> Part:
+    part = shard.part()
     if kept.all():
-        return src, tgt
+        return part
     places = np.flatnonzero(kept)
-    return Side.from_lengths(*src.gather(places)), Side.from_lengths(*tgt.gather(places))
+    src, tgt = (Side.from_lengths(*side.gather(places)) for side in (part.src, part.tgt))
+    return Part(src, tgt, part.lines[places])
 
 
 def _processes(data: DataConfig) -> int:

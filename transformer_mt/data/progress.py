@@ -1,6 +1,7 @@
 """How far a long pass over the corpus has come: a bar on a terminal, else a line now and then."""
 
 import logging
+import math
 import sys
 import time
 
@@ -17,10 +18,11 @@ class Progress:
 
     Args:
         doing: What is done to them, in a word or two.
+        silent: Show nothing.
     """
 
-    def __init__(self, doing: str):
-        self._doing = doing
+    def __init__(self, doing: str, *, silent: bool = False):
+        self._doing, self._every = doing, math.inf if silent else _EVERY
         self._pairs = 0
         self._begun = self._said = time.perf_counter()
         self._bar = tqdm(
@@ -28,7 +30,7 @@ class Progress:
             unit=" pairs",
             unit_scale=True,
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=silent or not sys.stderr.isatty(),
         )
 
     def add(self, pairs: int) -> None:
@@ -36,7 +38,7 @@ class Progress:
         self._pairs += pairs
         self._bar.update(pairs)
         now = time.perf_counter()
-        if self._bar.disable and now - self._said >= _EVERY:
+        if self._bar.disable and now - self._said >= self._every:
             self._said = now
             rate = self._pairs / (now - self._begun)
             log.info("  %s: %s pairs, %s pairs/s", self._doing, f"{self._pairs:,}", f"{rate:,.0f}")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning import EXAMPLES, Report, first_occurrences
-from transformer_mt.data.encode import COMPARED, Shard, pair_name
+from transformer_mt.data.encode import COMPARED, Shard, source_name
 from transformer_mt.data.tokenizer import Tokenizer
 
 _AT_A_TIME = 2**24
@@ -35,9 +35,10 @@ def drop_repetitions(
         for place in repeated[:EXAMPLES]:
             number = int(np.searchsorted(bounds, place, side="right")) - 1
             shard, i = shards[number], int(place - bounds[number])
-            src, tgt = tokenizer.decode([side[i].tolist() for side in shard.sides()])
-            where = pair_name(data, shard.chunk, int(shard.column("rows")[i]))
-            report.add(name, where, src, tgt)
+            part = shard.part()
+            src, tgt = tokenizer.decode([side[i].tolist() for side in (part.src, part.tgt)])
+            source = source_name(data.train[shard.chunk.source])
+            report.add(name, f"{source}:{part.lines[i]}", src, tgt)
         report.dropped[name] += len(repeated[EXAMPLES:])
         kept[repeated] = False
     return spans

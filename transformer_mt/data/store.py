@@ -7,20 +7,23 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 """Version of the files written here; another one is rebuilt, not read."""
 
 Lengths = npt.NDArray[np.int32]
+LineNumbers = npt.NDArray[np.uint32]
+
+_NO_LINES = np.empty(0, np.uint32)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class Side:
         np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths)
         return lengths
 
+    def part(self, first: int, stop: int) -> Self:
+        """Sequences ``first`` to ``stop - 1``; no token is copied."""
+        offsets = self.offsets[first : stop + 1]
+        return type(self)(self.tokens[offsets[0] : offsets[-1]], offsets - offsets[0])
+
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
         """A side held in memory, from the tokens and how many each sequence has."""
@@ -78,9 +86,27 @@ class TokenStore:
     """Pairs of each source of the corpus; they lie one source after the other."""
     fingerprint: str = ""
     """Checksum of all the tokens; empty for a store in memory."""
+    names: tuple[str, ...] = ()
+    """What each source is called: a file, or a dataset."""
+    lines: LineNumbers = field(default_factory=_NO_LINES.copy)
+    """[pairs] where each pair stands in its source, from 1; empty where nobody knows."""
+    bound: int = 0
+    """The ``longest`` of a store on disk."""
 
     def __len__(self) -> int:
         return len(self.tgt)
+
+    @property
+    def longest(self) -> int:
+        """No sequence is longer; also not in another epoch, if each has a store of its own."""
+        return self.bound or max(int(s.lengths.max(initial=0)) for s in (self.src, self.tgt))
+
+    def place(self, index: int) -> str:
+        """Where a pair comes from, as ``corpus/train.en.gz:1234``: file and line, or row."""
+        if not len(self.lines):
+            return f"pair {index + 1}"
+        source = int(np.searchsorted(np.cumsum(self.sources), index, side="right"))
+        return f"{self.names[source]}:{self.lines[index]}"
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
@@ -93,8 +119,18 @@ class TokenStore:
             meta = json.loads((folder / "meta.json").read_text())
             if meta["format"] != FORMAT:
                 raise ValueError(f"format {meta['format']}, expected {FORMAT}")
+            if meta["lines"] not in (0, meta["pairs"]):
+                raise ValueError(f"{meta['lines']} line numbers of {meta['pairs']} pairs")
             src, tgt = (_open_side(folder, name, meta) for name in ("src", "tgt"))
-            return cls(src, tgt, tuple(meta["sources"]), fingerprint=meta["sha256"])
+            return cls(
+                src,
+                tgt,
+                sources=tuple(meta["sources"]),
+                fingerprint=meta["sha256"],
+                names=tuple(meta["names"]),
+                lines=_map(folder / "lines", np.dtype(np.uint32), meta["lines"]),
+                bound=int(meta["longest"]),
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"the encoded corpus {folder} is damaged ({error}): delete the folder, "
@@ -107,11 +143,23 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
+class Part(NamedTuple):
+    """Some pairs of a corpus."""
+
+    src: Side
+    tgt: Side
+    lines: LineNumbers = _NO_LINES
+    """[pairs] where each stands in its source; of all parts, or of none."""
+
+
 def write(
     folder: Path,
-    parts: Iterable[tuple[Side, Side]],
+    parts: Iterable[Part],
     vocab_size: int,
+    *,
     sources: Sequence[int] = (),
+    names: Sequence[str] = (),
+    longest: int = 0,
 ) -> None:
     """Writes a corpus, a part of it at a time, into an existing folder.
 
@@ -120,22 +168,30 @@ def write(
 
     Args:
         folder: Where to write.
-        parts: The two sides of some pairs each.
+        parts: The corpus, some pairs at a time.
         vocab_size: Number of token ids.
         sources: Pairs of each source.
+        names: What each source is called.
+        longest: ``TokenStore.longest``, if it is to be more than the longest sequence here.
     """
     dtype = token_type(vocab_size)
     with ExitStack() as files:
         src, tgt = (_SideWriter(folder, name, dtype, files) for name in ("src", "tgt"))
-        for src_part, tgt_part in parts:
-            src.add(src_part)
-            tgt.add(tgt_part)
+        lines = files.enter_context((folder / "lines").open("wb"))
+        for part in parts:
+            src.add(part.src)
+            tgt.add(part.tgt)
+            lines.write(part.lines.astype(np.uint32, copy=False).data)
+        num_lines = lines.tell() // 4
     meta = {
         "format": FORMAT,
         "dtype": dtype.name,
         "pairs": tgt.pairs,
         "tokens": {"src": src.total, "tgt": tgt.total},
+        "longest": max(longest, src.longest, tgt.longest),
         "sources": list(sources),
+        "names": list(names),
+        "lines": num_lines,
         "sha256": hashlib.sha256(src.digest() + tgt.digest()).hexdigest(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
@@ -151,7 +207,7 @@ class _SideWriter:
             for kind in ("tokens", "offsets")
         )
         self._checksums = hashlib.sha256(), hashlib.sha256()
-        self.pairs = self.total = 0
+        self.pairs = self.total = self.longest = 0
         self._write(np.empty(0, dtype), np.zeros(1, np.int64))
 
     def add(self, part: Side) -> None:
@@ -159,6 +215,7 @@ class _SideWriter:
         self._write(part.tokens.astype(self._dtype, copy=False), part.offsets[1:] + self.total)
         self.pairs += len(part)
         self.total += len(part.tokens)
+        self.longest = max(self.longest, int(part.lengths.max(initial=0)))
 
     def _write(self, *arrays: npt.NDArray[Any]) -> None:
         files = self._tokens, self._offsets

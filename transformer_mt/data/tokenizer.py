@@ -47,6 +47,15 @@ class Tokenizer:
         """Number of pieces, special symbols included."""
         return int(self._sp.get_piece_size())
 
+    def scores(self) -> dict[int, float]:
+        """What the model gives each piece of text; special symbols and bytes are none."""
+        sp = self._sp
+        return {
+            i: sp.get_score(i)
+            for i in range(self.vocab_size)
+            if not (sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i) or sp.is_unused(i))
+        }
+
     def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
         ids: list[list[int]] = self._sp.encode(

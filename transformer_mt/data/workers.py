@@ -1,5 +1,6 @@
 """Work shared out to processes: results in order, a few items ahead, no process left behind."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -29,14 +31,43 @@ _AHEAD = 2
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use, by its affinity and by its container's or job's quota."""
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
+        return max(1, math.ceil(min(len(os.sched_getaffinity(0)), _quota(Path("/")))))
     return os.cpu_count() or 1
 
 
+def _quota(root: Path) -> float:
+    """Cores' worth of time that the control groups of this process grant it; inf if any.
+
+    A group has no more than those that it is in. Inside a container, where only the container's
+    own group is to be seen, that is the root.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    quota = math.inf
+    for _, kind, name in (line.split(":", 2) for line in lines):
+        mount, files = root / "sys/fs/cgroup", ["cpu.max"]
+        if "cpu" in kind.split(","):  # version 1
+            mount, files = mount / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        elif kind:  # version 1, of memory or the like
+            continue
+        path = PurePosixPath(name.lstrip("/"))
+        for group in (path, *path.parents):
+            try:
+                numbers = " ".join((mount / group / file).read_text() for file in files).split()
+                granted, period = (float(number) for number in numbers)
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+            if granted > 0:  # version 1 says -1 where there is no limit
+                quota = min(quota, granted / period)
+    return quota
+
+
 def map_ordered(
-    work: Callable[[T], R], items: Iterable[T], processes: int
+    work: Callable[[T], R], items: Iterable[T], processes: int, *, nice: int = 0
 ) -> Generator[R, None, None]:
     """``work(item)`` of every item, in order, whoever is done first.
 
@@ -46,6 +77,7 @@ def map_ordered(
         work: A callable that can be pickled; each process gets a copy of its own.
         items: Drawn only as results are.
         processes: Most processes; 0 or 1 is this one.
+        nice: Niceness of the other processes: 10 stands back for what is to come first.
 
     Raises:
         KilledError: A process was killed.
@@ -57,7 +89,7 @@ def map_ordered(
         yield from map(work, items)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(work,))
+    pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(work, nice))
     pending: deque[Future[R]] = deque()
     try:
         for item in items:
@@ -80,9 +112,10 @@ _work: Callable[[Any], Any]
 """What this process was started for."""
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+def _begin(work: Callable[[Any], Any], nice: int) -> None:
     global _work
     _work = work
+    os.nice(nice)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent ends this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

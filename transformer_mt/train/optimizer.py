@@ -1,6 +1,7 @@
 """The optimizer: Adam (§5.3), or Muon for the matrices of the layers and Adam for the rest."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,10 +46,22 @@ class Optimizer:
         for stack in self._stacks.values():
             stack.weight.grad = None
 
-    def step(self) -> None:
-        """Moves every weight that has a gradient."""
+    def step(self, divisor: Tensor | None = None, skip: Tensor | None = None) -> None:
+        """Moves every weight that has a gradient.
+
+        Args:
+            divisor: Scalar that the gradients are divided by first.
+            skip: Scalar bool; where it is True nothing moves and nothing is remembered. Adam reads
+                it on the device. Muon cannot, and has the host wait for it.
+        """
+        if self._stacks and skip is not None and skip.item():
+            return
+        # What amp.GradScaler tells torch's fused kernels, which take fp32 only.
+        scale, found = (None if given is None else given.float() for given in (divisor, skip))
+        self._adam.grad_scale = scale  # type: ignore[attr-defined]
+        self._adam.found_inf = found  # type: ignore[attr-defined]
         for stack in self._stacks.values():
-            stack.share_gradient()
+            stack.share_gradient(divisor)
         for part in self._parts:
             part.step()
         for stack in self._stacks.values():
@@ -86,9 +99,11 @@ class Stack:
         """Each matrix with its rows of the momentum."""
         return zip(self.matrices, self.momentum.split(self._sizes), strict=True)
 
-    def share_gradient(self) -> None:
+    def share_gradient(self, divisor: Tensor | None) -> None:
         """Gives each matrix its rows of the weight's gradient."""
         if self.weight.grad is not None:
+            if divisor is not None:
+                self.weight.grad.div_(divisor)
             parts = self.weight.grad.split(self._sizes)
             for matrix, part in zip(self.matrices, parts, strict=True):
                 matrix.grad = part
@@ -130,10 +145,24 @@ def hidden_matrices(model: nn.Module) -> dict[str, list[int]]:
 # start and there is something to copy a checkpoint into.
 
 
-def _adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
-    betas = (config.beta1, config.beta2)
-    adam = torch.optim.Adam(parameters, lr=0.0, betas=betas, eps=config.eps, fused=True)
-    for parameter in adam.param_groups[0]["params"]:
+def _adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for parameter in parameters:
+        (vectors if parameter.ndim < 2 else matrices).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors},
+    ]
+    adam = torch.optim.AdamW(  # without decay, Adam to the last bit
+        groups,
+        lr=0.0,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=0.0,
+        fused=True,
+    )
+    for parameter in [*matrices, *vectors]:
         adam.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
@@ -148,7 +177,7 @@ def _muon(stacks: Iterable[Stack], config: OptimizerConfig) -> torch.optim.Muon:
     muon = torch.optim.Muon(
         [matrix for matrix, _ in momenta],
         lr=0.0,
-        weight_decay=0.0,
+        weight_decay=config.weight_decay,
         momentum=config.momentum,
         adjust_lr_fn="match_rms_adamw",  # updates as large as Adam's: one schedule suits both
     )

@@ -13,6 +13,9 @@ from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 from transformer_mt.train.optimizer import make_optimizer
+from transformer_mt.train.scaling import LossScale
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class LossModule(nn.Module):
@@ -45,21 +48,29 @@ class LossModule(nn.Module):
 
 @dataclass(frozen=True)
 class StepResult:
-    """Sums over this rank's target tokens; on the device, so that reading them is the only wait."""
+    """Scalars on the device, so that reading them is the only wait."""
 
     loss: Tensor
+    """Sum over this rank's target tokens."""
     nll: Tensor
+    """Sum over this rank's target tokens."""
+    grad_norm: Tensor
+    """Of the whole update, before it was clipped; the same on every rank."""
 
 
 class TrainStep:
     """Updates a model.
 
+    An update whose gradient is not finite is skipped, on every rank alike: the gradient is the
+    same on all, and a loss that is not finite makes one that is not. Nothing waits for the device.
+
     Args:
         model: The model to train, already on its device.
-        optimizer: Adam's parameters.
+        optimizer: The optimizer's settings.
         smoothing: ε_ls.
-        precision: ``fp32`` or ``bf16``.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share every update.
+        clip_norm: Longest gradient, if there is such a limit.
         compiled: Compile the step; every batch must be of the same shape (``data.buffers``).
     """
 
@@ -70,14 +81,17 @@ class TrainStep:
         smoothing: float,
         precision: str,
         world: World,
+        *,
+        clip_norm: float | None = None,
         compiled: bool = False,
     ):
-        self._world = world
+        self._world, self._clip_norm = world, clip_norm
         module = LossModule(model, smoothing, precision)
         if compiled:
             module.compile_for(world.size)
         self._model = world.data_parallel(module)
         self.optimizer = make_optimizer(model, optimizer)
+        self._scale = LossScale(world.device) if precision == "fp16" else None
 
     def __call__(
         self, micro_batches: Sequence[Batch], num_targets: int, lr: float, seed: int
@@ -93,6 +107,11 @@ class TrainStep:
         """
         torch.manual_seed(seed)
         self.optimizer.set_lr(lr)
+        loss, nll = self.gradient(micro_batches, num_targets)
+        return StepResult(loss, nll, self._update())
+
+    def gradient(self, micro_batches: Sequence[Batch], num_targets: int) -> tuple[Tensor, Tensor]:
+        """Forward and backward: sums of this rank's losses, and the gradient of all in ``grad``."""
         self.optimizer.zero_grad()
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
@@ -101,21 +120,37 @@ class TrainStep:
             with self._world.no_sync(self._model) if i < last else nullcontext():
                 batch_loss, batch_nll = self._model(batch.to(device))
                 # The all-reduce takes the mean over ranks; the update wants the sum.
-                scale = batch.weight * self._world.size / num_targets
-                (batch_loss * scale).backward()
+                scaled = batch_loss * (batch.weight * self._world.size / num_targets)
+                if self._scale:
+                    scaled = scaled * self._scale.factor
+                scaled.backward()
             loss += batch_loss.detach() * batch.weight
             nll += batch_nll * batch.weight
-        self.optimizer.step()
-        return StepResult(loss, nll)
+        return loss, nll
 
-    def grad_norm(self) -> Tensor:
-        """Norm of the gradient of the latest update, a scalar on the device."""
+    def _update(self) -> Tensor:
+        """Moves the weights, unless the gradient is not finite; returns the gradient's norm."""
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
-        return torch.nn.utils.get_total_norm(grads)
+        norm = torch.nn.utils.get_total_norm(grads)
+        divisor = self._scale.factor.clone() if self._scale else None
+        if divisor is not None:
+            norm = norm / divisor
+        skip = norm.isfinite().logical_not()
+        if self._clip_norm is not None:
+            excess = (norm / self._clip_norm).clamp(min=1)
+            divisor = excess if divisor is None else divisor * excess
+        self.optimizer.step(divisor, skip)
+        if self._scale:
+            self._scale.update(skip)
+        return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next update depends on, beside the weights: the tensors in use, by name."""
+        return self.optimizer.state() | (self._scale.state() if self._scale else {})
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """bf16 matrix products where asked for; softmax, norms and the loss stay in fp32."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
+    """16-bit matrix products where asked for; softmax, norms and the loss stay in fp32."""
+    if precision in _DTYPES:
+        return torch.autocast(device.type, dtype=_DTYPES[precision])
     return nullcontext()

@@ -1,56 +1,51 @@
 """The training loop, and nothing but the loop."""
 
-import copy
+import json
 import logging
-import math
-import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt.checkpoint import Checkpoint
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching import Batch, BatchPlan, GlobalBatch, micro_batches
-from transformer_mt.data.buffers import BufferShape, buffered_batches, plan_buffers
+from transformer_mt.data.batching import Batch
 from transformer_mt.data.loader import read_ahead
-from transformer_mt.data.mixing import epoch_weights
+from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.feed import Feed
+from transformer_mt.train.flops import flops_meter
 from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
-from transformer_mt.train.loss import smoothed_cross_entropy
-from transformer_mt.train.monitor import Monitor
+from transformer_mt.train.monitor import Monitor, Shown
+from transformer_mt.train.progress import Limits, Progress, Totals
+from transformer_mt.train.running_mean import RunningMean
+from transformer_mt.train.saver import Saver
 from transformer_mt.train.schedule import learning_rate
-from transformer_mt.train.step import StepResult, TrainStep, autocast
+from transformer_mt.train.signals import Signals, StoppedError, caught
+from transformer_mt.train.step import StepResult, TrainStep
+from transformer_mt.train.validation import validation_loss
 
 log = logging.getLogger(__name__)
 
 _ADVICE = (
-    "lower the learning rate or lengthen the warm-up (schedule), or delete the latest checkpoints "
-    "and go on from an earlier one"
+    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
+    "(train.clip_norm), or delete the latest checkpoints and go on from an earlier one"
 )
 
-Bleu = Callable[[Transformer], float]
-"""Translates the validation set, on every rank together, and scores it."""
-
-
-@dataclass(eq=False)  # not frozen: contextlib sets the traceback of what passes it
-class StoppedError(Exception):
-    """A signal ended training early; the latest update is in a checkpoint."""
-
-    signal: int
+Translate = Callable[[Transformer], tuple[float, Shown | None]]
+"""Translates the validation set, on every rank together: its BLEU, and what a person may see."""
 
 
 class Trainer:
-    """Trains until ``train.max_steps``, from the latest checkpoint if there is one.
+    """Trains to the end that the configuration names, from the latest checkpoint if there is one.
 
     Args:
         job: The configuration.
@@ -58,8 +53,8 @@ class Trainer:
         train: Training pairs.
         valid: Validation pairs.
         vocab_size: V.
-        bleu: Validation BLEU, of the current weights.
-        world: Ranks that share the run.
+        translate: Validation BLEU, of a model in ``eval`` mode.
+        world: Ranks that share the run. Only the main one reads and writes the folder.
     """
 
     def __init__(
@@ -67,187 +62,264 @@ class Trainer:
         job: TrainJob,
         run_dir: Path,
         train: TokenStore,
+        sampled: SampledCorpus | None,
         valid: TokenStore,
         vocab_size: int,
-        bleu: Bleu,
+        translate: Translate,
         world: World,
     ):
-        self._job, self._run_dir, self._world, self._bleu = job, run_dir, world, bleu
+        self._job, self._run_dir, self._world, self._translate = job, run_dir, world, translate
         self._train, self._valid = train, valid
-        self._plan = BatchPlan(
-            train, job.train.batch_tokens, job.train.seed, epoch_weights(job.data, train.sources)
-        )
-        self._precision = pick_precision(job.train.precision, world.device)
-        torch.manual_seed(job.train.seed)
+        config = job.train
+        self._precision = pick_precision(config.precision, world.device)
+        torch.manual_seed(config.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
-        self._max_tokens = job.train.max_tokens_per_device or fitting_tokens(
-            job.model, world.device
-        )
-        self._buffers: BufferShape | None = None
-        if pick_compiled(job.train.compile, job.model, world.device, self._precision):
-            self._buffers = plan_buffers(train, self._plan, self._max_tokens, world.size)
-            self.model.embedding.reserve(self._buffers.max_length)
+        self._max_tokens = config.max_tokens_per_device or fitting_tokens(job.model, world.device)
+        compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
+        self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
+        if self._feed.buffers:
+            self.model.embedding.reserve(self._feed.buffers.max_length)
+        decay = config.ema_decay
+        self._mean = None if decay is None else RunningMean(self.model, decay)
+        self._limits = Limits.of(config, self._feed.steps_per_epoch)
+        self._feed.epochs.num_steps = self._limits.last_step
         self._step = TrainStep(
             self.model,
             job.optimizer,
-            job.train.label_smoothing,
+            config.label_smoothing,
             self._precision,
             world,
-            compiled=self._buffers is not None,
+            clip_norm=config.clip_norm,
+            compiled=compiled,
         )
-        self._checkpoints = ckpt.latest_checkpoints(run_dir / "checkpoints")
-        self._done = 0
-        if self._checkpoints:
-            ckpt.restore(self._checkpoints[-1], self.model, self._step.optimizer)
-            self._done = self._checkpoints[-1].step
+        self._totals = Totals(world, config.max_skipped)
+        self._found: list[Checkpoint] = []
+        self._at = Progress()
+        self._validated: dict[str, float] | None = None
+        """The validation of the checkpoint that the run goes on from."""
+        self._restore()
 
     @property
     def done(self) -> int:
         """Updates done, by the latest checkpoint."""
-        return self._done
+        return self._at.step
 
     @property
     def is_finished(self) -> bool:
-        """Whether the latest checkpoint is the last one."""
-        return self._done >= self._job.train.max_steps
+        """Whether no update or validation is left to do."""
+        return self._limits.is_over(self._at) and not self._validation_is_pending()
 
     def run(self) -> None:
-        """Trains; leaves the averaged weights in ``self.model`` and in the model folder.
+        """Trains; leaves the final weights in ``self.model`` and in the model folder.
 
         Raises:
             StoppedError: SIGINT or SIGTERM came; a checkpoint was written first.
-            InputError: The loss is no longer a finite number.
+            InputError: Gradients are no longer finite, a checkpoint cannot be written, or memory
+                does not suffice.
         """
-        config, main = self._job.train, self._world.is_main
+        job, main = self._job, self._world.is_main
         if main:
             self._describe()
-        monitor = Monitor(self._run_dir, self._done, config.max_steps) if main else None
+        monitor = saver = None
+        if main:
+            meter = flops_meter(
+                job.model, self.model.vocab_size, self._train, self._precision, self._world
+            )
+            monitor = Monitor(self._run_dir, self.done, self._limits.last_step, meter)
+            saver = Saver(self._run_dir, job.train, self._limits, self._found)
         try:
-            with _signals() as received:
-                self._loop(monitor, received)
+            with caught() as signals:
+                self._loop(monitor, saver, signals)
+            final = saver.finish(self._at) if saver else None
         finally:
+            self._feed.epochs.close()
+            if saver:
+                saver.close()
             if monitor:
                 monitor.close()
+        if main:
+            self._feed.epochs.remove()
         # In a model of its own: layers that are compiled for training take no other shapes.
-        self.model = Transformer(self._job.model, self.model.vocab_size).to(self._world.device)
-        ckpt.average(self._checkpoints[-config.average_checkpoints :], self.model)
-        if main:  # a kill may have come between the last checkpoint and this
-            ckpt.save_weights(self.model, self._run_dir / ckpt.WEIGHTS)
+        self.model = Transformer(job.model, self.model.vocab_size).to(self._world.device)
+        weights = ckpt.parameters(self.model)
+        for name, tensor in (final or {}).items():
+            weights[name].copy_(tensor)
+        self._world.broadcast(weights.values())
 
-    def _loop(self, monitor: Monitor | None, received: list[int]) -> None:
-        config, world = self._job.train, self._world
-        loss = nll = torch.zeros((), device=world.device)
-        targets, waited = 0, 0.0
-        steps = range(self._done + 1, config.max_steps + 1)
-        reader = read_ahead(self._read, steps)
-        for step in steps:
-            begun = time.perf_counter()
+    def _loop(self, monitor: Monitor | None, saver: Saver | None, signals: Signals) -> None:
+        config, world, at = self._job.train, self._world, self._at
+        if at.step == 0 and world.device.type == "cuda" and not self._feed.buffers:
+            self._probe()
+        if self._validation_is_pending():
+            self._validate(monitor, saver, signals)
+        elif self._validated and monitor:  # its record may have been lost with the process
+            monitor.validation(at.step, self._validated, None)
+        reader = read_ahead(self._feed.read, range(at.step + 1, self._limits.last_step + 1))
+        waited, targets = 0.0, 0  # by this process, since the last line of the log
+        begun = time.perf_counter()
+        while not self._limits.is_over(at):
+            at.step += 1
+            ready = time.perf_counter()
             parts, num_targets = next(reader)
-            waited += time.perf_counter() - begun
-            seed = _seed(config.seed, step, world.rank)
-            result = self._update(parts, num_targets, self._learning_rate(step), seed)
-            loss, nll, targets = loss + result.loss, nll + result.nll, targets + num_targets
+            waited += time.perf_counter() - ready
+            result = self._update(parts, num_targets)
+            if self._mean:
+                self._mean.update(at.step)
+            self._totals.add(at.step, result, num_targets)
+            targets += num_targets
             if monitor:
-                monitor.update(step)
-            last = step == config.max_steps
-            if last or step % config.log_every == 0:
-                values = (world.sum(torch.stack((loss, nll))) / targets).tolist()
-                self._check_finite(step, values[0])
-                if monitor:
-                    norm = self._step.grad_norm().item()
-                    lr = self._learning_rate(step)
-                    record = {"loss": values[0], "nll": values[1], "lr": lr, "grad_norm": norm}
-                    monitor.training(step, targets, waited, record)
-                loss = nll = torch.zeros((), device=world.device)
-                targets, waited = 0, 0.0
-            stop = world.any(bool(received))
-            with monitor.paused() if monitor else nullcontext():
-                if last or stop or step % config.checkpoint_every == 0:
-                    self._save(step)
-                if not stop and (last or step % config.validate_every == 0):
-                    with torch.compiler.set_stance("force_eager"):  # batches are of any shape
-                        validation = self._validate()
-                    if monitor:
-                        monitor.validation(step, validation)
-                    stop = world.any(bool(received))
-            if stop and not last:
-                raise StoppedError(received[0] if received else signal.SIGTERM)
+                monitor.update(at.step)
+            at.seconds += time.perf_counter() - begun
+            begun = time.perf_counter()
+            if config.max_hours is not None:  # by the main rank's clock, on all
+                at.seconds = world.share(at.seconds)
+            stop = world.any(signals.received is not None)
+            last = self._limits.is_last(at)
+            logs = last or at.step % config.log_every == 0
+            if logs or world.device.type == "cpu":
+                self._check_skipped()
+            if logs:
+                self._log(monitor, result, targets, waited)
+                waited, targets = 0.0, 0
+            if saver:
+                saver.check()
+            validates = self._limits.wants_validation(at)
+            if stop or validates or self._limits.is_averaged(at.step):
+                with monitor.paused() if monitor else nullcontext():
+                    self._save(saver)
+                    if stop:
+                        if saver:
+                            saver.wait()
+                        raise StoppedError(max(world.gather(signals.received or 0)))
+                    if validates:
+                        self._validate(monitor, saver, signals)
+                begun = time.perf_counter()
 
-    def _read(self, step: int) -> tuple[list[Batch], int]:
-        """This rank's share of an update, and the target tokens of the whole update."""
-        batch, world = self._plan[step - 1], self._world
-        if self._buffers is None:
-            parts = micro_batches(self._train, batch, self._max_tokens, world.rank, world.size)
-        else:
-            parts = buffered_batches(self._train, batch, self._buffers, world.rank, world.size)
-        if world.device.type == "cuda":
-            parts = [part.pinned() for part in parts]
-        return parts, batch.num_targets
+    def _update(self, parts: list[Batch], num_targets: int) -> StepResult:
+        step = self._at.step
+        seed = _seed(self._job.train.seed, step, self._world.rank)
+        with self._memory_explained(max(len(part.tgt_out) for part in parts)):
+            return self._step(parts, num_targets, self._learning_rate(step), seed)
 
-    def _update(self, parts: list[Batch], num_targets: int, lr: float, seed: int) -> StepResult:
+    def _probe(self) -> None:
+        """Runs the worst batch once, and forgets it: memory that lacks should lack now."""
+        parts = self._feed.worst()
+        with self._memory_explained(max(len(part.tgt_out) for part in parts)):
+            self._step.gradient(parts[:1], 1)
+        self._step.optimizer.zero_grad()
+
+    @contextmanager
+    def _memory_explained(self, targets: int) -> Iterator[None]:
         try:
-            return self._step(parts, num_targets, lr, seed)
-        except torch.OutOfMemoryError:
-            largest = max(len(part.tgt_out) for part in parts)
+            yield
+        except RuntimeError as error:
+            # On a CPU it is a RuntimeError like any other, but for its text.
+            lacking = isinstance(error, torch.OutOfMemoryError)
+            if not lacking and "can't allocate memory" not in str(error):
+                raise
             raise InputError(
-                f"out of memory on a batch of {largest:,} target tokens: lower "
-                f"train.max_tokens_per_device={self._max_tokens}; the "
-                "updates stay the same"
+                f"out of memory on a batch of {targets:,} target tokens: lower "
+                f"train.max_tokens_per_device={self._max_tokens}; the updates stay the same"
             ) from None
 
     def _learning_rate(self, step: int) -> float:
-        job = self._job
-        return learning_rate(
-            step, job.schedule, d_model=job.model.d_model, max_steps=job.train.max_steps
+        schedule, d_model = self._job.schedule, self._job.model.d_model
+        return learning_rate(step, schedule, d_model=d_model, max_steps=self._limits.last_step)
+
+    def _log(
+        self, monitor: Monitor | None, result: StepResult, targets: int, waited: float
+    ) -> None:
+        totals = self._totals.read()
+        self._totals.clear()
+        step, skipped = self._at.step, int(totals["skipped"])
+        self._at.skipped += skipped
+        if not monitor:
+            return
+        if skipped:
+            monitor.note(f"  {skipped} updates skipped: the gradient was not finite")
+        if not totals["targets"]:
+            return
+        values = {
+            "loss": totals["loss"] / totals["targets"],
+            "nll": totals["nll"] / totals["targets"],
+            "lr": self._learning_rate(step),
+            "grad_norm": result.grad_norm.item(),
+            "skipped": self._at.skipped,
+        }
+        monitor.training(step, targets, waited, values)
+
+    def _check_skipped(self) -> None:
+        first = self._totals.too_many_skipped()
+        if not first:
+            return
+        path = self._run_dir / "not_finite.json"
+        steps = range(first, first + self._job.train.max_skipped)
+        if self._world.is_main:
+            lines = {step: [self._train.place(i) for i in self._feed.pairs(step)] for step in steps}
+            ckpt.write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
+        raise InputError(
+            f"the gradient was not finite in {len(steps)} updates in a row, {first:,} to "
+            f"{steps[-1]:,}, which were skipped; the lines in them are in {path}: {_ADVICE}"
         )
 
-    def _save(self, step: int) -> None:
-        """A checkpoint, and the model folder's weights: the mean of the last ones."""
-        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
-            raise InputError(f"the weights are no longer finite at step {step}: {_ADVICE}")
+    def _save(self, saver: Saver | None) -> None:
+        finite = all(bool(p.isfinite().all()) for p in self.model.parameters())
+        if not finite:
+            raise InputError(
+                f"the weights are no longer finite after update {self._at.step:,}: {_ADVICE}"
+            )
+        self._at.totals = self._totals.state()
+        if saver:
+            saver.save(self._at, ckpt.snapshot(self.model, self))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint holds beside the weights."""
+        return self._step.state() | (self._mean.state() if self._mean else {})
+
+    def _restore(self) -> None:
+        state = None
         if self._world.is_main:
-            folder, last = self._run_dir / "checkpoints", self._job.train.average_checkpoints
-            saved = ckpt.save_checkpoint(folder, {"step": step}, self.model, self._step.optimizer)
-            # What a signal made us save between two turns has no part in the average: the run
-            # ends as it would have without the signal.
-            every = self._job.train.checkpoint_every
-            extra = [c for c in self._checkpoints if c.step % every]
-            for stale in extra:
-                shutil.rmtree(stale.path)
-            self._checkpoints = [
-                *(c for c in self._checkpoints if c.step < step and c not in extra),
-                saved,
-            ]
-            averaged = copy.deepcopy(self.model).cpu()
-            ckpt.average(self._checkpoints[-last:], averaged)
-            ckpt.save_weights(averaged, self._run_dir / ckpt.WEIGHTS)
-            # Two at least: were the newest damaged, the one before it is there.
-            self._checkpoints = ckpt.prune(self._checkpoints, keep=max(2, last))
-        self._checkpoints = self._world.gather(self._checkpoints)[0]
+            self._found = ckpt.latest_checkpoints(self._run_dir / "checkpoints")
+            if self._found:
+                ckpt.restore(self._found[-1], self.model, self)
+                state = self._found[-1].state, self._found[-1].validation
+        found = self._world.share(state)
+        if found is None:
+            return
+        self._world.broadcast([*ckpt.parameters(self.model).values(), *self.state().values()])
+        values, self._validated = found
+        self._at = Progress.from_state(values)
+        self._totals.restore(self._at.totals)
+        if self._validated:
+            self._at.validated(self._validated, self._job.train.best_by)
 
-    @torch.no_grad()
-    def _validate(self) -> dict[str, float]:
-        config, world = self._job.train, self._world
-        self.model.eval()
-        sums = torch.zeros(2, device=world.device, dtype=torch.float64)
-        for batch in _evaluation_batches(self._valid, self._max_tokens, world):
-            with autocast(world.device, self._precision):
-                hidden = self.model(batch)
-                parts = smoothed_cross_entropy(
-                    hidden, self.model.embedding.weight, batch.tgt_out, config.label_smoothing
-                )
-            sums += torch.stack(parts) * batch.weight
-        loss, nll = (world.sum(sums) / len(self._valid.tgt.tokens)).tolist()
-        values = {"loss": loss, "nll": nll, "bleu": self._bleu(self.model)}
-        self.model.train()
-        return values
+    def _validation_is_pending(self) -> bool:
+        return self._limits.wants_validation(self._at) and self._validated is None
 
-    def _check_finite(self, step: int, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise InputError(f"the loss became {loss} by step {step}: {_ADVICE}")
+    def _validate(self, monitor: Monitor | None, saver: Saver | None, signals: Signals) -> None:
+        """Validates the weights of the latest checkpoint; a signal ends it at once."""
+        at, config = self._at, self._job.train
+        model = self._mean.model if self._mean else self.model
+        model.eval()
+        with signals.abandoning(), torch.compiler.set_stance("force_eager"):  # any shape may come
+            values = validation_loss(
+                model,
+                self._valid,
+                smoothing=config.label_smoothing,
+                precision=self._precision,
+                max_tokens=self._max_tokens,
+                world=self._world,
+            )
+            values["bleu"], shown = self._translate(model)
+        model.train()
+        values = self._world.share(values)  # of one mind about what is better
+        at.validated(values, config.best_by)
+        if saver and monitor:
+            saver.validated(at, values)
+            monitor.validation(at.step, values, shown)
 
     def _describe(self) -> None:
-        config, count = self._job.train, sum(p.numel() for p in self.model.parameters())
+        count = sum(p.numel() for p in self.model.parameters())
         log.info(
             "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
             f"{count:,}",
@@ -259,43 +331,17 @@ class Trainer:
         log.info(
             "training: %s pairs, %s updates an epoch, %s in all, on %d × %s in %s%s",
             f"{len(self._train):,}",
-            f"{self._plan.steps_per_epoch:,}",
-            f"{config.max_steps:,}",
+            f"{self._feed.steps_per_epoch:,}",
+            f"{self._limits.last_step:,}",
             self._world.size,
             self._world.device.type,
             self._precision,
-            ", compiled" if self._buffers else "",
+            ", compiled" if self._feed.buffers else "",
         )
-        if self._done:
-            log.info("resuming after update %s", f"{self._done:,}")
-
-
-def _evaluation_batches(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
-    """This rank's share of a set, in order of length."""
-    order = np.argsort(store.tgt.lengths, kind="stable")
-    everything = GlobalBatch((order,), len(store.tgt.tokens))
-    for batch in micro_batches(store, everything, max_tokens, world.rank, world.size):
-        yield batch.to(world.device)
+        if self.done:
+            log.info("resuming after update %s", f"{self.done:,}")
 
 
 def _seed(*parts: int) -> int:
     """A 64-bit seed from several numbers."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; a second one ends the process at once."""
-    received: list[int] = []
-
-    def receive(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        for handled in old:
-            signal.signal(handled, signal.SIG_DFL)
-
-    old = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -156,29 +156,19 @@ def test_a_bug_shows_where_it_is(run: Run) -> None:
     assert "test_app.py" in err
 
 
-def test_a_sweep_gives_each_run_a_folder_of_its_own(run: Run) -> None:
-    jobs: list[TrainJob] = []
-    status, out, err = run("train", "-m", "model=tiny,small", "run_dir=r", job=jobs.append)
+def test_a_sweep_of_bad_usage_runs_nothing(run: Run) -> None:
+    for argument in ("train.seed=1,two", "model=tiny,huge", "train.sede=1,2", "train.seed=[1"):
+        status, out, err = run("train", "-m", argument, job=pytest.fail)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_sweep_of_translations(run: Run) -> None:
+    jobs: list[TranslateJob] = []
+    argv = ["--multirun", "model=x", "input=a", "output=b,c", "beam_size=1,4"]
+    status, out, err = run("translate", *argv, job=jobs.append)
     assert (status, out) == (0, "")
-    assert [(job.run_dir, job.model.d_model) for job in jobs] == [("r/0", 128), ("r/1", 192)]
-    assert err.splitlines() == [
-        "mt-train: job 0: model=tiny run_dir=r -> r/0",
-        "mt-train: job 1: model=small run_dir=r -> r/1",
-    ]
-
-
-def test_a_sweep_stops_at_the_first_error(run: Run) -> None:
-    jobs: list[TrainJob] = []
-
-    def job(job: TrainJob) -> None:
-        jobs.append(job)
-        raise InputError("no")
-
-    status, _, err = run("train", "train.seed=1,2", "--multirun", job=job)
-    assert (status, len(jobs)) == (1, 1)
-    assert err.splitlines()[1:] == ["mt-train: error: no"]
-    status, _, err = run("train", "-m", "train.seed=1,two", job=pytest.fail)
-    assert (status, err.count("\n")) == (2, 1)
+    assert [(job.output, job.beam_size) for job in jobs] == [("b", 1), ("b", 4), ("c", 1), ("c", 4)]
+    assert err.splitlines()[3] == "mt-translate: job 3 (output=c,beam_size=4)"
 
 
 def test_cfg_prints_the_recipe_of_the_paper_and_runs_nothing(run: Run) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.data.batching import Batch, BatchPlan, GlobalBatch, collate, micro_batches
+from transformer_mt.data.chunks import cut_into
 from transformer_mt.data.packed import Buckets
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.data.tokenizer import BOS, EOS
@@ -212,6 +213,49 @@ def test_the_decoder_sees_the_targets_shifted_right() -> None:
     assert first.tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
     assert first.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
     assert second.mask is None  # nothing to hide
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
+def test_a_row_is_cut_into_so_many_runs(lengths: list[int], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, len(lengths)))
+    row = np.array(lengths, np.uint8)
+    bounds = cut_into(row, parts)
+    assert len(bounds) == parts + 1
+    assert (bounds[0], bounds[-1]) == (0, len(lengths))
+    sums = [int(row[a:b].sum(dtype=np.int64)) for a, b in pairwise(bounds)]
+    assert all(a < b for a, b in pairwise(bounds.tolist()))
+
+    # The largest is as small as any way to cut has it: by every limit from the least.
+    def runs(limit: int) -> int:
+        count, used = 1, 0
+        for length in lengths:
+            if used + length > limit:
+                count, used = count + 1, 0
+            used += length
+        return count
+
+    limits = range(max(lengths), sum(lengths) + 1)
+    assert max(sums) <= next(limit for limit in limits if runs(limit) <= parts)
+
+
+def test_a_plan_like_another_has_as_many_updates_and_the_same_pairs() -> None:
+    rng = np.random.default_rng(0)
+    sizes, weights = (300, 200), (1.0, 0.25)
+    first, longer = (
+        build([(int(s), int(t)) for s, t in rng.integers(low, high, (500, 2))])
+        for low, high in ((2, 13), (4, 20))
+    )
+    first, longer = (TokenStore(s.src, s.tgt, sources=sizes) for s in (first, longer))
+    plan = BatchPlan(first, 100, 1, weights)
+    other = BatchPlan(longer, 100, 1, weights, like=plan)
+    assert other.steps_per_epoch == plan.steps_per_epoch
+    for epoch in range(3):
+        batches, like = plan_of_epoch(other, epoch), plan_of_epoch(plan, epoch)
+        pairs, wanted = (sorted(i for b in x for i in indices(b)) for x in (batches, like))
+        assert pairs == wanted
+        for batch in batches:
+            assert batch.num_targets == longer.tgt.lengths[indices(batch)].sum()
 
 
 def test_an_empty_share_gets_a_stand_in() -> None:

@@ -146,6 +146,9 @@ def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
         merged.merge(pickle.loads(pickle.dumps(report)))
     assert merged.to_json() == whole.to_json()
     assert merged.kept == 12
+    read = Report.from_json(config, whole.to_json())
+    assert read.to_json() == whole.to_json()
+    assert read.to_table() == whole.to_table()
 
 
 def test_table_names_what_is_on_and_fits_a_terminal() -> None:

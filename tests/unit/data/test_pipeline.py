@@ -329,7 +329,7 @@ def test_ctrl_c_ends_all_at_once(job: TrainJob, tmp_path: Path) -> None:
 def test_what_was_left_while_merging_is_made_again(
     job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(folder: Path, *_: Any) -> None:
+    def killed(folder: Path, *_: Any, **__: Any) -> None:
         (folder / "src.tokens").write_bytes(b"half a fi")
         raise SystemExit  # cleans up; a kill would not
 
@@ -447,9 +447,9 @@ from dataclasses import replace
 from transformer_mt.errors import InputError
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-def write(*args, real=prepare.store.write):
+def write(*args, real=prepare.store.write, **settings):
     limit(300)
-    real(*args)
+    real(*args, **settings)
 prepare.prepare(job)
 job = replace(job, data=replace(data, cleaning=replace(data.cleaning, max_tokens=90)))
 for size in (300, resource.RLIM_INFINITY):

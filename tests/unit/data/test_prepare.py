@@ -104,6 +104,10 @@ def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
     (empty,) = report["examples"]["empty"]
     assert empty == {"where": f"{tmp_path}/train.tsv:81", "src": "", "tgt": "leer"}
+    text = (tmp_path / "train.tsv").read_text().splitlines()
+    for i, pair in enumerate(kept):  # the first line that says it
+        line = text.index("\t".join(pair)) + 1
+        assert prepared.train.place(i) == f"{tmp_path}/train.tsv:{line}"
 
 
 def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
@@ -141,6 +145,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the model": ("model", {"d_model": 64}, []),
     "the number of updates": ("train", {"max_steps": 7}, []),
     "the number of processes": ("data", {"workers": 1}, []),
+    "subword regularisation": ("tokenizer", {"sampling": 0.1}, []),
     "the longest pair": ("data.cleaning", {"max_tokens": 32}, ["_encode"]),
     "the largest ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode"]),
     "repetitions": ("data.cleaning", {"deduplicate": False}, ["_encode"]),

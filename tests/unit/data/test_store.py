@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.data import store
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.store import Part, Side, TokenStore
 from transformer_mt.errors import InputError
 
 KINDS = ("tokens", "offsets")
@@ -21,10 +21,10 @@ Pairs = list[tuple[list[int], list[int]]]
 PAIRS: Pairs = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
 
 
-def parts(*batches: Pairs) -> Iterator[tuple[Side, Side]]:
+def parts(*batches: Pairs) -> Iterator[Part]:
     for batch in batches:
         src, tgt = (Side.from_lists([pair[side] for pair in batch]) for side in (0, 1))
-        yield src, tgt
+        yield Part(src, tgt)
 
 
 @settings(deadline=None, max_examples=60)
@@ -69,6 +69,42 @@ def test_a_token_takes_no_more_bytes_than_the_vocabulary_asks_for(
     store.write(tmp_path, parts([([largest, 3], [3])]), vocab_size)
     assert (tmp_path / "src.tokens").stat().st_size == 2 * bytes_a_token
     assert TokenStore.load(tmp_path).src[0].tolist() == [largest, 3]
+
+
+def test_a_pair_knows_where_it_came_from(tmp_path: Path) -> None:
+    one, two = parts(PAIRS[:2], PAIRS[2:])
+    lines = [np.array([3, 4_000_000_000], np.uint32), np.array([7], np.uint32)]
+    numbered = (part._replace(lines=n) for part, n in zip((one, two), lines, strict=True))
+    names = ["/data/a.en.gz", "never", "wmt/wmt14"]
+    store.write(tmp_path, numbered, 100, sources=[2, 0, 1], names=names)
+    loaded = TokenStore.load(tmp_path)
+    places = ["/data/a.en.gz:3", "/data/a.en.gz:4000000000", "wmt/wmt14:7"]
+    assert [loaded.place(i) for i in range(3)] == places
+    assert (tmp_path / "lines").stat().st_size == 3 * 4
+    assert isinstance(loaded.lines.base, np.memmap)
+
+
+def test_a_store_without_places_counts_pairs(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    assert TokenStore.load(tmp_path).place(2) == "pair 3"
+
+
+def test_the_longest_sequence_is_known(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS[:1], PAIRS[1:]), 100)
+    loaded = TokenStore.load(tmp_path)
+    assert loaded.longest == 4
+    assert TokenStore(loaded.src, loaded.tgt).longest == 4
+    assert TokenStore(loaded.src, loaded.src).longest == 3
+    store.write(tmp_path, parts(PAIRS), 100, longest=9)
+    assert TokenStore.load(tmp_path).longest == 9
+
+
+def test_a_part_of_a_side_is_a_side(tmp_path: Path) -> None:
+    side = Side.from_lists([[5, 6, 3], [3], [], [4, 3]])
+    part = side.part(1, 4)
+    assert [part[i].tolist() for i in range(len(part))] == [[3], [], [4, 3]]
+    assert part.lengths.tolist() == [1, 0, 2]
+    assert len(side.part(2, 2)) == 0
 
 
 def test_a_loaded_corpus_is_mapped_not_read(tmp_path: Path) -> None:
@@ -169,6 +205,11 @@ DAMAGES = {
     "objects": meta(dtype="object", tokens={"src": 1.5, "tgt": 7}),
     "pointers": meta(dtype="object", tokens={"src": 2, "tgt": 2}),
     "no sources": meta(sources=None),
+    "no names": meta(names=None),
+    "no longest": meta(longest=None),
+    "too many line numbers": meta(lines=1),
+    "line numbers that are not there": meta(lines=3),
+    "no line numbers": lambda folder: (folder / "lines").unlink(),
 }
 
 

@@ -1,17 +1,35 @@
 """What a run leaves for people and programs to read."""
 
+import contextlib
+import io
 import json
 import logging
+import os
+import pty
+import struct
+import sys
+import termios
 import time
+from fcntl import ioctl
+from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
 )
 
-from transformer_mt.train.monitor import Monitor, duration, perplexity
+from transformer_mt.config import TrainJob
+from transformer_mt.model.attention_maps import AttentionMaps
+from transformer_mt.train.board import heat_map, record_scores
+from transformer_mt.train.flops import FlopsMeter
+from transformer_mt.train.monitor import TIME_KEYS, Monitor, Shown, duration, fitting, perplexity
 
 TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 
@@ -38,9 +56,9 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    monitor = Monitor(tmp_path, 0, 100)
+    monitor = Monitor(tmp_path, 0, 100, FlopsMeter(per_target=1e9, peak=1e13))
     clock[0] += 2.0
-    monitor.training(10, 5000, 0.5, TRAIN)
+    monitor.training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
     monitor.validation(10, {"loss": 2.2, "nll": 1.0, "bleu": 12.345})
     monitor.close()
     train, valid = records(tmp_path)
@@ -48,13 +66,16 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
     assert train["ppl"] == pytest.approx(7.389056)  # e²
     assert valid["ppl"] == pytest.approx(2.718282)
     assert train["tokens_per_second"] == 2500
+    assert train["mfu"] == 0.25  # 2,500 times 10⁹ of 10¹³
     assert train["data_wait"] == 0.25  # half a second of two
     assert {k: train[k] for k in TRAIN} == TRAIN
+    assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert valid["bleu"] == 12.345
-    shown = lines()
-    assert "step 10/100  loss 2.500  ppl 7.39" in shown[0]
-    assert "2,500 tokens/s  0:00:18 left" in shown[0]  # 90 updates of 0.2 s
-    assert shown[1] == "  validation: loss 2.200  ppl 2.72  BLEU 12.35"
+    assert lines() == [
+        # It is too long for 80 characters without lr and |g|; 90 updates of 0.2 s are left.
+        "10/100 loss 2.500 ppl 7.39 2.5k tok/s MFU 25% wait 25% skipped 2 18s left",
+        "  validation: loss 2.200  ppl 2.72  BLEU 12.35",
+    ]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     for split, record in (("train", train), ("valid", valid)):
         for key in record.keys() - {"step", "split", "time"}:
@@ -116,12 +137,22 @@ def test_a_run_of_weeks_is_announced_after_three_updates(
     assert len(warnings) == warned
     if warned:
         assert "60 s" in warnings[0]
-        assert "10 weeks" in warnings[0]  # 100,000 minutes
+        assert "9.9 weeks" in warnings[0]  # 99,997 minutes
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0:00:00"), (59.6, "0:01:00"), (90_061, "1 day, 1:01:01"), (1_814_400, "3 weeks")],
+    [
+        (0.4, "0s"),
+        (99.4, "99s"),
+        (100, "1.7min"),
+        (3600, "60min"),
+        (6000, "1.7h"),
+        (90_000, "25h"),
+        (259_200, "3.0d"),
+        (1_814_400, "3.0 weeks"),
+        (18_144_000, "30 weeks"),
+    ],
 )
 def test_durations_as_people_say_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -130,3 +161,222 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
 def test_perplexity_of_a_hopeless_model_is_a_number() -> None:
     assert perplexity(0.0) == 1.0
     assert 1e300 < perplexity(1e9) < float("inf")
+
+
+RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "data_wait": 0.004}
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (80, "loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.5 325k tok/s MFU 34% 2.5h left"),
+        (60, "loss 2.500 ppl 10.4 |g| 0.5 325k tok/s MFU 34% 2.5h left"),
+        (55, "loss 2.500 ppl 10.4 325k tok/s MFU 34% 2.5h left"),
+        (32, "loss 2.500 325k tok/s 2.5h left"),
+        (30, "loss 2.500 325k tok/s"),
+        (10, "loss 2.500"),
+        (9, ""),
+    ],
+)
+def test_a_narrow_line_leaves_out_the_less_important(width: int, line: str) -> None:
+    assert fitting(RECORD, 9000, width) == line
+
+
+def test_a_line_of_a_long_run_on_a_gpu_fits_80_columns_whole() -> None:
+    line = f"99900/100000 {fitting({**RECORD, 'grad_norm': 0.3456}, 9000, 67)}"
+    assert len(line) == 80
+    for part in ("loss", "ppl", "lr", "|g|", "tok/s", "MFU", "left"):
+        assert part in line
+
+
+def test_a_line_mentions_trouble() -> None:
+    assert "wait" not in fitting(RECORD, 60, 80)
+    assert "wait 12%" in fitting({**RECORD, "data_wait": 0.12}, 60, 80)
+    assert "skipped" not in fitting({**RECORD, "skipped": 0}, 60, 80)
+    assert "skipped 3" in fitting({**RECORD, "skipped": 3}, 60, 80)
+
+
+@pytest.mark.parametrize("columns", [200, 80, 40, 20])
+def test_the_bar_never_wraps(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+    lines: Any,
+    clock: list[float],
+) -> None:
+    """In a real pseudo-terminal of that width: nothing longer ever stands on a line."""
+    reader, writer = pty.openpty()
+    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monitor = Monitor(tmp_path, 0, 100_000, FlopsMeter(1e9, 1e15))
+        monitor._bar.mininterval = 0  # every update is drawn
+        for step in range(1, 4):
+            clock[0] += 1.0
+            monitor.update(step)
+            monitor.training(step, 325_000, 0.0, TRAIN)
+        monitor.note("a note")
+        monitor.close()
+    pieces = []
+    with contextlib.suppress(OSError):  # the end: the other side is closed
+        while piece := os.read(reader, 100_000):
+            pieces.append(piece)
+    drawn = b"".join(pieces).decode()
+    os.close(reader)
+    rows = [row.strip() for row in drawn.replace("\x1b[A", "\r").replace("\n", "\r").split("\r")]
+    assert max(map(len, rows)) <= columns
+    shown = next(row for row in rows if row.startswith("3/100000"))
+    assert ("loss 2.500" in shown) == (columns > 20)
+    assert ("|g| 0.5 325k tok/s MFU 32% 28h left" in shown) == (columns > 40)
+    assert ("lr 1.0e-3" in shown) == (columns > 80)
+    assert lines()[-1] == "a note"
+
+
+def test_apart_from_the_clock_a_resumed_run_leaves_the_same_records(tmp_path: Path) -> None:
+    def monitored(folder: Path, first: int, steps: range) -> None:
+        monitor = Monitor(folder, first, 100)
+        for step in steps:
+            monitor.update(step)
+            monitor.training(step, 100, 0.0, {**TRAIN, "loss": 10 / step})
+            monitor.validation(step, {"loss": 5 / step, "nll": 1 / step, "bleu": 2.0 * step})
+        monitor.close()
+
+    def clockless(folder: Path) -> list[dict[str, Any]]:
+        found = records(folder)
+        assert all(record.keys() & set(TIME_KEYS) for record in found)
+        return [{k: v for k, v in r.items() if k not in TIME_KEYS} for r in found]
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    monitored(whole, 0, range(1, 6))
+    monitored(parts, 0, range(1, 5))
+    monitored(parts, 2, range(3, 6))
+    assert json.dumps(clockless(whole)) == json.dumps(clockless(parts))
+
+
+def test_the_validation_of_the_first_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
+    values = {"loss": 2.2, "nll": 1.0, "bleu": 12.3}
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor.training(10, 100, 0.0, TRAIN)
+    monitor.close()  # a kill, before the validation of this step was recorded
+    for _ in range(2):  # and another, after it
+        monitor = Monitor(tmp_path, 10, 100)
+        monitor.validation(10, values)
+        monitor.close()
+    assert [(r["step"], r["split"]) for r in records(tmp_path)] == [(10, "train"), (10, "valid")]
+    assert len([line for line in lines() if "validation" in line]) == 1
+    monitor = Monitor(tmp_path, 10, 100)
+    monitor.validation(20, values)
+    monitor.close()
+    assert [r["step"] for r in records(tmp_path)] == [10, 10, 20]
+
+
+def test_what_a_kill_leaves_is_on_the_board_up_to_the_last_record(tmp_path: Path) -> None:
+    """Nothing waits in a queue: earlier steps are never recorded again."""
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor.training(10, 100, 0.0, TRAIN)
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("train/loss")] == [10]
+    monitor.close()
+
+
+def test_a_number_that_is_none_is_null(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor.training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
+    monitor.close()
+    text = (tmp_path / "metrics.jsonl").read_text()
+    record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    assert (record["loss"], record["grad_norm"]) == (None, None)
+
+
+class Cells(HTMLParser):
+    """The text of each cell of a table."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.cells: list[str] = []
+        self._open = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._open = tag in ("td", "th")
+        if self._open:
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = self._open and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.cells[-1] += data
+
+
+SAMPLES = [
+    ("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
+    ("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
+    ("-", "| |", "$x$"),
+]
+
+
+def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
+    """By TensorBoard's own rendering, whatever signs of Markdown or HTML they hold."""
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor.validation(10, {"loss": 2.2, "nll": 1.0}, Shown(SAMPLES))
+    monitor.close()
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    (event,) = board.Tensors("valid/translations/text_summary")
+    html = plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0])
+    head, *rows = np.array(Cells(html).cells).reshape(-1, 3).tolist()
+    assert head == ["source", "reference", "translation"]
+    assert [tuple(row) for row in rows] == SAMPLES
+
+
+def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
+    kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
+    shown = Shown(SAMPLES, AttentionMaps(*kinds), ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor.validation(10, {"loss": 2.2, "nll": 1.0}, shown)
+    monitor.close()
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
+        (event,) = board.Images(f"valid/attention_{kind}")
+        assert event.step == 10
+        pixels = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
+        assert (pixels == heat_map(layers)[0].numpy()).all()
+        H, T, S = layers[0].shape
+        side, height, width = 120 // max(T, S), len(pixels) // len(layers), len(pixels[0]) // H
+        for layer, weights in enumerate(layers):  # read the middle of every square back
+            for head in range(H):
+                for t in range(T):
+                    for s in range(S):
+                        y = layer * height + t * side + side // 2
+                        x = head * width + s * side + side // 2
+                        assert pixels[y, x] / 255 == pytest.approx(
+                            1 - weights[head, t, s].item(), abs=2e-3
+                        )
+    (event,) = board.Tensors("valid/attention/text_summary")
+    text = unescape(plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0]))
+    assert "Source: ▁a <b> | </s></p>" in text
+    assert "Target: <s> ▁x</p>" in text
+
+
+def test_scores_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:
+    from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
+
+    Monitor(tmp_path, 0, 100).close()
+    record_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)
+    folder = tmp_path / "tensorboard"
+    assert all(path.is_file() for path in folder.iterdir())  # no folder of its own
+    board = EventAccumulator(str(folder)).Reload()
+    assert [(e.step, e.value) for e in board.Scalars("test/BLEU")] == [(100, 27.5)]
+    content = board.PluginTagToContent(metadata.PLUGIN_NAME)
+    start = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
+    assert start.hparams["model.d_model"].number_value == 512
+    assert start.hparams["schedule.name"].string_value == "noam"
+    assert start.hparams["train.compile"].string_value == "None"
+    experiment = metadata.parse_experiment_plugin_data(content[metadata.EXPERIMENT_TAG])
+    assert {info.name.tag for info in experiment.metric_infos} == {"test/BLEU", "test/chrF2"}

@@ -84,7 +84,7 @@ def test_three_updates_are_adam_on_the_mean_loss() -> None:
         assert result.nll / batch.num_targets == pytest.approx(nll.item(), rel=1e-6)
         torch.testing.assert_close(state(model), state(reference), rtol=1e-8, atol=1e-9)
         norm = torch.cat([p.grad.flatten() for p in reference.parameters() if p.grad is not None])
-        assert step.grad_norm().item() == pytest.approx(norm.norm().item(), rel=1e-8)
+        assert result.grad_norm.item() == pytest.approx(norm.norm().item(), rel=1e-8)
 
 
 def test_the_first_update_moves_every_weight_by_the_learning_rate() -> None:
@@ -175,3 +175,103 @@ def test_bf16_is_close_and_keeps_the_weights_in_fp32() -> None:
         gradients[precision] = torch.cat(grads)
     difference = (gradients["fp32"] - gradients["bf16"]).norm() / gradients["fp32"].norm()
     assert 1e-5 < difference < 0.05  # rounded, but the same
+
+
+MUON = OptimizerConfig(name="muon", momentum=0.9)
+
+
+@pytest.mark.parametrize("optimizer", [OptimizerConfig(), MUON], ids=["adam", "muon"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_without_a_finite_gradient_never_was(
+    optimizer: OptimizerConfig, value: float
+) -> None:
+    torch.set_default_dtype(torch.float32)
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+
+    def trained(bad: int | None) -> tuple[list[Tensor], list[bool]]:
+        model = tiny(dtype=torch.float32)
+        step = TrainStep(model, optimizer, SMOOTHING, "fp32", CPU)
+        finite = []
+        for number in range(4 if bad is not None else 3):
+            weight = model.encoder[0].feed_forward.linear1.weight
+            handle = weight.register_hook(
+                lambda grad, n=number: (
+                    grad.index_fill(0, torch.tensor(3), value) if n == bad else grad
+                )
+            )
+            result = step(parts, batch.num_targets, 1e-3, seed=0)
+            handle.remove()
+            finite.append(bool(result.grad_norm.isfinite()))
+        return [*state(model), *step.state().values()], finite
+
+    expected, _ = trained(None)
+    for bad in range(4):
+        found, finite = trained(bad)
+        assert finite == [number != bad for number in range(4)]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_long_gradient_is_cut_as_torch_cuts_it() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 10**6)
+    plain, limit = tiny(), 0.05
+    norm = stepper(plain)(parts, batch.num_targets, 0.0, seed=0).grad_norm
+    assert norm > 2 * limit
+    torch.nn.utils.clip_grad_norm_(plain.parameters(), limit)
+    for clip_norm in (limit, 10 * norm.item()):
+        model = tiny()
+        step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU, clip_norm=clip_norm)
+        assert step(parts, batch.num_targets, 0.0, seed=0).grad_norm == norm
+        # Adam's first mean is a tenth of the gradient that it was given.
+        for name, parameter in plain.named_parameters():
+            assert parameter.grad is not None
+            given = step.state()[f"{name}.exp_avg"] / 0.1
+            expected = parameter.grad if clip_norm == limit else parameter.grad * (norm / limit)
+            torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_fp16_is_close_and_survives_an_overflow() -> None:
+    torch.set_default_dtype(torch.float32)
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+    means = {}
+    for precision in ("fp32", "fp16"):
+        model = tiny(dtype=torch.float32)
+        step = stepper(model, precision=precision)
+        norm = step(parts, batch.num_targets, 0.0, seed=0).grad_norm
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        means[precision] = torch.cat(
+            [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
+        )
+        assert norm == pytest.approx(10 * means["fp32"].norm().item(), rel=0.01)  # not scaled
+    difference = (means["fp32"] - means["fp16"]).norm() / means["fp32"].norm()
+    assert 1e-6 < difference < 0.01
+
+    factor = step.state()["loss_scale.factor"]
+    factor.fill_(2.0**24)  # products with it leave fp16's range
+    skipped = 0
+    while not step(parts, batch.num_targets, 1e-3, seed=0).grad_norm.isfinite():
+        skipped += 1
+        assert factor == 2.0 ** (24 - skipped)
+    assert skipped > 0
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_weight_decay_is_adamws_and_spares_vectors() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 10**6)
+    model, reference = tiny(), tiny()
+    TrainStep(model, OptimizerConfig(weight_decay=0.3), SMOOTHING, "fp32", CPU)(
+        parts, batch.num_targets, 1e-2, seed=0
+    )
+    stepper(reference)(parts, batch.num_targets, 0.0, seed=0)  # for its gradient
+    matrices = [p for p in reference.parameters() if p.ndim == 2]
+    vectors = [p for p in reference.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": vectors, "weight_decay": 0.0}]
+    torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.98), eps=1e-9, foreach=False).step()
+    torch.testing.assert_close(state(model), state(reference), rtol=1e-9, atol=1e-12)

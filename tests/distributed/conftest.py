@@ -1,0 +1,9 @@
+from pathlib import Path
+
+import pytest
+from training import write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))

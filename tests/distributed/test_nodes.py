@@ -1,0 +1,102 @@
+"""Two nodes: network namespaces that share a cable, and no folder."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from training import BIN, MT_TRAIN, checkpoints, end, records, settings, start, wait_until
+
+TORCHRUN = str(Path(__file__).resolve().parents[2] / "scripts" / "torchrun.sh")
+CABLE = "mtcable"
+ADDRESSES = ("10.231.7.1", "10.231.7.2")
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[str]]:
+    """The names of two namespaces, each with an end of a cable and the address above."""
+    names = [f"mt{os.getpid()}{letter}" for letter in "ab"]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ends = [["name", CABLE, "netns", name] for name in names]
+        ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+        for name, address in zip(names, ADDRESSES, strict=True):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
+            for device in ("lo", CABLE):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    except FileNotFoundError:
+        pytest.skip("no ip command here")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+    finally:
+        for name in names:
+            with suppress(FileNotFoundError):
+                subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.mark.slow
+def test_two_nodes_learn_what_one_learns(corpus: Path, nodes: list[str]) -> None:
+    """A worker of the second node is killed on the way."""
+    status, _, err = end(start(corpus, "one", [MT_TRAIN], "distributed.processes=2"))
+    assert status == 0, err
+    processes = []
+    for name, address in zip(nodes, ADDRESSES, strict=True):
+        folder = corpus / f"node {address}"  # of its own: run, cache and all
+        folder.mkdir()
+        env = {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "MT_NODES": "2",
+            "MT_MEET": f"{ADDRESSES[0]}:29400",
+            "MT_ADDRESS": address,
+            "MT_PROCESSES": "1",
+            "GLOO_SOCKET_IFNAME": CABLE,
+        }
+        own = [f"run_dir={folder}/two", f"cache_dir={folder}/cache"]
+        processes.append(
+            subprocess.Popen(
+                ["ip", "netns", "exec", name, TORCHRUN, *settings(corpus, "two")[2:], *own],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+                start_new_session=True,
+            )
+        )
+    try:
+        run_dir = corpus / f"node {ADDRESSES[0]}" / "two"
+        wait_until(processes[0], lambda: checkpoints(run_dir))
+        os.kill(worker(processes[1].pid), signal.SIGKILL)
+        ended = [end(process) for process in processes]
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    assert ended[0][1]  # the scores
+    assert not ended[1][1]
+    assert "resuming after update" in ended[0][2]
+    assert not checkpoints(corpus / f"node {ADDRESSES[1]}" / "two")  # one writes
+    one, two = (load_file(folder / "model.safetensors") for folder in (corpus / "one", run_dir))
+    assert all(tensor.equal(one[name]) for name, tensor in two.items())
+    for split in ("train", "valid"):
+        losses = [[r["loss"] for r in records(f, split)] for f in (corpus / "one", run_dir)]
+        assert losses[0] == losses[1]
+
+
+def worker(torchrun: int) -> int:
+    """The only child of torchrun that trains."""
+    children = Path(f"/proc/{torchrun}/task/{torchrun}/children").read_text().split()
+    (found,) = [pid for pid in children if "mt-train" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return int(found)

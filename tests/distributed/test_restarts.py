@@ -1,0 +1,85 @@
+"""mt-train whose workers die or hang in the midst: it goes on, and nothing is different."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from training import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
+
+TWO = "distributed.processes=2"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path) -> Path:
+    status, _, err = end(start(corpus, "undisturbed", [MT_TRAIN], TWO))
+    assert status == 0, err
+    return corpus / "undisturbed"
+
+
+def check_same(run_dir: Path, undisturbed: Path) -> None:
+    """Bit for bit: the model, the last checkpoint, the log, the scores."""
+    last = checkpoints(undisturbed)[-1].relative_to(undisturbed)
+    for path in (Path("model.safetensors"), last / "model.safetensors"):
+        found, expected = (load_file(folder / path) for folder in (run_dir, undisturbed))
+        assert found.keys() == expected.keys()
+        assert all(found[name].equal(tensor) for name, tensor in expected.items())
+    for split in ("train", "valid"):
+        one, two = (records(folder, split) for folder in (undisturbed, run_dir))
+        for key in ("step", "loss", "nll"):
+            assert [r[key] for r in two] == [r[key] for r in one]
+    assert (run_dir / "test.json").read_text() == (undisturbed / "test.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_nothing_but_time(corpus: Path, undisturbed: Path) -> None:
+    run_dir = corpus / "killed"
+    process = start(corpus, "killed", [MT_TRAIN], TWO)
+    wait_until(process, lambda: checkpoints(run_dir))
+    os.kill(workers(process.pid)[1], signal.SIGKILL)
+    status, _, err = end(process)
+    assert status == 0, err
+    assert err.count("was killed by SIGKILL") == 1
+    assert "(1 of 3 without a new checkpoint)" in err
+    assert "Traceback" not in err
+    assert "was killed by SIGKILL" in (run_dir / "train.log").read_text()
+    check_same(run_dir, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_replaced(corpus: Path, undisturbed: Path) -> None:
+    run_dir = corpus / "stopped"
+    process = start(corpus, "stopped", [MT_TRAIN], TWO, "distributed.timeout_minutes=0.1")
+    wait_until(process, lambda: checkpoints(run_dir))
+    os.kill(workers(process.pid)[1], signal.SIGSTOP)
+    status, _, err = end(process)
+    assert status == 0, err
+    assert "rank 0 of 2, on " in err
+    assert "lost contact with another rank: Timed out" in err
+    assert "Traceback" not in err
+    check_same(run_dir, undisturbed)
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_killed_launcher(corpus: Path) -> None:
+    """They would write into the folder beside the next run, which the lock lets in."""
+    process = start(corpus, "orphans", [MT_TRAIN], TWO)
+    wait_until(process, lambda: checkpoints(corpus / "orphans"))
+    left = workers(process.pid)
+    assert len(left) == 2
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while any(is_running(pid) for pid in left):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return "State:\tZ" not in status  # dead, but nobody has asked how

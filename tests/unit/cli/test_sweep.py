@@ -1,0 +1,214 @@
+"""Sweeps: folders, failures, the table; with stand-ins for training, and once for real."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_mt.cli import app
+from transformer_mt.config import TrainJob
+from transformer_mt.errors import InputError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs mt-train in an empty folder, with a stand-in for training."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+    def command(*argv: str, job: Callable[[TrainJob], None]) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mt-train", *argv])
+        status = 0
+        try:
+            app.main("train", TrainJob, job)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return status, *capfd.readouterr()
+
+    return command
+
+
+def pretend(job: TrainJob) -> None:
+    """Leaves what training leaves; the scores tell the job."""
+    folder, seed = Path(job.run_dir), job.train.seed
+    folder.mkdir(parents=True)
+    records = [{"split": "train", "bleu": 99.0}]
+    records += [{"split": "valid", "bleu": bleu} for bleu in (1.0, 30.0 + seed, 20.0 + seed)]
+    lines = [json.dumps({"step": i, **record}) for i, record in enumerate(records)]
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 9, "spl']))
+    scores = [{"name": "chrF2", "score": 1.0}, {"name": "BLEU", "score": 10.123 + seed}]
+    (folder / "test.json").write_text(json.dumps(scores))
+
+
+def table(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file, delimiter="\t"))
+
+
+HEAD = ["best valid BLEU", "last valid BLEU", "test BLEU", "run_dir"]
+
+
+def test_folders_and_the_table_are_by_what_varies(run: Run, tmp_path: Path) -> None:
+    jobs: list[TrainJob] = []
+
+    def job(job: TrainJob) -> None:
+        jobs.append(job)
+        pretend(job)
+
+    argv = ["-m", "run_dir=r", "model=tiny", "train.seed=1,2", "data.cleaning.max_tokens=64,128"]
+    status, out, err = run(*argv, job=job)
+    assert status == 0
+    names = [f"train.seed={s},data.cleaning.max_tokens={m}" for s in (1, 2) for m in (64, 128)]
+    assert [job.run_dir for job in jobs] == [f"r/{name}" for name in names]
+    assert {job.model.d_model for job in jobs} == {128}
+    assert err.splitlines() == [
+        f"mt-train: job {i} ({name}) -> r/{name}" for i, name in enumerate(names)
+    ]
+    rows = table(tmp_path / "r" / "sweep.tsv")
+    assert rows == [
+        ["train.seed", "data.cleaning.max_tokens", *HEAD],
+        ["1", "64", "31.00", "21.00", "11.12", f"r/{names[0]}"],
+        ["1", "128", "31.00", "21.00", "11.12", f"r/{names[1]}"],
+        ["2", "64", "32.00", "22.00", "12.12", f"r/{names[2]}"],
+        ["2", "128", "32.00", "22.00", "12.12", f"r/{names[3]}"],
+    ]
+    assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
+
+
+def test_a_job_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: Path) -> None:
+    def job(job: TrainJob) -> None:
+        if job.train.seed == 2:
+            raise InputError("a.en:3:\nno")
+        pretend(job)
+
+    # The third cannot even be composed: a batch of nothing.
+    status, out, err = run("-m", "run_dir=r", "train.seed=1,2,3", "train.max_steps=5,0", job=job)
+    assert status == 1
+    errors = [line for line in err.splitlines() if " error: " in line]
+    assert errors[0].startswith("mt-train: error: job 1 (train.seed=1,train.max_steps=0): ")
+    assert errors[1] == "mt-train: error: job 2 (train.seed=2,train.max_steps=5): a.en:3: no"
+    assert errors[-1] == "mt-train: error: 4 of 6 jobs failed"
+    assert len(errors) == 5
+    assert [row[4] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["11.12", "", "13.12"]
+    assert len(out.splitlines()) == 4
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt(), SystemExit(143)])
+def test_all_else_ends_the_sweep(run: Run, error: BaseException) -> None:
+    seeds: list[int] = []
+
+    def job(job: TrainJob) -> None:
+        seeds.append(job.train.seed)
+        raise error
+
+    status, out, err = run("-m", "train.seed=1,2", job=job)
+    expected = {ValueError: 1, KeyboardInterrupt: 130, SystemExit: 143}[type(error)]
+    assert (status, seeds, out) == (expected, [1], "")
+    assert ("Traceback" in err) == isinstance(error, ValueError)
+
+
+def test_under_a_launcher_a_failure_ends_it_for_all_ranks(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def job(job: TrainJob) -> None:
+        raise InputError("no")
+
+    status, out, err = run("-m", "train.seed=1,2", job=job)
+    assert (status, out, err) == (1, "", "mt-train: error: no\n")
+
+
+def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
+    folders: list[str] = []
+
+    def job(job: TrainJob) -> None:
+        folders.append(job.run_dir)
+
+    run("-m", "experiment=table3/C_layers_2,table3/C_layers_4", "run_dir=r", job=job)
+    assert folders == ["r/experiment=table3_C_layers_2", "r/experiment=table3_C_layers_4"]
+    folders.clear()
+    run("-m", "run_dir=r,s/t", job=job)  # apart already
+    assert folders == ["r", "s/t"]
+    folders.clear()
+    run("-m", "run_dir=r,s", "train.seed=1,2", job=job)
+    assert folders == [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)]
+    assert (tmp_path / "s" / "sweep.tsv").exists()
+    folders.clear()
+    run("-m", "run_dir=r", "train.seed=1", job=job)  # nothing varies
+    assert folders == ["r"]
+    folders.clear()
+    long = [f"data.train=[{{tsv: {'x' * 300}{i}}}]" for i in (1, 2)]
+    run("-m", f"{long[0]},{long[1].partition('=')[2]}", "run_dir=r", job=job)
+    first, second = (Path(folder).name for folder in folders)
+    assert first != second
+    assert max(len(first.encode()), len(second.encode())) <= 255
+
+
+def test_two_jobs_never_share_a_folder(run: Run) -> None:
+    folders: list[str] = []
+    status, _, err = run(
+        "-m", "tokenizer.path='a/b','a:b'", "run_dir=r", job=lambda job: folders.append(job.run_dir)
+    )
+    assert status == 1
+    assert folders == ["r/tokenizer.path=a_b"]
+    assert "error: job 1 (tokenizer.path='a:b'): another job of this sweep has the folder" in err
+
+
+def test_a_sweep_that_only_prepares_has_no_results(run: Run, tmp_path: Path) -> None:
+    status, out, _ = run("-m", "stage=prepare", "train.seed=1,2", job=lambda job: None)
+    assert (status, out) == (0, "")
+    assert list(tmp_path.rglob("sweep.tsv")) == []
+
+
+def test_a_real_sweep_and_again_with_one_job_more(tmp_path: Path) -> None:
+    pairs = [f"a dog sees {n} houses\tein Hund sieht {n} Häuser" for n in range(30)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    settings = [
+        "data=files",
+        *("data.src_lang=en", "data.tgt_lang=de", "tokenizer.vocab_size=290"),
+        *(f"data.{part}=[{{tsv: pairs.tsv}}]" for part in ("train", "valid", "test")),
+        *("model=tiny", "model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
+        *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
+        *("train.batch_tokens=200", "train.max_steps=2", "train.log_every=1"),
+        *("train.device=cpu", "train.precision=fp32", "decode.max_extra_tokens=2"),
+        *("run_dir=sweep", "cache_dir=cache", "data.workers=0"),
+    ]
+
+    def mt_train(*overrides: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "transformer_mt.cli.train", "-m", *settings, *overrides]
+        root = str(Path(app.__file__).parents[2])
+        env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    first = mt_train("train.seed=1,2", "model.dropout=0.0,0.1")
+    assert first.returncode == 0, first.stderr
+    rows = table(tmp_path / "sweep" / "sweep.tsv")
+    assert rows[0] == ["train.seed", "model.dropout", *HEAD]
+    assert [row[:2] for row in rows[1:]] == [[s, d] for s in "12" for d in ("0.0", "0.1")]
+    for row in rows[1:]:
+        folder = tmp_path / row[-1]
+        scores = {s["name"]: s["score"] for s in json.loads((folder / "test.json").read_text())}
+        assert row[4] == f"{scores['BLEU']:.2f}"
+        records: list[dict[str, Any]] = [
+            json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        (valid,) = (record["bleu"] for record in records if record["split"] == "valid")
+        assert row[2:4] == [f"{valid:.2f}"] * 2
+    models = (tmp_path / "sweep").glob("*/model.safetensors")
+    written = {path: path.stat().st_mtime_ns for path in models}
+    assert len(written) == 4
+    again = mt_train("train.seed=1,2,3", "model.dropout=0.0,0.1")
+    assert again.returncode == 0, again.stderr
+    assert table(tmp_path / "sweep" / "sweep.tsv")[:5] == rows
+    assert len(table(tmp_path / "sweep" / "sweep.tsv")) == 7
+    assert all(path.stat().st_mtime_ns == at for path, at in written.items())  # not trained again

@@ -1,0 +1,128 @@
+"""Attention weights against PyTorch's own layer, and what asking for them must not change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.packed import Packed
+from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
+from transformer_mt.model.transformer import Transformer
+
+SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13]
+H, D = 2, 12
+
+
+def model_of(norm: str = "post", **changes: object) -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"d_model": D, "d_ff": 16, "num_heads": H, "dropout": 0.3}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
+    config = ModelConfig(**{**sizes, **layers, "norm": norm, **changes})  # type: ignore[arg-type]
+    return Transformer(config, 20).eval()
+
+
+@contextmanager
+def inputs_of(modules: list[nn.Module]) -> Iterator[list[list[Tensor]]]:
+    """What each module is given as its first argument, by hooks of the test's own."""
+    seen: list[list[Tensor]] = [[] for _ in modules]
+    handles = [
+        module.register_forward_pre_hook(lambda _, args, to=to: to.append(args[0]))
+        for module, to in zip(modules, seen, strict=True)
+    ]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+def torch_weights(wq: Tensor, wk: Tensor, query: Tensor, key: Tensor, causal: bool) -> Tensor:
+    """The weights of ``torch.nn.MultiheadAttention`` with these projections: [H, T, S]."""
+    peer = nn.MultiheadAttention(D, H, bias=False, batch_first=True)
+    with torch.no_grad():
+        assert peer.in_proj_weight is not None
+        peer.in_proj_weight[: 2 * D] = torch.cat((wq, wk))
+    mask = torch.ones(len(query), len(key)).triu(1).bool() if causal else None
+    _, weights = peer(query[None], key[None], key[None], attn_mask=mask, average_attn_weights=False)
+    return weights[0]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_weights_are_those_of_torchs_layer(norm: str) -> None:
+    model = model_of(norm)
+    layers = [*model.encoder, *model.decoder]
+    own = [layer.get_submodule("self_attention") for layer in layers]
+    cross = [layer.get_submodule("cross_attention") for layer in model.decoder]
+    with torch.no_grad():
+        memory = model.encode(Packed.of_sequences([SRC]))
+        with inputs_of([*own, *cross]) as seen:
+            maps = attention_maps(model, SRC, TGT)
+        for i, module in enumerate(own):
+            (x,) = seen[i]
+            wq, wk = module.get_parameter("qkv_proj.weight")[: 2 * D].chunk(2)
+            expected = torch_weights(wq, wk, x, x, causal=i >= 2)
+            torch.testing.assert_close([*maps.encoder, *maps.decoder][i], expected)
+        for i, module in enumerate(cross):
+            (x,) = seen[len(own) + i]
+            # Keys and values of all layers are one matrix: keys of layer i are its part 2i.
+            wk = model.source_projection.proj.weight.chunk(2 * len(cross))[2 * i]
+            wq = module.get_parameter("q_proj.weight")
+            torch.testing.assert_close(maps.cross[i], torch_weights(wq, wk, x, memory, False))
+
+
+def rows_of(maps: AttentionMaps) -> list[Tensor]:
+    return [*maps.encoder, *maps.decoder, *maps.cross]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_shapes_sums_and_causality_with_values_of_another_size(norm: str) -> None:
+    maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT)
+    S, T = len(SRC), len(TGT)
+    assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
+    assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
+    assert [tuple(m.shape) for m in maps.cross] == [(H, T, S)] * 3
+    for weights in rows_of(maps):
+        assert (weights.dtype, weights.device.type) == (torch.float32, "cpu")
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+    for weights in maps.decoder:
+        assert torch.equal(weights, weights.tril())
+
+
+def test_later_target_tokens_change_no_earlier_row() -> None:
+    model = model_of()
+    maps, longer = (attention_maps(model, SRC, tgt) for tgt in (TGT, [*TGT, 14, 15]))
+    T = len(TGT)
+    for short, long in zip(maps.decoder, longer.decoder, strict=True):
+        torch.testing.assert_close(long[:, :T, :T], short)
+    for short, long in zip(maps.cross, longer.cross, strict=True):
+        torch.testing.assert_close(long[:, :T], short)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    """No hook, no change of mode, and not one random number drawn: a resumed run stays exact."""
+    model = model_of().train()
+    state = torch.get_rng_state()
+    maps = attention_maps(model, SRC, TGT)
+    assert model.training
+    assert all(module.training and not module._forward_pre_hooks for module in model.modules())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(weights.requires_grad for weights in rows_of(maps))
+    for weights, again in zip(
+        rows_of(maps), rows_of(attention_maps(model.eval(), SRC, TGT)), strict=True
+    ):
+        assert torch.equal(weights, again)  # no dropout
+    with pytest.raises(IndexError):
+        attention_maps(model, [99], TGT)  # no such token
+    assert all(not module._forward_pre_hooks for module in model.modules())
+
+
+def test_half_precision_gives_fp32_weights() -> None:
+    model = model_of()
+    exact = rows_of(attention_maps(model, SRC, TGT))
+    with torch.autocast("cpu", torch.bfloat16):
+        maps = attention_maps(model, SRC, TGT)
+    for weights, reference in zip(rows_of(maps), exact, strict=True):
+        assert weights.dtype == torch.float32
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+        torch.testing.assert_close(weights, reference, atol=0.05, rtol=0)

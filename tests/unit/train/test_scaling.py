@@ -1,0 +1,43 @@
+"""The loss scale against torch's own GradScaler."""
+
+import random
+
+import torch
+
+from transformer_mt.train.scaling import LossScale
+
+
+def test_it_moves_as_gradscaler_does() -> None:
+    draw = random.Random(0)
+    # Long runs without an overflow, so that it grows as well; a few in a row.
+    overflows = [draw.random() < (0.2 if i % 5000 < 50 else 0) for i in range(10_000)]
+    theirs = torch.amp.GradScaler("cpu")
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight])
+    ours = LossScale(torch.device("cpu"))
+    theirs.scale(torch.zeros(1))
+    seen = set()
+    for overflow in overflows:
+        weight.grad = torch.tensor([float("inf") if overflow else 1.0])
+        theirs.step(optimizer)
+        theirs.update()
+        ours.update(torch.tensor(overflow))
+        assert ours.factor.item() == theirs.get_scale()
+        seen.add(ours.factor.item())
+    assert len(seen) > 5
+    assert max(seen) > 2.0**16 or max(seen) == 2.0**16
+
+
+def test_it_goes_on_from_its_state() -> None:
+    one, two = (LossScale(torch.device("cpu")) for _ in range(2))
+    for _ in range(1500):
+        one.update(torch.tensor(False))
+    one.update(torch.tensor(True))
+    for _ in range(1990):
+        one.update(torch.tensor(False))
+    for name, tensor in two.state().items():
+        tensor.copy_(one.state()[name])
+    for _ in range(20):
+        one.update(torch.tensor(False))
+        two.update(torch.tensor(False))
+    assert one.factor.item() == two.factor.item() == 2.0**16

@@ -1,0 +1,349 @@
+"""Whole runs of a toy model: how they end, what they keep, and that a stop changes nothing."""
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import (
+    DataConfig,
+    ModelConfig,
+    ScheduleConfig,
+    SourceConfig,
+    TrainConfig,
+    TrainJob,
+)
+from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.monitor import TIME_KEYS
+from transformer_mt.train.signals import StoppedError
+from transformer_mt.train.trainer import Trainer
+
+V = 23
+CPU = World(torch.device("cpu"))
+SOURCE = SourceConfig(tsv="unused")
+Weights = dict[str, Tensor]
+
+
+def pairs(count: int) -> TokenStore:
+    rng = np.random.default_rng(count)
+
+    def side() -> Side:
+        lengths = rng.integers(1, 9, count)
+        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
+
+    return TokenStore(side(), side())
+
+
+class Bleu:
+    """Gives these scores, one at each validation, the last one for ever."""
+
+    def __init__(self, *scores: float, then: Callable[[int], None] | None = None):
+        self.scores, self.calls, self.then = scores or (0.0,), 0, then
+
+    def __call__(self, model: Transformer) -> tuple[float, None]:
+        assert not model.training
+        self.calls += 1
+        if self.then:
+            self.then(self.calls)
+        return self.scores[min(self.calls, len(self.scores)) - 1], None
+
+
+def trainer(folder: Path, translate: Bleu | None = None, **config: Any) -> Trainer:
+    settings: dict[str, Any] = {
+        "batch_tokens": 40,
+        "max_steps": 24,
+        "log_every": 5,
+        "checkpoint_every": 4,
+        "validate_every": 6,
+        "average_checkpoints": 3,
+        "precision": "fp32",
+        **config,
+    }
+    job = TrainJob(
+        run_dir=str(folder),
+        data=DataConfig(src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE]),
+        model=ModelConfig(
+            d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+        ),
+        schedule=ScheduleConfig(warmup_steps=10),
+        train=TrainConfig(**settings),
+    )
+    folder.mkdir(exist_ok=True)
+    return Trainer(job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU)
+
+
+def weights(path: Path) -> Weights:
+    return load_file(path / "model.safetensors")
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k not in TIME_KEYS} for x in lines]
+
+
+def steps(folder: Path, split: str) -> list[int]:
+    return [record["step"] for record in records(folder) if record["split"] == split]
+
+
+def kept(folder: Path) -> list[int]:
+    return [c.step for c in ckpt.latest_checkpoints(folder / "checkpoints")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    trainer(folder, Bleu(1, 3, 2, 2.5)).run()
+    return folder
+
+
+def test_an_undisturbed_run(whole: Path) -> None:
+    assert steps(whole, "train") == [5, 10, 15, 20, 24]
+    assert steps(whole, "valid") == [6, 12, 18, 24]
+    # The last three of every fourth, and the best, which a validation made us save.
+    assert kept(whole) == [12, 16, 20, 24]
+    averaged = [whole / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
+    for name, tensor in weights(whole).items():
+        mean = torch.stack([weights(path)[name].double() for path in averaged]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """Ends the process, in effect, at the moment-th call of anything that touches the disk."""
+    count = 0
+
+    def wrap(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= moment:  # and nothing more is written
+                raise Killed
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    wrap(ckpt, "save_file")
+    wrap(ckpt, "write_text")
+    wrap(ckpt, "write_validation")
+    wrap(os, "fsync")
+    wrap(Path, "rename")
+
+
+@pytest.mark.parametrize("moment", [*range(1, 30, 2), *range(30, 120, 9)])
+def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
+    whole: Path, tmp_path: Path, moment: int
+) -> None:
+    scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 2.5}
+
+    class ByStep(Bleu):
+        """The scores of the undisturbed run, whichever validation comes first."""
+
+        def __call__(self, model: Transformer) -> tuple[float, None]:
+            return scores[run._at.step], None
+
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(patch, moment)
+        run = trainer(tmp_path, ByStep())
+        killed = False
+        try:
+            run.run()
+        except Killed:
+            killed = True
+    assert killed or moment > 80
+    run = trainer(tmp_path, ByStep())
+    run.run()
+    assert_equal(weights(tmp_path), weights(whole))
+    assert records(tmp_path) == records(whole)
+    assert kept(tmp_path) == kept(whole)
+    for one, other in zip(
+        ckpt.latest_checkpoints(tmp_path / "checkpoints"),
+        ckpt.latest_checkpoints(whole / "checkpoints"),
+        strict=True,
+    ):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert_equal(load_file(one.path / name), load_file(other.path / name))
+        assert one.validation == other.validation
+        differ = {k for k in one.state if one.state[k] != other.state[k]}
+        assert differ <= {"seconds", "sha256"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("validation", [1, 2, 4])
+def test_a_signal_ends_a_validation_which_is_done_again(
+    whole: Path, tmp_path: Path, number: signal.Signals, validation: int
+) -> None:
+    def interrupt(call: int) -> None:
+        if call == validation:
+            os.kill(os.getpid(), number)
+            for _ in range(10**6):
+                pass
+            raise AssertionError("the validation went on")
+
+    with pytest.raises(StoppedError) as stopped:
+        trainer(tmp_path, Bleu(1, 3, 2, 2.5, then=interrupt)).run()
+    assert stopped.value.signal == number
+    assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
+    assert kept(tmp_path)[-1] == 6 * validation
+    again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
+    assert again.done == 6 * validation
+    assert not again.is_finished
+    again.run()
+    assert_equal(weights(tmp_path), weights(whole))
+    assert records(tmp_path) == records(whole)
+
+
+def test_a_signal_in_an_update_is_obeyed_after_it(whole: Path, tmp_path: Path) -> None:
+    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
+    update = run._update
+
+    def signalled(*args: Any) -> Any:
+        if run.done == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(*args)
+
+    run._update = signalled  # type: ignore[method-assign]
+    with pytest.raises(StoppedError):
+        run.run()
+    assert kept(tmp_path) == [4, 6, 7]
+    again = trainer(tmp_path, Bleu(3, 2, 2.5))
+    again.run()
+    assert_equal(weights(tmp_path), weights(whole))
+    assert records(tmp_path) == records(whole)
+    assert kept(tmp_path) == kept(whole)
+
+
+def test_patience(tmp_path: Path) -> None:
+    translate = Bleu(1, 3, 2, 2.9, 4)
+    trainer(tmp_path, translate, max_steps=1000, patience=2).run()
+    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # 3 at 12, then two that are no better
+    assert steps(tmp_path, "train")[-1] == 20
+    again = trainer(tmp_path, translate, max_steps=1000, patience=2)
+    assert again.is_finished
+    more = trainer(tmp_path, translate, max_steps=1000, patience=3)
+    assert not more.is_finished  # 4 comes at 30; then three more
+    more.run()
+    assert steps(tmp_path, "valid")[-1] == 48
+
+
+def test_patience_by_perplexity(tmp_path: Path) -> None:
+    # So large a rate that the model gets no better.
+    run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
+    run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
+    run.run()
+    nll = [r["nll"] for r in records(tmp_path) if r["split"] == "valid"]
+    assert nll[-3] == min(nll)
+    assert len(nll) < 20
+
+
+@pytest.mark.parametrize("final", ["best", "average", "ema"])
+def test_the_final_model(tmp_path: Path, final: str) -> None:
+    decay = 0.5 if final == "ema" else None
+    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay)
+    run.run()
+    last = tmp_path / "checkpoints/step_00000024"
+    if final == "best":
+        expected = weights(tmp_path / "checkpoints/step_00000012")
+    elif final == "ema":
+        state = load_file(last / "optimizer.safetensors")
+        expected = {k[13:]: v for k, v in state.items() if k.startswith("running_mean.")}
+        assert any(not torch.equal(weights(last)[name], expected[name]) for name in expected)
+    else:
+        expected = weights(tmp_path)
+    assert_equal(weights(tmp_path), expected)
+    assert_equal({n: p.detach() for n, p in run.model.named_parameters()}, expected)
+
+
+def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
+    trainer(tmp_path / "whole", **config).run()
+
+    def interrupt(call: int) -> None:
+        if call == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StoppedError):
+        trainer(tmp_path / "cut", Bleu(then=interrupt), **config).run()
+    trainer(tmp_path / "cut", **config).run()
+    assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_epochs(tmp_path: Path) -> None:
+    run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
+    epoch = run._feed.steps_per_epoch
+    assert 3 * epoch < 10**3
+    run.run()
+    assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]
+    assert steps(tmp_path, "valid") == [2 * epoch, 3 * epoch]
+
+
+def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(np.arange(0, 10**6, 0.5))
+    monkeypatch.setattr("transformer_mt.train.trainer.time.perf_counter", lambda: next(clock))
+    trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
+    last = steps(tmp_path, "valid")[-1]
+    assert 10 < last < 60  # each update takes a second or two of this clock
+    state = ckpt.latest_checkpoints(tmp_path / "checkpoints")[-1].state
+    assert (state["step"], state["seconds"] >= 40) == (last, True)
+    assert trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).is_finished
+    assert not trainer(tmp_path, max_steps=10**6, max_hours=1.0).is_finished
+
+
+@pytest.fixture
+def poison() -> Callable[[Trainer, Sequence[int]], None]:
+    """Makes the gradients of some updates NaN."""
+
+    def arm(run: Trainer, bad: Sequence[int]) -> None:
+        run.model.encoder[0].feed_forward.linear1.weight.register_hook(
+            lambda grad: grad * math.nan if run.done in bad else grad
+        )
+
+    return arm
+
+
+def test_bad_updates_are_skipped_and_counted(
+    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+) -> None:
+    run = trainer(tmp_path, max_skipped=3)
+    poison(run, [2, 3, 7, 13, 14])
+    run.run()
+    skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
+    assert skipped == [(5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
+    assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
+
+
+def test_too_many_bad_updates_end_the_run(
+    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+) -> None:
+    run = trainer(tmp_path, max_skipped=3)
+    poison(run, range(9, 24))
+    with pytest.raises(InputError, match=r"not finite in 3 updates in a row, 9 to 11,") as error:
+        run.run()
+    assert "\n" not in str(error.value)
+    lines = json.loads((tmp_path / "not_finite.json").read_text())
+    assert list(lines) == ["9", "10", "11"]
+    assert all(len(places) == len(run._feed.pairs(int(step))) for step, places in lines.items())
+    assert kept(tmp_path) == [4, 6, 8]
+    assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())

@@ -1,0 +1,156 @@
+"""Sweeps (``--multirun``): each job in a folder of its own, and a table of results at the end."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from transformer_mt import distributed
+from transformer_mt.checkpoint import write_text
+from transformer_mt.cli.run_folder import SCORES
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.errors import InputError
+
+Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
+
+TABLE = "sweep.tsv"
+
+_RESULTS = ("best valid BLEU", "last valid BLEU", "test BLEU", "run_dir")
+_LONGEST_NAME = 200
+"""Bytes; file systems take 255."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A training job of a sweep."""
+
+    values: dict[str, str]
+    """What the sweep gave it, by key."""
+    base: Path
+    """The ``run_dir`` that it was told."""
+    folder: Path
+    """Its own folder in there."""
+
+
+class Sweep:
+    """The jobs of one command: where they train, which of them failed, what came out.
+
+    Args:
+        program: The command's name, for messages.
+        overrides: Its arguments, ``key=value``.
+    """
+
+    def __init__(self, program: str, overrides: Sequence[str]):
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        self._keys = [o.get_key_element() for o in parsed if o.is_sweep_override()]
+        self._program = program
+        self._runs: list[_Run] = []
+        self._jobs, self._failed = 0, 0
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        """Around a job: bad input ends it, not the sweep."""
+        self._jobs += 1
+        try:
+            yield
+        except InputError as error:
+            # Under a launcher other ranks may be waiting for this one: it has to leave.
+            if distributed.under_launcher():
+                raise
+            self._failed += 1
+            message = " ".join(str(error).split())
+            print(f"{self._program}: error: {self._title()}: {message}", file=sys.stderr)
+
+    def start(self, job: Job) -> Job:
+        """Says which job begins; a run gets the folder ``run_dir/KEY=VALUE,…``, by what it varies.
+
+        Raises:
+            InputError: Another job of this sweep has that folder.
+        """
+        where = ""
+        if isinstance(job, TrainJob):
+            values, base = self._values(), Path(job.run_dir)
+            name = ",".join(f"{key}={value}" for key, value in values.items() if key != "run_dir")
+            run = _Run(values, base, base / _file_name(name))
+            if any(run.folder == other.folder for other in self._runs):
+                raise InputError(f"another job of this sweep has the folder {run.folder}")
+            if job.stage == "train":
+                self._runs.append(run)
+            job = replace(job, run_dir=str(run.folder))
+            where = f" -> {run.folder}"
+        if distributed.env_rank() == 0:
+            print(f"{self._program}: {self._title()}{where}", file=sys.stderr)
+        return job
+
+    def finish(self) -> None:
+        """Prints the results of the training jobs, and writes them to each ``run_dir``.
+
+        Raises:
+            InputError: Some of the jobs failed.
+        """
+        if self._runs and distributed.env_rank() == 0:
+            rows = [[*self._keys, *_RESULTS], *map(self._row, self._runs)]
+            for base in {run.base.expanduser() for run in self._runs}:
+                base.mkdir(parents=True, exist_ok=True)
+                write_text(base / TABLE, "".join("\t".join(row) + "\n" for row in rows))
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+            print("\n".join(lines), flush=True)
+        if self._failed:
+            raise InputError(f"{self._failed} of {self._jobs} jobs failed")
+
+    def _title(self) -> str:
+        values = ",".join(f"{key}={value}" for key, value in self._values().items())
+        return f"job {HydraConfig.get().job.num}" + (f" ({values})" if values else "")
+
+    def _values(self) -> dict[str, str]:
+        """What the sweep gives the present job."""
+        given = (text.partition("=") for text in HydraConfig.get().overrides.task)
+        return {key: value for key, _, value in given if key in self._keys}
+
+    def _row(self, run: _Run) -> list[str]:
+        folder = run.folder.expanduser()
+        valid = _validation_bleus(folder / "metrics.jsonl")
+        scores = [max(valid, default=None), valid[-1] if valid else None]
+        scores.append(_test_bleu(folder / SCORES))
+        given = [run.values.get(key, "") for key in self._keys]
+        shown = ["" if score is None else f"{score:.2f}" for score in scores]
+        return [*given, *shown, str(run.folder)]
+
+
+def _file_name(text: str) -> str:
+    """The text as the name of a file: the same name for the same text, on any file system."""
+    name = re.sub(r"[^\w.,=+-]+", "_", re.sub(r"[\\'\"]", "", text))
+    encoded = name.encode()
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    digest = sha256(text.encode()).hexdigest()[:8]
+    return f"{encoded[: _LONGEST_NAME - 9].decode(errors='ignore')}-{digest}"
+
+
+def _validation_bleus(path: Path) -> list[float]:
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            record = json.loads(line)
+            if record["split"] == "valid" and record.get("bleu") is not None:
+                found.append(float(record["bleu"]))
+        except (ValueError, KeyError, TypeError):  # a line cut short
+            continue
+    return found
+
+
+def _test_bleu(path: Path) -> float | None:
+    try:
+        scores = json.loads(path.read_text(encoding="utf-8"))
+        return next(float(score["score"]) for score in scores if score["name"] == "BLEU")
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # not there yet, or damaged
+        return None

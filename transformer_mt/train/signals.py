@@ -1,0 +1,57 @@
+"""SIGINT and SIGTERM: the first ends the run in order, the second at once."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass(eq=False)  # not frozen: contextlib sets the traceback of what passes it
+class StoppedError(Exception):
+    """A signal ended training early; the latest update is in a checkpoint."""
+
+    signal: int
+
+
+class Signals:
+    """What was received, and what to do at once."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        """The first signal."""
+        self._abandon = False
+
+    @contextmanager
+    def abandoning(self) -> Iterator[None]:
+        """Around work that may be thrown away: a signal raises ``StoppedError`` in its midst."""
+        if self.received is not None:
+            raise StoppedError(self.received)
+        self._abandon = True
+        try:
+            yield
+        finally:
+            self._abandon = False
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """The handler."""
+        self.received = number
+        for handled in _HANDLED:
+            signal.signal(handled, signal.SIG_DFL)
+        if self._abandon:
+            raise StoppedError(number)
+
+
+_HANDLED = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def caught() -> Iterator[Signals]:
+    """Catches the signals for as long as the context lasts."""
+    signals = Signals()
+    old = {number: signal.signal(number, signals.receive) for number in _HANDLED}
+    try:
+        yield signals
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
