@@ -1,92 +1,211 @@
 """``mt-eval``: scores of a model folder, or of files of hypotheses and references."""
 
-import json
+import re
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed
 from transformer_mt.cli import app
-from transformer_mt.config import EvaluateJob
+from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.corpus import read_pairs
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import read_lines
+from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
+from transformer_mt.evaluate import evaluation as ev
 from transformer_mt.evaluate import metrics
-from transformer_mt.evaluate.metrics import Score
+from transformer_mt.evaluate.comet import comet, comet_command
+from transformer_mt.evaluate.scores import check_line_counts
+from transformer_mt.evaluate.testset import TestSet, load_testset
+from transformer_mt.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from transformer_mt.evaluate.attention_page import Attention
 
 
 def main() -> None:
     """Entry point of ``mt-eval``."""
+    sys.argv[1:] = [_as_typed(argument) for argument in sys.argv[1:]]
     app.main("evaluate", EvaluateJob, run)
 
 
 def run(job: EvaluateJob) -> None:
-    """Scores and prints."""
-    if job.model is not None:
-        systems = {job.model: _score_model(Path(job.model).expanduser(), job.device)}
+    """Scores, prints, and writes what it is asked to."""
+    _check(job)
+    system = None if job.model is None else _System.load(Path(job.model).expanduser(), job.device)
+    attention = None
+    if system is not None and job.attention is not None:
+        attention = _attend(job, system)
+        if job.report is None:
+            print(attention.translation)
+            return
+    test = _test_set(job, system)
+    if system is None:
+        hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
     else:
-        systems = _score_files(job)
-    if job.format == "json":
-        _print_json(systems)
-        return
-    for name, scores in systems.items():
-        if len(systems) > 1:
-            print(f"{name}:")
-        print(metrics.to_text(scores))
+        assert test.source is not None
+        hypotheses = {str(job.model): system.translator.translate(test.source)}
+    found = ev.evaluate(hypotheses, test, _settings(job, system, test))
+    if "comet" in (job.metrics or []):
+        found = _add_comet(job, found)
+    for of in found.systems:
+        for suspicion in of.suspicions:
+            print(f"mt-eval: {of.name}: {suspicion}", file=sys.stderr)
+    if job.report is not None:
+        _report(job, system, found, attention)
+    print(ev.to_json(found) if job.format == "json" else ev.to_text(found))
 
 
-def _score_model(folder: Path, device: str) -> list[Score]:
-    model, tokenizer, job = ckpt.load_model(folder)
-    if not job.data.test:
-        raise InputError(f"{folder} was trained without a test set (data.test)")
-    data = job.data
+@dataclass(frozen=True)
+class _System:
+    """A model folder, ready to translate."""
+
+    folder: Path
+    model: Transformer
+    tokenizer: Tokenizer
+    job: TrainJob
+    normalizer: Normalizer
+    translator: Translator
+
+    @classmethod
+    def load(cls, folder: Path, device: str) -> "_System":
+        model, tokenizer, job = ckpt.load_model(folder)
+        model.to(distributed.pick_device(device))
+        normalizer = Normalizer.of(job.data)
+        translator = Translator(model, tokenizer, job.decode, normalizer)
+        return cls(folder, model, tokenizer, job, normalizer, translator)
+
+
+def _as_typed(argument: str) -> str:
+    """``attention=SENTENCE`` quoted for Hydra, to whom an apostrophe or a comma is syntax."""
+    key, _, text = argument.partition("=")
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if key != "attention" or quoted or text in ("", "null"):
+        return argument
+    # In Hydra's strings a backslash is one, unless a quote comes after it.
+    escaped = re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text)
+    return f'attention="{escaped}"'
+
+
+def _check(job: EvaluateJob) -> None:
+    """What would be a pity to find out after translating and scoring."""
+    for key in ("report", "attention_html", "attention_png"):
+        value = getattr(job, key)
+        if value is not None and not (folder := Path(value).expanduser().parent).is_dir():
+            raise InputError(f"{key}={value}: there is no folder {folder}")
+    if "comet" in (job.metrics or []):
+        comet_command()
+    if job.report is not None:
+        from transformer_mt.evaluate.report import check_report
+
+        check_report(len(job.hypotheses))
+
+
+def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:
+    """The one that is named, or else the model's own."""
+    data = None if system is None else system.job.data
+    if job.testset is not None:
+        langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
+        return load_testset(job.testset, langs)
+    if job.references:
+        test = TestSet(
+            references={path: list(read_lines(path)) for path in job.references},
+            source=None if job.source is None else list(read_lines(job.source)),
+            source_name=job.source or "",
+        )
+        if system is not None:
+            check_line_counts(test.texts)
+        return test
+    assert system is not None
+    assert data is not None
+    if not data.test:
+        raise InputError(f"{system.folder} was trained without a test set (data.test)")
     pairs = list(read_pairs(data.test, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    model.to(distributed.pick_device(device))
-    translator = Translator(model, tokenizer, job.decode, Normalizer.of(data))
-    hypotheses = translator.translate([pair.src for pair in pairs])
-    return metrics.score_all(
-        hypotheses,
-        [[pair.tgt for pair in pairs]],
-        tgt_lang=data.tgt_lang,
-        normalization=data.normalization,
+    return TestSet(
+        references={"data.test": [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
     )
 
 
-def _score_files(job: EvaluateJob) -> dict[str, list[Score]]:
-    references = {path: list(read_lines(path)) for path in job.references}
-    source = {} if job.source is None else {job.source: list(read_lines(job.source))}
-    systems = {}
-    for path in job.hypotheses:
-        hypotheses = list(read_lines(path))
-        metrics.check_line_counts({path: hypotheses, **references, **source})
-        for lines in source.values():
-            copies = sum(
-                h.strip() == s.strip() != "" for h, s in zip(hypotheses, lines, strict=True)
-            )
-            _warn(path, copies, len(lines), "equal to their source")
-        empty = sum(not line.strip() for line in hypotheses)
-        _warn(path, empty, len(hypotheses), "empty")
-        systems[path] = metrics.score_all(
-            hypotheses, list(references.values()), tgt_lang=job.tgt_lang
-        )
-    return systems
+def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> ev.Settings:
+    tgt_lang = job.tgt_lang
+    if tgt_lang is None and job.langs is not None:
+        tgt_lang = job.langs.rpartition("-")[2]
+    if tgt_lang is None and system is not None:
+        tgt_lang = system.job.data.tgt_lang
+    several = len(job.hypotheses) > 1
+    bootstrap = _samples("bootstrap", job.bootstrap, 1000 if several or job.report else 0, test)
+    trials = _samples("randomization", job.randomization, 10_000 if several else 0, test)
+    names = metrics.DEFAULT if job.metrics is None else job.metrics
+    return ev.Settings(
+        metrics=[name for name in names if name != "comet"],
+        protocols=job.protocols,
+        tgt_lang=tgt_lang,
+        normalization="none" if system is None else system.job.data.normalization,
+        bootstrap=bootstrap,
+        randomization=trials,
+    )
 
 
-def _warn(path: str, count: int, total: int, what: str) -> None:
-    if count:
-        print(f"mt-eval: {path}: {count:,} of {total:,} lines are {what}", file=sys.stderr)
+def _samples(key: str, asked: int | None, usual: int, test: TestSet) -> int:
+    """As many as asked for, or as usual unless that would fill the memory."""
+    if asked is not None:
+        return asked
+    lines = max(map(len, test.texts.values()))
+    if not usual or lines <= ev.MANY_LINES:
+        return usual
+    memory = "would take much memory to resample"
+    print(f"mt-eval: {lines:,} lines {memory}: {key}={usual} does it", file=sys.stderr)
+    return 0
 
 
-def _print_json(systems: dict[str, list[Score]]) -> None:
-    """One system: sacrebleu's list of scores. Several: the list of each, with its name."""
-    lists = {name: json.loads(metrics.to_json(scores)) for name, scores in systems.items()}
-    if len(lists) == 1:
-        (content,) = lists.values()
-    else:
-        content = [{"system": name, "scores": scores} for name, scores in lists.items()]
-    print(json.dumps(content, indent=1, ensure_ascii=False))
+def _add_comet(job: EvaluateJob, found: ev.Evaluation) -> ev.Evaluation:
+    assert found.test.source is not None
+    scores = comet(
+        {system.name: system.hypotheses for system in found.systems},
+        found.test.source,
+        next(iter(found.test.references.values())),
+        model=job.comet_model,
+        gpu=distributed.pick_device(job.device).type == "cuda",
+    )
+    systems = [replace(of, scores=[*of.scores, scores[of.name]]) for of in found.systems]
+    return replace(found, systems=systems)
+
+
+def _attend(job: EvaluateJob, system: _System) -> "Attention":
+    """Where the model looks in the sentence, written to the files that were asked for."""
+    # Here as below imported where it is needed: matplotlib takes a second.
+    from transformer_mt.evaluate.attention_page import attention_of, write_image
+    from transformer_mt.evaluate.report import write_attention
+
+    assert job.attention is not None
+    attention = attention_of(
+        job.attention, system.model, system.tokenizer, system.translator, system.normalizer
+    )
+    if job.attention_html is not None:
+        write_attention(Path(job.attention_html).expanduser(), attention)
+    if job.attention_png is not None:
+        write_image(attention, Path(job.attention_png).expanduser())
+    return attention
+
+
+def _report(
+    job: EvaluateJob, system: _System | None, found: ev.Evaluation, attention: "Attention | None"
+) -> None:
+    from transformer_mt.evaluate.charts import read_curves
+    from transformer_mt.evaluate.report import write_report
+
+    assert job.report is not None
+    write_report(
+        Path(job.report).expanduser(),
+        found,
+        title=", ".join(Path(of.name).name for of in found.systems),
+        curves=[] if system is None else read_curves(system.folder),
+        attention=attention,
+    )
 
 
 if __name__ == "__main__":

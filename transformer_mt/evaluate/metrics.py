@@ -1,46 +1,60 @@
 """Scores of translations, always with the signature and the number of segments behind them.
 
 ``score`` and ``bleu`` are sacreBLEU's own numbers on detokenised text against raw references.
-``paper_bleu`` is the tokenised, compound-split BLEU of the paper: another scale (on newstest2014
-one system had 27.5 with sacreBLEU and 29.0 so, tensor2tensor issue 317), never printed without
-its name.
+What other protocols give is another scale, in ``protocols.py``.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_mt.data.normalization import Normalizer
 from transformer_mt.errors import InputError
+from transformer_mt.evaluate.protocols import PROTOCOLS
+from transformer_mt.evaluate.scores import Score, check, corpus_score
 
 DIGITS = 4
 """Decimals of a score in JSON: ``sacrebleu -w 4`` prints the same number."""
 
+DEFAULT = ("bleu", "chrf", "ter")
+"""The metrics that are computed where none are named."""
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """One metric's result on one test set."""
+_OTHERS: dict[str, Callable[[], Metric]] = {
+    "chrf": CHRF,
+    "chrf++": lambda: CHRF(word_order=2),
+    "ter": TER,
+}
 
-    name: str
-    """``BLEU``, ``chrF2``, ``TER``, ``BLEU (paper protocol)`` or ``BLEU (lower-case tokens)``."""
-    score: float
-    """On 0–100 for BLEU and chrF2; TER is an error rate, lower is better, and may pass 100."""
-    signature: str
-    """sacreBLEU's signature: all that must be equal for two scores to be comparable."""
-    segments: int
-    """Lines scored: newstest2014 has 3,003, and a subset of 2,737 that is scored by mistake."""
-    verbose: str
-    """What the metric adds, such as n-gram precisions and brevity penalty; empty if nothing."""
+
+def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
+    """A metric of sacreBLEU's: ``bleu``, ``chrf``, ``chrf++`` or ``ter``.
+
+    Raises:
+        InputError: BLEU for this language needs a tokeniser that is not installed.
+    """
+    if name != "bleu":
+        return _OTHERS[name]()
+    try:
+        # force: what looks tokenised is told by suspicions.py, in one line and by file.
+        return BLEU(trg_lang=tgt_lang or "", force=True)
+    except RuntimeError as error:  # sacreBLEU: MeCab is not installed
+        raise InputError(
+            f"BLEU for {tgt_lang} needs a tokeniser that is not installed: "
+            f"pip install 'sacrebleu[{tgt_lang}]'"
+        ) from error
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str | None = None
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tgt_lang: str | None = None,
+    metrics: Sequence[str] = DEFAULT,
+    bootstrap: int = 0,
 ) -> list[Score]:
     """BLEU, chrF2 and TER as ``sacrebleu ref -i hyp -m bleu chrf ter`` computes them.
 
@@ -48,13 +62,17 @@ def score(
         hypotheses: Detokenised translations.
         references: One list per reference set, each as long as ``hypotheses``.
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers.
+        metrics: Names that ``make_metric`` knows.
+        bootstrap: Resamples of the 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
 
     Raises:
         InputError: If there is nothing to score, or the lists differ in length.
     """
-    _check(hypotheses, references)
-    metrics = (_bleu_metric(tgt_lang), CHRF(), TER())
-    return [_corpus_score(metric, hypotheses, references) for metric in metrics]
+    check(hypotheses, references)
+    return [
+        corpus_score(make_metric(name, tgt_lang), hypotheses, references, bootstrap=bootstrap)
+        for name in metrics
+    ]
 
 
 def score_all(
@@ -63,104 +81,37 @@ def score_all(
     *,
     tgt_lang: str | None,
     normalization: str = "none",
+    metrics: Sequence[str] = DEFAULT,
+    protocols: Sequence[str] | None = None,
+    bootstrap: int = 0,
 ) -> list[Score]:
-    """``score``, followed by the protocols that apply.
+    """``score``, followed by the protocols asked for, or by those that apply.
 
-    That is the paper's where the target language is known, and ``tokens_bleu`` where the system's
+    These are the paper's where the target language is known, and ``tokens_bleu`` where the system's
     ``data.normalization`` is ``moses_lowercase``.
     """
-    scores = score(hypotheses, references, tgt_lang=tgt_lang)
-    if tgt_lang is not None:
-        scores.append(paper_bleu(hypotheses, references, tgt_lang=tgt_lang))
-        if normalization == "moses_lowercase":
-            scores.append(tokens_bleu(hypotheses, references, tgt_lang=tgt_lang))
+    scores = score(hypotheses, references, tgt_lang=tgt_lang, metrics=metrics, bootstrap=bootstrap)
+    if tgt_lang is None:
+        return scores
+    if protocols is None:
+        lower = normalization == "moses_lowercase"
+        protocols = ["paper", "lowercase_tokens"] if lower else ["paper"]
+    for name in protocols:
+        protocol = PROTOCOLS[name]
+        scores.append(protocol(hypotheses, references, tgt_lang=tgt_lang, bootstrap=bootstrap))
     return scores
 
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str | None = None
 ) -> Score:
-    """The first of ``score``'s results alone: TER takes far longer, and validation needs one."""
-    _check(hypotheses, references)
-    return _corpus_score(_bleu_metric(tgt_lang), hypotheses, references)
-
-
-def paper_bleu(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str = "de"
-) -> Score:
-    """BLEU as the paper's authors computed it with tensor2tensor's ``get_ende_bleu.sh``.
-
-    That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
-    hypotheses, splits compounds at hyphens (``rich-text`` → ``rich ##AT##-##AT## text``) on both
-    sides, and counts with ``multi-bleu.perl``: four-grams, no smoothing. It expects a reference
-    tokenised beforehand, in which every quotation mark, „ included, had become ``&quot;``. Here
-    both sides are raw text and both get the same treatment, „ included.
-    """
-    _check(hypotheses, references)
-    # Imported here because it costs 0.3 s and only this protocol needs it.
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
-
-    normalizer, tokenizer = MosesPunctNormalizer(tgt_lang), MosesTokenizer(tgt_lang)
-
-    def prepare(lines: Sequence[str]) -> list[str]:
-        return [
-            split_compounds(
-                tokenizer.tokenize(
-                    normalizer.replace_unicode_punct(line).replace("„", '"'), return_str=True
-                )
-            )
-            for line in lines
-        ]
-
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    metric.tokenizer_signature = f"sacremoses-{tgt_lang}-atat"
-    result = _corpus_score(metric, prepare(hypotheses), [prepare(lines) for lines in references])
-    return replace(result, name="BLEU (paper protocol)")
-
-
-def tokens_bleu(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str
-) -> Score:
-    """BLEU as papers on Multi30k have it: lower-case Moses tokens, unsmoothed.
-
-    Both sides are made to tokens here, so cased and detokenised text can be compared as well.
-    """
-    _check(hypotheses, references)
-    normalizer = Normalizer("moses_lowercase", tgt_lang, tgt_lang)
-
-    def prepare(lines: Sequence[str]) -> list[str]:
-        return [normalizer.tgt(line) for line in lines]
-
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    metric.tokenizer_signature = f"sacremoses-{tgt_lang}-lowercase"
-    result = _corpus_score(metric, prepare(hypotheses), [prepare(lines) for lines in references])
-    return replace(result, name="BLEU (lower-case tokens)")
-
-
-def split_compounds(tokenized: str) -> str:
-    """Make every hyphen inside a word a token of its own, by the script's very substitution.
-
-    Like the script's, it does not see overlapping matches: ``a-b-c`` is split once.
-    """
-    return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
+    """The first of ``score``'s results alone: validation needs no more."""
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["bleu"])[0]
 
 
 def check_language(tgt_lang: str) -> None:
     """Raise ``InputError`` if scoring this language needs a tokeniser that is not installed."""
-    _bleu_metric(tgt_lang)
-
-
-def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
-    """Raise ``InputError`` unless all texts, given by file name, pair up line by line."""
-    (first, lines), *others = texts.items()
-    for name, other in others:
-        if len(other) != len(lines):
-            raise InputError(
-                f"{len(lines)} lines in {first} but {len(other)} in {name}: line n of each must "
-                "belong together; is one cut short, or of another test set?"
-            )
-    if not lines:
-        raise InputError(f"no lines in {first}: there is nothing to score")
+    make_metric("bleu", tgt_lang)
 
 
 def to_json(scores: Sequence[Score]) -> str:
@@ -169,21 +120,27 @@ def to_json(scores: Sequence[Score]) -> str:
     Four decimals are enough to tell two systems apart and few enough that the same text gives the
     same digits on every machine.
     """
-    rows = []
-    for item in scores:
-        row: dict[str, str | float | int] = {
-            "name": item.name,
-            "score": round(item.score, DIGITS),
-            "signature": item.signature,
-        }
-        if item.verbose:
-            row["verbose_score"] = item.verbose
-        for field in item.signature.split("|"):
-            key, _, value = field.partition(":")
-            row[key] = value
-        row["segments"] = item.segments
-        rows.append(row)
-    return json.dumps(rows, indent=1, ensure_ascii=False)
+    return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
+
+
+def to_row(item: Score) -> dict[str, str | float | int]:
+    """A score as an object of that list."""
+    row: dict[str, str | float | int] = {
+        "name": item.name,
+        "score": round(item.score, DIGITS),
+        "signature": item.signature,
+    }
+    if item.mean is not None and item.confidence is not None:
+        row["confidence_mean"] = round(item.mean, DIGITS)
+        row["confidence_var"] = round(item.confidence, DIGITS)
+        row["confidence"] = f"μ = {item.mean:.{DIGITS}f} ± {item.confidence:.{DIGITS}f}"
+    if item.verbose:
+        row["verbose_score"] = item.verbose
+    for field in item.signature.split("|"):
+        key, _, value = field.partition(":")
+        row[key] = value
+    row["segments"] = item.segments
+    return row
 
 
 def to_text(scores: Sequence[Score]) -> str:
@@ -192,40 +149,16 @@ def to_text(scores: Sequence[Score]) -> str:
     lines = []
     for item in scores:
         plural = "" if item.segments == 1 else "s"
-        lines.append(f"{item.name:<{width}}  {item.score:6.2f}  {item.segments} segment{plural}")
-        lines.append(f"  {item.signature}")  # copied into papers, so never broken
+        number = f"{item.score:6.{item.decimals}f}"
+        if item.mean is not None:
+            number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
+        lines.append(f"{item.name:<{width}}  {number}  {item.segments} segment{plural}")
+        lines.append(f"  {lasting_signature(item)}")  # copied into papers, so never broken
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    if not references:
-        raise InputError("no references given: a score needs at least one reference set")
-    texts = {f"reference set {i}": lines for i, lines in enumerate(references, 1)}
-    check_line_counts({"the hypotheses": hypotheses, **texts})
-
-
-def _bleu_metric(tgt_lang: str | None) -> BLEU:
-    try:
-        return BLEU(trg_lang=tgt_lang or "")
-    except RuntimeError as error:  # sacreBLEU: MeCab is not installed
-        raise InputError(
-            f"BLEU for {tgt_lang} needs a tokeniser that is not installed: "
-            f"pip install 'sacrebleu[{tgt_lang}]'"
-        ) from error
-
-
-def _corpus_score(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> Score:
-    result = metric.corpus_score(hypotheses, references)
-    signature = metric.get_signature().format()
-    printed = json.loads(result.format(signature=signature, is_json=True))
-    return Score(
-        name=result.name,
-        score=result.score,
-        signature=signature,
-        segments=len(hypotheses),
-        verbose=printed.get("verbose_score", ""),
-    )
+def lasting_signature(item: Score) -> str:
+    """The signature without what only an interval depends on, which would pass 80 columns."""
+    return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

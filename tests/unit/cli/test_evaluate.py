@@ -1,6 +1,8 @@
 """mt-eval: sacreBLEU's own numbers for files, and for what a model makes of its test set."""
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,9 @@ from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import train_tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import metrics
+from transformer_mt.evaluate import evaluation, metrics, protocols
+from transformer_mt.evaluate.comparison import compare
+from transformer_mt.evaluate.testset import TestSet
 from transformer_mt.model.transformer import Transformer
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
@@ -94,9 +98,12 @@ def test_several_references(files: Files, scores: Json) -> None:
     assert by_hand(GOOD, REFERENCE, OTHER) != by_hand(GOOD, REFERENCE)
 
 
+NO_RESAMPLES = {"bootstrap": 0, "randomization": 0}
+
+
 def test_several_systems(files: Files, scores: Json) -> None:
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
-    rows, _ = scores(hypotheses=[bad, good], references=[reference])
+    rows, _ = scores(hypotheses=[bad, good], references=[reference], **NO_RESAMPLES)
     assert [row["system"] for row in rows] == [bad, good]
     for row, lines in zip(rows, (BAD, GOOD), strict=True):
         assert set(row) == {"system", "scores"}
@@ -104,17 +111,95 @@ def test_several_systems(files: Files, scores: Json) -> None:
     assert rows[1]["scores"] == scores(hypotheses=[good], references=[reference])[0]
 
 
+def test_several_systems_are_compared_with_the_first(files: Files, scores: Json) -> None:
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    rows, _ = scores(hypotheses=[bad, good], references=[reference], randomization=200)
+    baseline, other = (row["scores"] for row in rows)
+    expected = compare({bad: BAD, good: GOOD}, [REFERENCE], bootstrap=1000, randomization=200)
+    for score, item in zip(other, expected, strict=True):
+        assert score["name"] == item.metric
+        assert score["baseline"] == bad
+        assert score["paired_bs_p_value"] == item.p_bootstrap
+        assert score["paired_ar_p_value"] == item.p_randomization
+    assert all("baseline" not in score for score in baseline)
+    assert {score["bs"] for score in baseline + other} == {"1000"}
+    assert all(score["confidence_var"] > 0 for score in baseline)
+
+
+def test_long_files_are_resampled_only_if_asked(
+    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "MANY_LINES", 3)
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    job = {"hypotheses": [good, bad], "references": [reference], "metrics": ["bleu"]}
+    rows, err = scores(**job)
+    assert "confidence" not in rows[0]["scores"][0]
+    assert "baseline" not in rows[1]["scores"][0]
+    assert "4 lines would take much memory to resample: bootstrap=1000 does it" in err
+    rows, _ = scores(**job, bootstrap=20)
+    assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
+    assert rows[1]["scores"][0]["paired_ar_p_value"] is None
+
+
+def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    job = {"hypotheses": [good], "references": [reference], "metrics": ["chrf++"]}
+    rows, _ = scores(**job, tgt_lang="de", protocols=["lowercase_tokens"])
+    assert [row["name"] for row in rows] == ["chrF2++", "BLEU (lower-case tokens)"]
+    expected = protocols.tokens_bleu(GOOD, [REFERENCE], tgt_lang="de").score
+    assert rows[1]["score"] == round(expected, 4)
+    rows, _ = scores(**job, tgt_lang="de", protocols=[])
+    assert [row["name"] for row in rows] == ["chrF2++"]
+
+
+def test_comet_that_is_not_installed_is_told_before_anything(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    (source,) = files(src=SOURCE)
+    job = {"hypotheses": ["not there"], "references": ["nor this"], "source": source}
+    assert "pipx install unbabel-comet" in error_of(capsys, **job, metrics=["comet"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metrics": ["meteor"]}, "metrics='meteor' is not one of: bleu, chrf"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),
+        ({"protocols": ["paper"]}, "protocols go by the language"),
+        ({"metrics": ["comet"]}, "metrics: comet reads the source as well"),
+        ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
+        ({"testset": "wmt14"}, "testset has a source and references of its own"),
+        ({"langs": "en-de"}, "langs is that of a testset"),
+        ({"references": []}, "hypotheses and references go together"),
+        ({"references": [], "testset": "wmt14"}, "testset=wmt14 is of many languages"),
+        ({"hypotheses": ["a", "a"]}, "hypotheses names a file twice"),
+        ({"attention": "x", "report": "x.html"}, "attention is that of a model"),
+        ({"attention_png": "x"}, "attention_html and attention_png are of a sentence"),
+        ({"model": "x"}, "say either model=FOLDER"),
+        ({"model": "x", "hypotheses": []}, "a model's test set needs both source=FILE"),
+        ({"model": "x", "hypotheses": [], "references": [], "attention": " "}, "empty sentence"),
+        ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs a place"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"{re.escape(message)}[^\n]*$"):
+        EvaluateJob(**{"hypotheses": ["a"], "references": ["b"], **settings})
+
+
 def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Json) -> None:
     hypotheses, reference = files(good=GOOD, ref=REFERENCE)
     rows, _ = scores(hypotheses=[hypotheses], references=[reference], tgt_lang="de")
     assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER", "BLEU (paper protocol)"]
     assert [row["score"] for row in rows[:3]] == by_hand(GOOD, REFERENCE)
-    assert rows[3]["score"] == round(metrics.paper_bleu(GOOD, [REFERENCE]).score, 4)
+    assert rows[3]["score"] == round(protocols.paper_bleu(GOOD, [REFERENCE]).score, 4)
 
 
 def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
     bad, good, reference, source = files(bad=BAD, good=GOOD, ref=REFERENCE, src=SOURCE)
-    rows, err = scores(hypotheses=[bad, good], references=[reference], source=source)
+    job = {"hypotheses": [bad, good], "references": [reference], "source": source}
+    rows, err = scores(**job, **NO_RESAMPLES)
     assert err.splitlines() == [
         f"mt-eval: {bad}: 2 of 4 lines are equal to their source",
         f"mt-eval: {bad}: 1 of 4 lines are empty",
@@ -135,11 +220,16 @@ def test_text_for_a_person(files: Files, capsys: pytest.CaptureFixture[str]) -> 
     alone = capsys.readouterr().out
     for value in by_hand(GOOD, REFERENCE):
         assert f" {value:.2f}  4 segments" in alone
-    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference]))
+    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
     together = capsys.readouterr().out
     assert together.startswith(f"{good}:\n{alone}{bad}:\n")
     for value in by_hand(BAD, REFERENCE):
         assert f" {value:.2f}  4 segments" in together
+    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100))
+    compared = capsys.readouterr().out
+    assert f"Against the baseline, {good}:\n  {bad}\n    BLEU " in compared
+    paths = (good, bad, reference)  # as long as they are
+    assert max(len(x) for x in compared.splitlines() if not any(p in x for p in paths)) <= 80
 
 
 def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
@@ -220,3 +310,107 @@ def test_a_model_whose_test_set_has_gone(model: Path, capsys: pytest.CaptureFixt
 
 def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_of(capsys, model=str(tmp_path / "x")) == f"no model folder {tmp_path / 'x'}"
+
+
+def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) -> None:
+    source, reference, short = files(src2=SOURCE[:2], ref2=OTHER[:2], short=OTHER[:1])
+    rows, _ = scores(model=str(model), source=source, references=[reference])
+    network, tokenizer, job = ckpt.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    assert [row["score"] for row in rows[:3]] == by_hand(
+        translator.translate(SOURCE[:2]), OTHER[:2]
+    )
+    with pytest.raises(InputError, match=r"^1 lines in .*short but 2 in .*src2"):
+        scores(model=str(model), source=source, references=[short])
+
+
+def test_a_test_set_of_sacrebleu_for_a_model(
+    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str, langs: str) -> TestSet:
+        assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
+        return TestSet(references={"ref": OTHER}, source=SOURCE)
+
+    monkeypatch.setattr(evaluate, "load_testset", load)
+    rows, _ = scores(model=str(model), testset="wmt14/full")
+    own, _ = scores(model=str(model))
+    assert rows[0]["segments"] == len(OTHER)
+    assert rows[1]["score"] != own[1]["score"]
+
+
+def test_a_test_set_of_sacrebleu_for_files(
+    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        evaluate, "load_testset", lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE)
+    )
+    (bad,) = files(bad=BAD)
+    rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
+    assert [row["score"] for row in rows[:3]] == by_hand(BAD, REFERENCE)
+    assert rows[3]["name"] == "BLEU (paper protocol)"  # the language is known
+    assert "equal to their source" in err
+
+
+def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
+    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in (1, 2)]
+    (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+    path = tmp_path / "report.html"
+    rows, _ = scores(model=str(model), report=str(path), attention="It is <b>.", bootstrap=20)
+    html = path.read_text(encoding="utf-8")
+    for row in rows:
+        assert f"<b>{row['score']:.2f}</b>" in html
+        assert f"{row['confidence_mean']:.2f} ± {row['confidence_var']:.2f}" in html
+    assert "<figcaption>Loss</figcaption>" in html
+    assert "It is &lt;b&gt;." in html
+
+
+def test_attention_alone_scores_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, image = tmp_path / "a.html", tmp_path / "a.png"
+    evaluate.run(
+        EvaluateJob(
+            model=str(model),
+            attention="It's 3.5 km.",
+            attention_html=str(page),
+            attention_png=str(image),
+            device="cpu",
+        )
+    )
+    network, tokenizer, job = ckpt.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
+    assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
+    assert image.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])
+def test_a_page_in_a_folder_that_is_not_there_is_told_first(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "none" / "x")
+    settings = {"model": "never read", "attention": "x", key: path}
+    message = error_of(capsys, **settings)
+    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}"
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The animal didn't cross the street because it was too tired .",
+        'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
+        "null and void",
+        "3",
+        "a",
+    ],
+)
+def test_a_sentence_is_typed_as_it_is(
+    sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs: list[EvaluateJob] = []
+    monkeypatch.setattr(evaluate, "run", jobs.append)
+    for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
+        arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
+        monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])
+        evaluate.main()
+    assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]

@@ -15,16 +15,9 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.metrics import (
-    Score,
-    bleu,
-    check_line_counts,
-    paper_bleu,
-    score,
-    split_compounds,
-    to_json,
-    to_text,
-)
+from transformer_mt.evaluate.metrics import DEFAULT, bleu, score, score_all, to_json, to_text
+from transformer_mt.evaluate.protocols import paper_bleu, split_compounds, tokens_bleu
+from transformer_mt.evaluate.scores import Score, check_line_counts
 
 Rows = list[dict[str, Any]]
 MULTI30K = Path(__file__).resolve().parents[3].parent / "shared/data/multi30k"
@@ -70,14 +63,17 @@ def multi30k() -> list[str]:
         return [line.rstrip("\n") for line in file]
 
 
-def sacrebleu_cli(tmp_path: Path, hypotheses: list[str], references: list[list[str]]) -> Rows:
+def sacrebleu_cli(
+    tmp_path: Path, hypotheses: list[str], references: list[list[str]], *options: str
+) -> Rows:
     """What sacreBLEU's own command prints for the same text."""
     files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
     for name, lines in files.items():
         (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
     command = [sys.executable, "-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))]]
-    command += ["-i", "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4"]
-    environment = {k: v for k, v in os.environ.items() if k != "SACREBLEU_FORMAT"}
+    command += ["-i", "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4", *options]
+    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
+    environment = {k: v for k, v in os.environ.items() if k not in ours}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
     rows: Rows = json.loads(done.stdout)
     return rows
@@ -99,6 +95,56 @@ def test_equals_the_command_on_real_text(tmp_path: Path, sets: int) -> None:
     reference = multi30k()
     hypothesis = perturbed(reference, seed=1)
     same_as_cli(tmp_path, hypothesis, [reference, perturbed(reference, seed=2)][:sets])
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_intervals_equal_the_command_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    references = [REFERENCE, perturbed(REFERENCE, seed=3)][:sets]
+    ours = json.loads(to_json(score(HYPOTHESIS, references, bootstrap=200)))
+    assert {row.pop("segments") for row in ours} == {len(HYPOTHESIS)}
+    theirs = sacrebleu_cli(tmp_path, HYPOTHESIS, references, "--confidence", "-cin", "200")
+    assert all(row["bs"] == "200" for row in ours)
+    assert all(row["confidence_var"] > 0.1 for row in ours)
+    for row, expected in zip(ours, theirs, strict=True):
+        for key in ("confidence_mean", "confidence_var"):  # of float32 and of float64
+            assert row.pop(key) == pytest.approx(expected.pop(key), abs=2e-4)
+        assert row.pop("confidence")[:8] == expected.pop("confidence")[:8]  # μ = 12.3
+    assert ours == theirs
+
+
+def test_resamples_without_any_match_have_an_interval_too() -> None:
+    """sacreBLEU 2.6 itself ends in a TypeError here."""
+    rows = score(["a b c d e", "x", "y"], [["a b c d e", "z", "z"]], bootstrap=50)
+    assert [row.name for row in rows] == ["BLEU", "chrF2", "TER"]
+    assert all(row.confidence is not None and row.confidence > 1 for row in rows)
+
+
+def test_chrf_with_words_equals_the_command_s(tmp_path: Path) -> None:
+    (ours,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["chrf++"])))
+    rows = sacrebleu_cli(tmp_path, HYPOTHESIS, [REFERENCE], "--chrf-word-order", "2")
+    assert ours.pop("segments") == len(HYPOTHESIS)
+    assert ours == rows[1]
+    assert ours["name"] == "chrF2++"
+
+
+def test_protocols_are_those_asked_for_or_those_that_suit() -> None:
+    def names(**options: Any) -> list[str]:
+        found = score_all(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=["bleu"], **options)
+        return [row.name for row in found]
+
+    paper, tokens = "BLEU (paper protocol)", "BLEU (lower-case tokens)"
+    assert names() == ["BLEU", paper]
+    assert names(normalization="moses_lowercase") == ["BLEU", paper, tokens]
+    assert names(protocols=[], normalization="moses_lowercase") == ["BLEU"]
+    assert names(protocols=["lowercase_tokens"]) == ["BLEU", tokens]
+    assert [row.name for row in score_all(HYPOTHESIS, [REFERENCE], tgt_lang=None)] == [
+        "BLEU",
+        "chrF2",
+        "TER",
+    ]
 
 
 def test_default_signatures() -> None:
@@ -154,9 +200,20 @@ def test_json_needs_no_more_digits_than_the_command_prints() -> None:
     ]
 
 
-def test_text_fits_a_terminal_and_keeps_signatures_whole() -> None:
-    rows = [*score(REFERENCE, [REFERENCE]), paper_bleu(REFERENCE, [REFERENCE])]
-    lines = to_text(rows).splitlines()
+@pytest.mark.parametrize("bootstrap", [0, 50])
+def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
+    plain = score_all(REFERENCE, [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "chrf++"])
+    rows = [*plain, tokens_bleu(REFERENCE, [REFERENCE], tgt_lang="de")]
+    found = score_all(
+        REFERENCE,
+        [REFERENCE],
+        tgt_lang="de",
+        metrics=[*DEFAULT, "chrf++"],
+        protocols=["paper", "lowercase_tokens"],
+        bootstrap=bootstrap,
+    )
+    lines = to_text(found).splitlines()
+    assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)
     assert max(map(len, lines)) <= 80
     for row in rows:
         first = next(i for i, line in enumerate(lines) if line.startswith(f"{row.name} "))

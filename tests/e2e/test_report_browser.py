@@ -1,0 +1,401 @@
+"""The pages of ``mt-eval`` in headless Chromium: they work, and text from files stays text.
+
+Chromium is driven over a pair of pipes, as ``--remote-debugging-pipe`` offers: its DevTools
+protocol, JSON between NUL bytes, needs no other package.
+"""
+
+import itertools
+import json
+import os
+import random
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_mt.evaluate.attention_page import Attention
+from transformer_mt.evaluate.evaluation import Settings, evaluate
+from transformer_mt.evaluate.report import write_attention, write_report
+from transformer_mt.evaluate.testset import TestSet
+from transformer_mt.model.attention_maps import AttentionMaps
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason=f"no browser ({', '.join(NAMES)}): apt-get install chromium"
+)
+LONG = 60.0
+
+HOSTILE = [
+    "<script>document.title = 'broken'</script>",
+    "</script><script>document.title = 'broken'</script>",
+    "<img src=x onerror=\"document.title = 'broken'\">",
+    "<!-- <script> a comment that opens a script",
+    "{{ 7 * 7 }} {% raw %} ${7 * 7} `tick`",
+    "'\"><svg/onload=alert(1)> &lt;b&gt; &amp; i",
+    "right to left \u202e override, \u2028 line \u2029 and paragraph",
+    "$\\frac{a}{b}$ \\u003c %s \x00 \x1b[31m i",
+    "<b>bold</b> <a href='javascript:alert(1)'>a link</a> https://example.org/",
+]
+
+
+class Browser:
+    """A headless Chromium with one page open."""
+
+    def __init__(self, profile: Path):
+        assert CHROMIUM is not None
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        flags += ["--disable-dev-shm-usage", f"--user-data-dir={profile}"]
+        # It wants the pipes as 3 and 4, whatever they are here.
+        shell = ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", CHROMIUM]
+        self.process = subprocess.Popen(
+            [*shell, *flags, "--remote-debugging-pipe", "about:blank"],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._in, self._out = ours_in, ours_out
+        self._buffer = b""
+        self._numbers = itertools.count(1)
+        self._session: dict[str, str] = {}
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = {"sessionId": session}
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """A command's result; events that come meanwhile are kept."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params, **self._session}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _receive(self) -> dict[str, Any]:
+        deadline = time.monotonic() + LONG
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0, deadline - time.monotonic()))
+            assert ready, "the browser does not answer"
+            self._buffer += os.read(self._in, 1 << 20)
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+    def open(self, path: Path) -> None:
+        """Loads a page, and waits until its scripts have run."""
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the console, uncaught exceptions, and all that was fetched."""
+        found = []
+        for event in self.events:
+            match event["method"]:
+                case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded":
+                    found.append(json.dumps(event["params"]))
+                case "Network.requestWillBeSent":
+                    url = event["params"]["request"]["url"]
+                    found += [f"fetched {url}"] if not url.startswith("file:") else []
+        return found
+
+    def emulate(self, *, width: int, height: int = 900, dark: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._in)
+        os.close(self._out)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def attention(sentence: str, src: list[str], tgt_in: list[str]) -> Attention:
+    """Two layers of three heads with weights drawn at random, each row adding up to one."""
+    torch.manual_seed(1)
+
+    def weights(queries: list[str], keys: list[str]) -> list[torch.Tensor]:
+        return [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
+
+    maps = AttentionMaps(weights(src, src), weights(tgt_in, tgt_in), weights(tgt_in, src))
+    return Attention(sentence, " ".join(tgt_in[1:]), src, tgt_in, maps)
+
+
+LINES = 130
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on two systems, every text of which holds something hostile."""
+    draw = random.Random(1)
+    texts = [
+        [f"{kind} {i} {' '.join(draw.choices('abcdefgh', k=6))}" for i in range(LINES)]
+        for kind in ("src", "ref", "one", "two")
+    ]
+    for lines in texts:
+        lines[: len(HOSTILE)] = HOSTILE
+    texts[2][0] += " needle"
+    texts[3][77] = "Ein NEEDLE im Heu"
+    source, reference, one, two = texts
+    names = [f"/x/{HOSTILE[0]}.de", f"/x/{HOSTILE[2]}"]
+    found = evaluate(
+        dict(zip(names, (one, two), strict=True)),
+        TestSet(references={HOSTILE[1]: reference}, source=source),
+        Settings(bootstrap=50, randomization=50, metrics=["bleu", "chrf"]),
+    )
+    curves = [
+        {"step": 10 * i, "split": split, "loss": 5 / i, "ppl": 90 / i, "lr": 0.001}
+        for i in range(1, 9)
+        for split in ("train", "valid")
+    ]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(
+        path,
+        found,
+        title=HOSTILE[0],
+        curves=curves,
+        attention=attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:4]]),
+    )
+    return path
+
+
+def shown(browser: Browser) -> list[int]:
+    """The line numbers in the list of all sentences."""
+    found: list[int] = browser.run(
+        "[...document.querySelectorAll('#sentences dt:first-child')]"
+        ".map(x => Number(x.textContent))"
+    )
+    return found
+
+
+def place(browser: Browser) -> str:
+    found: str = browser.run("document.querySelector('[data-part=place]').textContent")
+    return found
+
+
+def search(browser: Browser, text: str) -> list[int]:
+    browser.run(
+        f"""(() => {{
+          const box = document.querySelector('input[type=search]');
+          box.value = {json.dumps(text)};
+          box.dispatchEvent(new Event('input'));
+          return new Promise(done => setTimeout(done, 400));
+        }})()"""
+    )
+    return shown(browser)
+
+
+def test_a_report_renders_without_complaint(browser: Browser, report: Path) -> None:
+    browser.emulate(width=1200)
+    browser.open(report)
+    headings = browser.run("[...document.querySelectorAll('h2')].map(x => x.textContent)")
+    assert headings == [
+        "Scores",
+        "Where the score comes from",
+        "Training",
+        "Attention",
+        "Where systems differ most",
+        "All sentences",
+    ]
+    sizes = browser.run(
+        "[...document.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect().height)"
+    )
+    assert len(sizes) == 2 + 6 + 3
+    assert min(sizes) > 50
+    assert browser.complaints() == []
+
+
+def test_hostile_text_stays_text(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    assert browser.run("document.title") == HOSTILE[0]
+    assert browser.run("document.querySelector('h1').textContent") == HOSTILE[0]
+    assert browser.run("document.querySelectorAll('img, a, iframe, object, link').length") == 0
+    # Two that run, and two of data.
+    assert browser.run("document.querySelectorAll('script').length") == 4
+    cells = browser.run(
+        "[...document.querySelectorAll('#sentences dl')].slice(0, 9)"
+        ".map(x => [...x.querySelectorAll('dd')].map(y => y.textContent))"
+    )
+    assert [texts[:2] for texts in cells] == [[line, line] for line in HOSTILE]
+    assert cells[0][2] == HOSTILE[0] + " needle"
+    assert browser.complaints() == []
+
+
+def test_search_finds_and_marks(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    assert shown(browser) == list(range(1, 51))
+    assert search(browser, "needle") == [1, 78]
+    marked = browser.run("[...document.querySelectorAll('mark')].map(x => x.textContent)")
+    assert marked == ["needle", "NEEDLE"]
+    assert search(browser, "I") == [*range(1, len(HOSTILE) + 1), 78]
+    texts = browser.run("[...document.querySelectorAll('#sentences dd')].map(x => x.textContent)")
+    assert texts[:36:4] == HOSTILE  # as they were, marks or not
+    assert browser.run("document.querySelectorAll('#sentences :is(b, a, img, script)').length") == 0
+    assert search(browser, "<script>document") == [1, 2]
+    assert search(browser, "not there at all") == []
+    assert place(browser) == "0"
+    assert search(browser, "") == list(range(1, 51))
+
+
+def test_pages_are_turned_and_sorted(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    seen = shown(browser)
+    assert place(browser) == f"1–50 of {LINES}"
+    for _ in range(2):
+        browser.run("document.querySelector('[data-part=next]').click()")
+        seen += shown(browser)
+    assert seen == list(range(1, LINES + 1))
+    assert place(browser) == f"101–{LINES} of {LINES}"
+    assert browser.run("document.querySelector('[data-part=next]').disabled")
+    for name, sign in (("chrF of B, lowest first", 1), ("chrF of B, highest first", -1)):
+        scores = browser.run(
+            f"""(() => {{
+              const box = document.querySelector('[data-part=sort]');
+              box.selectedIndex = [...box.options].findIndex(x => x.text === '{name}');
+              box.dispatchEvent(new Event('change'));
+              return [...document.querySelectorAll('#sentences dt:nth-last-of-type(1) small')]
+                .map(x => Number(x.textContent));
+            }})()"""
+        )
+        assert scores == sorted(scores, key=lambda score: sign * score)
+        assert len(set(scores)) > 5
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_nothing_is_wider_than_the_screen(browser: Browser, report: Path, width: int) -> None:
+    browser.emulate(width=width)
+    browser.open(report)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def luminance(colour: str) -> float:
+    """Of a CSS colour ``rgb(r, g, b)``, as the accessibility guidelines (WCAG 2) define it."""
+    parts = [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_is_legible_in_the_light_and_in_the_dark(
+    browser: Browser, report: Path, dark: bool
+) -> None:
+    browser.emulate(width=1200, dark=dark)
+    browser.open(report)
+    back = luminance(browser.run("getComputedStyle(document.body).backgroundColor"))
+    assert (back < 0.1) == dark
+    for selector in ("body", ".note", "figure svg text", ".source"):
+        property_ = "fill" if "svg" in selector else "color"
+        colour = browser.run(f"getComputedStyle(document.querySelector('{selector}')).{property_}")
+        low, high = sorted([luminance(colour), back])
+        assert (high + 0.05) / (low + 0.05) > 4.5, (selector, colour)
+    series = browser.run(
+        "getComputedStyle(document.querySelector('figure svg path[style*=series-2]')).stroke"
+    )
+    assert series.startswith("rgb(")  # the chart's colours are the page's
+
+
+def choose(browser: Browser, name: str, value: int | str) -> None:
+    browser.run(
+        f"""(() => {{
+          const box = document.querySelector('[data-choose={name}]');
+          box.value = {json.dumps(str(value))};
+          box.dispatchEvent(new Event('change'));
+        }})()"""
+    )
+
+
+def test_attention_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
+    src, tgt_in = ["▁It", "'s", "<b>", "</s>"], ["<s>", "▁Es", "▁ist"]
+    shown_ = attention("It's <b>", src, tgt_in)
+    write_attention(tmp_path / "attention.html", shown_)
+    browser.emulate(width=1200)
+    browser.open(tmp_path / "attention.html")
+    for number, maps in enumerate((shown_.maps.encoder, shown_.maps.decoder, shown_.maps.cross)):
+        choose(browser, "kind", number)
+        queries, keys = shown_.sides(("encoder", "decoder", "cross")[number])
+        for layer, head in ((0, 0), (1, 2)):
+            choose(browser, "layer", layer)
+            choose(browser, "head", head)
+            labels = browser.run(
+                "[...document.querySelectorAll('[data-part=drawing] text')].map(x => x.textContent)"
+            )
+            assert labels == [*keys, *queries]
+            said = browser.run(
+                """[...document.querySelectorAll('.cell')].map(x => {
+                  x.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
+                  return document.querySelector('.readout').textContent;
+                })"""
+            )
+            assert said == [
+                f"{query} → {key}: {round(float(maps[layer][head, i, j]), 3):.3f}"
+                for i, query in enumerate(queries)
+                for j, key in enumerate(keys)
+            ]
+    choose(browser, "head", -1)
+    browser.run(
+        "document.querySelector('.cell')"
+        ".dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))"
+    )
+    mean = float(shown_.maps.cross[1][:, 0, 0].mean())
+    said = float(browser.run("document.querySelector('.readout').textContent").split(": ")[1])
+    assert said == pytest.approx(mean, abs=2e-3)
+    assert browser.complaints() == []
+
+
+def test_attention_as_lines_and_the_overview(browser: Browser, tmp_path: Path) -> None:
+    shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B"])
+    write_attention(tmp_path / "attention.html", shown_)
+    browser.open(tmp_path / "attention.html")
+    pressed = "[...document.querySelectorAll('.overview button')].map(x => x.ariaPressed)"
+    assert len(browser.run(pressed)) == 2 * 3
+    browser.run("document.querySelectorAll('.overview button')[4].click()")
+    assert browser.run(pressed) == ["false"] * 4 + ["true", "false"]
+    choose(browser, "view", "lines")
+    strengths = browser.run(
+        "[...document.querySelectorAll('#attention line')]"
+        ".map(x => Number(x.getAttribute('stroke-opacity')))"
+    )
+    weights = shown_.maps.encoder[1][1].flatten().tolist()
+    assert strengths == pytest.approx(weights, abs=1e-3)
+    assert browser.complaints() == []

@@ -1,0 +1,99 @@
+"""A Slurm step as srun, sbatch and salloc describe it to a process."""
+
+from itertools import product
+
+import pytest
+
+from transformer_mt.distributed import adopt_slurm_step
+from transformer_mt.distributed.environment import first_host
+from transformer_mt.errors import InputError
+
+# What `srun --nodes=2 --ntasks-per-node=4` gives its task 6, among much else.
+ALLOCATION = {
+    "SLURM_JOB_ID": "200505",
+    "SLURM_JOB_NODELIST": "gnode[09-10,25]",
+    "SLURM_NTASKS": "8",
+    "SLURM_NNODES": "2",
+}
+TASK = {
+    **ALLOCATION,
+    "SLURM_STEP_ID": "3",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NODELIST": "gnode[10,25]",
+    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+    "SLURM_PROCID": "6",
+    "SLURM_LOCALID": "2",
+    "SLURM_NODEID": "1",
+}
+OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def adopted(environ: dict[str, str]) -> dict[str, str]:
+    environ = dict(environ)
+    adopt_slurm_step(environ)
+    return {name: environ[name] for name in OURS if name in environ}
+
+
+def test_a_task_knows_its_place() -> None:
+    found = adopted(TASK)
+    port = int(found.pop("MASTER_PORT"))
+    assert found == {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2", "MASTER_ADDR": "gnode10"}
+    assert 1024 <= port < 32768
+
+
+def test_tasks_share_a_port_that_steps_and_jobs_do_not() -> None:
+    def port(**changed: str) -> str:
+        return adopted({**TASK, **changed})["MASTER_PORT"]
+
+    assert port(SLURM_PROCID="0", SLURM_LOCALID="0") == port()
+    beside = {
+        port(SLURM_JOB_ID=str(200505 + job), SLURM_STEP_ID=str(step))
+        for job, step in product(range(20), range(5))
+    }
+    assert len(beside) == 100
+
+
+def test_what_the_user_says_is_kept() -> None:
+    found = adopted({**TASK, "MASTER_ADDR": "10.1.2.3", "MASTER_PORT": "4000"})
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.1.2.3", "4000")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {**ALLOCATION, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"},  # a batch script, a salloc shell
+        {**TASK, "SLURM_STEP_NUM_TASKS": "1"},  # srun of one task: its own launcher, or ours
+        {**TASK, "SLURM_PROCID": "0", "SLURM_PTY_PORT": "40123"},  # srun --ntasks=8 --pty bash
+    ],
+)
+def test_elsewhere_a_process_is_alone(environ: dict[str, str]) -> None:
+    assert adopted(environ) == {}
+
+
+def test_torchrun_inside_a_step_has_the_word() -> None:
+    place = {"RANK": "1", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
+    assert adopted({**TASK, **place}) == place
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_LOCALID"])
+def test_an_environment_that_lacks_something_is_refused(name: str) -> None:
+    environ = {key: value for key, value in TASK.items() if key != name}
+    with pytest.raises(InputError, match=name):
+        adopt_slurm_step(environ)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("login", "login"),
+        ("a,b", "a"),
+        ("node[001-004]", "node001"),
+        ("gnode[10,20,25,37]", "gnode10"),
+        ("gpu[7]", "gpu7"),
+        ("rack[0-3]n[07,09-11]-ib,login", "rack0n07-ib"),
+        ("n-1,n-[2-3]", "n-1"),
+    ],
+)
+def test_first_host_of_a_list(nodes: str, first: str) -> None:
+    assert first_host(nodes) == first

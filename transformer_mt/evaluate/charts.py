@@ -1,0 +1,140 @@
+"""Which charts a report has: scores by groups of sentences, lengths, and the curves of training."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.evaluate import breakdown, figures
+from transformer_mt.evaluate.breakdown import LineCounts
+from transformer_mt.evaluate.evaluation import Evaluation
+
+WIDEST = 3.0
+"""Length ratios up to this many times too long or too short have a place of their own."""
+
+CURVES = {
+    "loss": "Loss",
+    "ppl": "Perplexity",
+    "bleu": "BLEU",
+    "lr": "Learning rate",
+    "tokens_per_second": "Target tokens per second",
+}
+"""What is shown of ``metrics.jsonl``."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with words to it."""
+
+    title: str
+    svg: str
+    note: str = ""
+    legend: list[str] = field(default_factory=list)
+    """Names of its series in the order of their colours; empty where they are the systems."""
+
+
+def letters(evaluation: Evaluation) -> list[str]:
+    """What the systems are called in charts and tables, where their names would be too long."""
+    return [chr(ord("A") + i) for i in range(len(evaluation.systems))]
+
+
+def score_charts(evaluation: Evaluation) -> list[Chart]:
+    """For each metric the systems' intervals, where there are several to compare."""
+    systems = evaluation.systems
+    found = []
+    for i, first in enumerate(systems[0].scores):
+        scores = [system.scores[i] for system in systems]
+        spans = [
+            (score.mean, score.confidence)
+            for score in scores
+            if score.mean is not None and score.confidence is not None
+        ]
+        if len(spans) == len(systems) > 1:
+            svg = figures.intervals(f"interval-{i}", letters(evaluation), spans)
+            found.append(Chart(f"{first.name}, 95% intervals", svg))
+    return found
+
+
+def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[LineCounts]]) -> list[Chart]:
+    """BLEU and chrF by length and by word frequency, words by frequency, and length ratios.
+
+    Args:
+        evaluation: What is shown.
+        counts: For ``bleu`` and for ``chrf``, every system's.
+    """
+    reference, *_ = evaluation.test.references.values()
+    source = evaluation.test.source
+    side = "reference" if source is None else "source"
+    lengths = breakdown.by_length(reference if source is None else source)
+    rarity = breakdown.by_frequency(reference)
+    groupings = [
+        (f"length of the {side}", "length", lengths, ""),
+        (
+            "word frequency of the reference",
+            "frequency",
+            rarity,
+            "Sentences by how common their words are, on (logarithmic) average.",
+        ),
+    ]
+    found = []
+    for what, kind, groups, note in groupings:
+        sizes = ", ".join(f"{len(group.lines):,}" for group in groups)
+        for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
+            values = [[of.score(group.lines) for group in groups] for of in counts[metric]]
+            svg = figures.bars(f"{metric}-{kind}", [group.label for group in groups], values)
+            found.append(Chart(f"{name} by {what}", svg, f"{note} Sentences: {sizes}.".strip()))
+    return [*found, _words(evaluation, reference), _ratios(evaluation, reference)]
+
+
+def _words(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
+    found = [dict(breakdown.word_f1(s.hypotheses, reference)) for s in evaluation.systems]
+    labels = list(found[0])
+    svg = figures.bars("words", labels, [[of[label] for label in labels] for of in found])
+    note = "F1 of words, in classes by how many times the references have them."
+    return Chart("Words right, by how often they occur", svg, note)
+
+
+def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
+    series = [
+        [len(h) / len(r) for h, r in zip(system.hypotheses, reference, strict=True) if h and r]
+        for system in evaluation.systems
+    ]
+    svg = figures.ratios("ratios", series, WIDEST)
+    note = "Sentences by output / reference in characters; the ends hold all that is beyond."
+    return Chart("Length ratio", svg, note)
+
+
+def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Training curves, of training and of validation where both have a value."""
+    found = []
+    for key, title in CURVES.items():
+        series, legend = [], []
+        for split, name in (("train", "training"), ("valid", "validation")):
+            points = [
+                (record["step"], record[key])
+                for record in records
+                if record["split"] == split and isinstance(record.get(key), int | float)
+            ]
+            if points:
+                series.append(([step for step, _ in points], [value for _, value in points]))
+                legend.append(name)
+        if series:
+            found.append(Chart(title, figures.curves(f"curve-{key}", series), "", legend))
+    return found
+
+
+def read_curves(run_dir: Path) -> list[dict[str, Any]]:
+    """Records of a run's ``metrics.jsonl``, none if it has none; a line cut short is left out."""
+    path = run_dir / "metrics.jsonl"
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and {"step", "split"} <= record.keys():
+            records.append(record)
+    return records

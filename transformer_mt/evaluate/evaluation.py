@@ -1,0 +1,120 @@
+"""All that is known of one or several systems on one test set, and how it is printed."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_mt.evaluate import comparison, metrics
+from transformer_mt.evaluate.comparison import Comparison
+from transformer_mt.evaluate.scores import Score, check_line_counts
+from transformer_mt.evaluate.suspicions import suspicions
+from transformer_mt.evaluate.testset import TestSet
+
+MANY_LINES = 10_000
+"""More than this are resampled only if it is asked for: sacreBLEU holds all resamples at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is computed; the keys of ``mt-eval`` of the same names."""
+
+    metrics: Sequence[str] = metrics.DEFAULT
+    protocols: Sequence[str] | None = None
+    tgt_lang: str | None = None
+    normalization: str = "none"
+    """``data.normalization`` of the system, if it is known."""
+    bootstrap: int = 0
+    randomization: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One system's translations and what they are worth."""
+
+    name: str
+    hypotheses: Sequence[str]
+    scores: list[Score]
+    suspicions: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Systems side by side, the baseline first."""
+
+    systems: list[System]
+    test: TestSet
+    comparisons: list[Comparison]
+    settings: Settings
+
+
+def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings) -> Evaluation:
+    """Scores every system, and compares each with the first.
+
+    Args:
+        systems: Hypotheses by the system's name.
+        test: What they are measured against.
+        settings: What is computed.
+
+    Raises:
+        InputError: The texts do not pair up line by line, or there is nothing to score.
+    """
+    for name, hypotheses in systems.items():
+        check_line_counts({name: hypotheses, **test.texts})
+    sets = list(test.references.values())
+    evaluated = [
+        System(
+            name=name,
+            hypotheses=hypotheses,
+            scores=metrics.score_all(
+                hypotheses,
+                sets,
+                tgt_lang=settings.tgt_lang,
+                normalization=settings.normalization,
+                metrics=settings.metrics,
+                protocols=settings.protocols,
+                bootstrap=settings.bootstrap,
+            ),
+            suspicions=suspicions(hypotheses, sets, test.source),
+        )
+        for name, hypotheses in systems.items()
+    ]
+    comparisons = comparison.compare(
+        systems,
+        sets,
+        tgt_lang=settings.tgt_lang,
+        metrics=settings.metrics,
+        bootstrap=settings.bootstrap,
+        randomization=settings.randomization,
+    )
+    return Evaluation(systems=evaluated, test=test, comparisons=comparisons, settings=settings)
+
+
+def to_text(evaluation: Evaluation) -> str:
+    """Every system's scores for a person at an 80-column terminal, then the comparisons."""
+    systems = evaluation.systems
+    if len(systems) == 1:
+        return metrics.to_text(systems[0].scores)
+    blocks = [f"{system.name}:\n{metrics.to_text(system.scores)}" for system in systems]
+    if evaluation.comparisons:
+        blocks.append(comparison.to_text(evaluation.comparisons, systems[0].name))
+    return "\n".join(blocks)
+
+
+def to_json(evaluation: Evaluation) -> str:
+    """One system: sacrebleu's list of scores. Several: the list of each, with its name."""
+    systems = evaluation.systems
+    if len(systems) == 1:
+        return metrics.to_json(systems[0].scores)
+    found = {(item.system, item.metric): item for item in evaluation.comparisons}
+    content = []
+    for system in systems:
+        rows: list[dict[str, Any]] = [metrics.to_row(score) for score in system.scores]
+        for row in rows:
+            item = found.get((system.name, row["name"]))
+            if item is not None:
+                row["baseline"] = systems[0].name
+                row["paired_bs_p_value"] = item.p_bootstrap
+                row["paired_ar_p_value"] = item.p_randomization
+        content.append({"system": system.name, "scores": rows})
+    return json.dumps(content, indent=1, ensure_ascii=False)

@@ -1,0 +1,194 @@
+"""Charts as SVG that takes its colours from the page around it, and the image of an attention.
+
+matplotlib draws both. Its SVG needs no script and is some ten kilobytes a chart, where interactive
+libraries bring one to five megabytes to every page; and the image is to be had from it alone.
+"""
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+
+# Drawn in these colours, and replaced by what CSS makes of them in the light and in the dark.
+_TEXT, _LINE = "#010203", "#010204"
+_SERIES = [f"#01020{5 + i}" for i in range(5)]
+_CSS = {
+    _TEXT: "currentColor",
+    _LINE: "var(--line)",
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
+}
+MAX_SERIES = len(_SERIES)
+"""Systems that a chart can tell apart."""
+
+_STYLE: Any = {  # matplotlib types each key
+    "svg.fonttype": "none",
+    "svg.hashsalt": "transformer_mt",
+    "text.parse_math": False,
+    "font.size": 11,
+    "text.color": _TEXT,
+    "axes.labelcolor": _TEXT,
+    "axes.edgecolor": _LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "xtick.labelcolor": _TEXT,
+    "ytick.labelcolor": _TEXT,
+    "lines.linewidth": 1.8,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+def bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
+    """Groups of bars, in each one bar of every series.
+
+    Args:
+        name: Of the chart; no other of the page may have it. So below.
+        labels: The groups'.
+        series: For each a value in every group.
+    """
+
+    def draw(axes: Axes) -> None:
+        width = 0.8 / len(series)
+        for i, values in enumerate(series):
+            places = [x - 0.4 + (i + 0.5) * width for x in range(len(values))]
+            axes.bar(places, values, width * 0.92, color=_SERIES[i])
+        axes.set_xticks(range(len(labels)), labels)
+        axes.tick_params(axis="x", length=0)
+
+    return _svg(name, draw)
+
+
+def intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, float]]) -> str:
+    """Intervals, each a mean and half a width, one below the other."""
+
+    def draw(axes: Axes) -> None:
+        for i, (mean, half) in enumerate(spans):
+            axes.errorbar(mean, -i, xerr=half, fmt="o", color=_SERIES[i], capsize=4, markersize=6)
+        axes.set_yticks([-i for i in range(len(labels))], labels)
+        axes.set_ylim(-len(labels) + 0.4, 0.6)
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+
+    return _svg(name, draw, height=0.7 + 0.3 * len(labels))
+
+
+def ratios(name: str, series: Sequence[Sequence[float]], widest: float) -> str:
+    """How many of the positive values lie where between 1/widest and widest, or beyond either."""
+    bins = 41
+    edges = [widest ** (2 * i / bins - 1) for i in range(bins + 1)]
+
+    def draw(axes: Axes) -> None:
+        for i, values in enumerate(series):
+            inside = [min(max(value, edges[0]), edges[-1]) for value in values]
+            kind: Any = "stepfilled" if len(series) == 1 else "step"
+            axes.hist(inside, edges, histtype=kind, color=_SERIES[i], linewidth=1.8)
+        axes.axvline(1, color=_TEXT, linewidth=0.8, linestyle="--")
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        ticks = [tick for tick in (0.33, 0.5, 0.7, 1, 1.4, 2, 3) if 1 / widest <= tick <= widest]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+
+    return _svg(name, draw)
+
+
+def curves(name: str, series: Sequence[tuple[Sequence[float], Sequence[float]]]) -> str:
+    """Values over training steps, each series (steps, values).
+
+    The range is that of the values after the first tenth, which would flatten all others.
+    """
+
+    def draw(axes: Axes) -> None:
+        for i, (steps, values) in enumerate(series):
+            marker = "o" if len(values) < 20 else None
+            axes.plot(steps, values, color=_SERIES[i], marker=marker, markersize=3.5)
+        settled = [value for _, values in series for value in values[len(values) // 10 :]]
+        settled = [value for value in settled if math.isfinite(value)]
+        if settled:
+            low, high = min(settled), max(settled)
+            margin = 0.05 * (high - low) or 0.05 * abs(high) or 1
+            axes.set_ylim(low - margin, high + margin)
+            if high >= 1000:
+                axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            elif high < 0.1:
+                axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+    return _svg(name, draw)
+
+
+def _svg(name: str, draw: Callable[[Axes], None], *, height: float = 2.4) -> str:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5, height), layout="constrained")
+        draw(figure.add_subplot())
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return _for_page(stream.getvalue(), name)
+
+
+def _for_page(svg: str, name: str) -> str:
+    """The ``<svg>`` element alone, its colours left to CSS, its identifiers made the page's own."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, css in _CSS.items():
+        svg = svg.replace(colour, css)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'role="img"', svg, count=1)
+
+
+_WIDE_FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
+"""Tried in turn for each character of an image; those that are not installed are passed over."""
+
+
+def attention_image(
+    path: Path, title: str, rows: Sequence[tuple[str, Any, Sequence[str], Sequence[str]]]
+) -> None:
+    """Draws attention weights as a PNG: a line of heat maps for every layer, one for every head.
+
+    Args:
+        path: Where to.
+        title: Above it all.
+        rows: For every layer its name, its weights [H, T, S], and the T and the S pieces.
+    """
+    heads = len(rows[0][1])
+    width = max(1.8, 0.13 * max(len(row[3]) for row in rows))
+    height = max(1.8, 0.13 * max(len(row[2]) for row in rows))
+    fonts = mpl.font_manager.get_font_names()
+    style: Any = {
+        "text.parse_math": False,
+        "font.size": 7,
+        "axes.titlesize": 8,
+        "font.family": [font for font in _WIDE_FONTS if font in fonts],
+    }
+    with mpl.rc_context(style):
+        size = (1 + heads * (width + 0.1), 1 + len(rows) * (height + 0.8))
+        figure = Figure(figsize=size, layout="constrained")
+        figure.suptitle(title, fontsize=10)
+        grid = figure.subplots(len(rows), heads, squeeze=False)
+        for line, (name, weights, queries, keys) in zip(grid, rows, strict=True):
+            for head, axes in enumerate(line):
+                axes.imshow(weights[head], vmin=0, vmax=1, cmap="magma_r", aspect="auto")
+                axes.set_title(f"{name}, head {head + 1}")
+                axes.set_xticks(range(len(keys)), keys, rotation=90)
+                axes.set_yticks(range(len(queries)), queries if head == 0 else [])
+        with warnings.catch_warnings():
+            # What no font has is drawn as a box, which says as much.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(path, format="png", dpi=110)
