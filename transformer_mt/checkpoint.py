@@ -119,7 +119,7 @@ def load_model(folder: Path) -> tuple[Transformer, Tokenizer, TrainJob]:
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Writes a file of tensors atomically."""
     with atomic(path) as temporary:
-        save_file(tensors, temporary)
+        _write(tensors, temporary)
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -188,7 +188,7 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
     unfinished.mkdir(parents=True)
     try:
         for name, values in tensors.items():
-            save_file(values, unfinished / name)
+            _write(values, unfinished / name)
             _sync(unfinished / name)
         state = {"format": CHECKPOINT_FORMAT, **state}
         state["sha256"] = {name: _sha256(unfinished / name) for name in tensors}
@@ -274,6 +274,13 @@ def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> N
         )
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> None:
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path)  # readable for its owner alone
+    path.chmod(mode)
 
 
 def _load(path: Path) -> dict[str, Tensor]:

@@ -338,6 +338,17 @@ def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
         assert found.validation is None  # it is done again
 
 
+def test_others_may_read_a_model_if_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        path = save(tmp_path, 1).path / "model.safetensors"
+        ckpt.save_weights(tiny(1), tmp_path / "model.safetensors")
+    finally:
+        os.umask(before)
+    for file in (path, tmp_path / "model.safetensors"):
+        assert file.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

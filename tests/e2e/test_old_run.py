@@ -1,0 +1,56 @@
+"""A folder of an earlier version, committed as it was: it translates as it did, and trains on.
+
+``fixtures/run_2_3`` has a model folder of format 2 and a checkpoint of format 3. It was made on
+2026-11-20 by ``test_train``'s recipe with the overrides below; of its paths only the folder was
+changed. Later versions must go on reading it, or the CHANGELOG
+must say that they do not.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from test_train import Running, corpus, curve, train  # noqa: F401 (fixtures)
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.data.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
+
+FOLDER = Path(__file__).parent / "fixtures/run_2_3"
+OVERRIDES = [
+    *("train.average_checkpoints=1", "train.precision=fp32", "train.max_steps=400"),
+    *("train.checkpoint_every=400", "train.validate_every=400"),
+]
+
+
+def test_it_translates_as_it_did() -> None:
+    expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
+    model, tokenizer, job = ckpt.load_model(FOLDER)
+    translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
+    found = translator.translate_nbest(list(expected), 1)
+    # From our own output, on purpose: that it does not change is what is tested.
+    for (best,), (text, score) in zip(found, expected.values(), strict=True):
+        assert best.text == text
+        assert best.score == pytest.approx(score, abs=1e-4)
+
+
+def test_its_checkpoint_is_whole() -> None:
+    (found,) = ckpt.latest_checkpoints(FOLDER / "checkpoints")
+    assert found.step == 400
+    assert found.validation is not None
+    weights = ckpt.mean([found])
+    model, _, _ = ckpt.load_model(FOLDER)
+    for name, tensor in ckpt.parameters(model).items():
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
+
+
+def test_it_trains_on(tmp_path: Path, train: Callable[..., Running]) -> None:  # noqa: F811
+    run_dir = tmp_path / "run"
+    shutil.copytree(FOLDER, run_dir)
+    status, _, err = train(run_dir, *OVERRIDES, "train.max_steps=408").wait()
+    assert status == 0, err
+    assert "resuming after update 400" in err
+    assert [record[0] for record in curve(run_dir)] == [*range(8, 409, 8)]
