@@ -85,13 +85,16 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = yaml.safe_load(text)
-        if not isinstance(values, dict):
-            raise InputError(f"{path} is damaged: it holds no settings")
-        found = values.pop("format", None)
-        if found != FORMAT:
-            raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged: it holds no settings")
+    found = values.pop("format", None)
+    if found != FORMAT:
+        raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
+    try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OmegaConfBaseException, InputError) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     assert isinstance(job, TrainJob)
     return job
@@ -153,9 +156,10 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """What validating it gave, if that came to its end."""
         try:
-            values = json.loads((self.path / _VALIDATION).read_text(encoding="utf-8"))
-            return {str(key): float(value) for key, value in values.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
+            found = json.loads((self.path / _VALIDATION).read_text(encoding="utf-8"))
+            values: dict[str, float] = found["values"]
+            return values if _digest(values) == found["sha256"] else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
@@ -192,7 +196,7 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
             _sync(unfinished / name)
         state = {"format": CHECKPOINT_FORMAT, **state}
         state["sha256"] = {name: _sha256(unfinished / name) for name in tensors}
-        state["sha256"][_STATE] = _digest(state)
+        state["sha256"][_STATE] = _state_digest(state)
         write_text(unfinished / _STATE, json.dumps(state, indent=2))
         unfinished.rename(path)
     finally:  # on a full disk its space is needed
@@ -203,7 +207,8 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
 
 def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
     """Notes in a checkpoint what validating it gave."""
-    write_text(checkpoint.path / _VALIDATION, json.dumps(values))
+    content = {"values": values, "sha256": _digest(values)}
+    write_text(checkpoint.path / _VALIDATION, json.dumps(content))
 
 
 def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
@@ -303,7 +308,7 @@ def _verify(path: Path) -> Checkpoint:
         )
     if path.name != _name(state["step"]):
         raise ValueError(f"{_STATE} says step {state['step']}")
-    if _digest(state) != state["sha256"][_STATE]:
+    if _state_digest(state) != state["sha256"][_STATE]:
         raise ValueError(f"the checksum of {_STATE} is wrong")
     for name in (WEIGHTS, _OPTIMIZER):
         if _sha256(path / name) != state["sha256"][name]:
@@ -311,11 +316,14 @@ def _verify(path: Path) -> Checkpoint:
     return Checkpoint(path, state)
 
 
-def _digest(state: dict[str, Any]) -> str:
+def _state_digest(state: dict[str, Any]) -> str:
     """Checksum of a state, in which it has itself no part."""
     files = {name: digest for name, digest in state["sha256"].items() if name != _STATE}
-    content = json.dumps({**state, "sha256": files}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return _digest({**state, "sha256": files})
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -333,8 +333,11 @@ def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
     ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
     (found,) = ckpt.latest_checkpoints(tmp_path)
     assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
-    for damage in ("", "[1]", '{"bleu": "high"}', "{", '{"bleu": null}'):
-        (saved.path / "validation.json").write_text(damage)
+    path = saved.path / "validation.json"
+    whole = path.read_text()
+    for damage in ("", "[1]", "{", "null", '{"values": {}}', whole.replace("20.0", "21.0")):
+        assert damage != whole
+        path.write_text(damage)
         assert found.validation is None  # it is done again
 
 
@@ -440,7 +443,7 @@ def test_a_damaged_folder_is_refused_in_one_line(
     with pytest.raises(InputError, match=message) as error:
         ckpt.load_model(folder)
     assert "\n" not in str(error.value)
-    assert str(folder) in str(error.value) or "must be even" in message
+    assert str(folder) in str(error.value)
 
 
 def append(folder: Path, text: str) -> None:

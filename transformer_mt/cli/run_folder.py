@@ -144,6 +144,7 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
                 f"the training data, or its vocabulary, has changed since {run_dir} was begun: "
                 "choose another run_dir, or delete that folder"
             )
+    _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
     ckpt.write_config(run_dir, job)
     with ckpt.atomic(run_dir / ckpt.TOKENIZER) as temporary:
@@ -152,6 +153,16 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     ckpt.write_text(
         report, json.dumps({**data.cleaning, "corpus": data.train.fingerprint}, indent=2)
     )
+
+
+def _remove_unfinished(run_dir: Path) -> None:
+    """Files that a kill left half written, under the names of ``ckpt.atomic`` and safetensors."""
+    for pattern in (".*.tmp", ".tmp*"):
+        for path in [*run_dir.glob(pattern), *(run_dir / "checkpoints").rglob(pattern)]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def log_to(run_dir: Path) -> None:

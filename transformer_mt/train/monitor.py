@@ -140,6 +140,10 @@ class Monitor:
         """A line of the log; the bar goes on below it."""
         self._say(line)
 
+    def sync(self) -> None:
+        """Has the records on the disk, before a checkpoint that counts on them is."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         """Flushes everything."""
         self._bar.close()

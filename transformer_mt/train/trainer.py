@@ -186,6 +186,8 @@ class Trainer:
             validates = self._limits.wants_validation(at)
             if stop or validates or self._limits.is_averaged(at.step):
                 with monitor.paused() if monitor else nullcontext():
+                    if monitor:
+                        monitor.sync()
                     self._save(saver)
                     if stop:
                         if saver:
