@@ -367,7 +367,6 @@ def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
 def test_scores_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
-    Monitor(tmp_path, 0, 100).close()
     record_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)
     folder = tmp_path / "tensorboard"
     assert all(path.is_file() for path in folder.iterdir())  # no folder of its own
