@@ -187,8 +187,9 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
     path = checkpoints / _name(state["step"])
     unfinished = checkpoints / f".{path.name}.tmp"
-    for stale in (unfinished, path):
-        shutil.rmtree(stale, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    if path.exists():
+        _remove(path)
     unfinished.mkdir(parents=True)
     try:
         for name, values in tensors.items():
@@ -203,6 +204,11 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
         shutil.rmtree(unfinished, ignore_errors=True)
     _sync(checkpoints)
     return Checkpoint(path, state)
+
+
+def delete_checkpoint(checkpoint: Checkpoint) -> None:
+    """Deletes a checkpoint, at once: cut short, it leaves none that looks damaged."""
+    _remove(checkpoint.path)
 
 
 def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
@@ -294,6 +300,13 @@ def _load(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
     return tensors
+
+
+def _remove(path: Path) -> None:
+    hidden = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
 
 
 def _name(step: int) -> str:

@@ -352,6 +352,26 @@ def test_others_may_read_a_model_if_the_umask_lets_them(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("how", ["deleted", "saved again"])
+def test_one_that_goes_leaves_nothing_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    saved = save(tmp_path, 1)
+
+    def cut(path: Path, **_: Any) -> None:
+        if path.exists():
+            next(path.iterdir()).unlink()
+            raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", cut)
+        with pytest.raises(InterruptedError):
+            ckpt.delete_checkpoint(saved) if how == "deleted" else save(tmp_path, 1)
+    assert list(tmp_path.glob("step_*")) == []
+    save(tmp_path, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000001"]
+
+
 def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -1,6 +1,5 @@
 """The checkpoints of a run: written beside training, pruned, and made into the model folder."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -100,7 +99,7 @@ class Saver:
         keep |= {saved.step, best_step}
         for stale in self._found:
             if stale.step not in keep:
-                shutil.rmtree(stale.path)
+                ckpt.delete_checkpoint(stale)
         self._found = [c for c in self._found if c.step in keep]
 
     def _averaged(self) -> list[Checkpoint]:
