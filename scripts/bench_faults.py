@@ -31,7 +31,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -574,7 +574,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     print(report(rows))
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
+        options.json.write_text(json.dumps([vars(row) for row in rows], indent=2))
     return int(lost)
 
 

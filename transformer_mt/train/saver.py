@@ -73,7 +73,9 @@ class Saver:
         """The weights of the final model, which are in the model folder then."""
         self.wait()
         with self._explained():
-            return self._publish(at.best_step)
+            weights = self._publish(at.best_step)
+            self._prune(at.best_step)  # a kill may have come between the last save and this
+            return weights
 
     def close(self) -> None:
         """Waits for what is in writing, whatever comes of it."""
@@ -94,9 +96,12 @@ class Saver:
         saved = ckpt.save_checkpoint(self._run_dir / "checkpoints", state, snapshot)
         self._found = [*(c for c in self._found if c.step < saved.step), saved]
         self._publish(best_step)
+        self._prune(best_step)
+
+    def _prune(self, best_step: int) -> None:
         # Two at least: were the newest damaged, the one before it is there.
         keep = {c.step for c in self._averaged()[-max(2, self._config.average_checkpoints) :]}
-        keep |= {saved.step, best_step}
+        keep |= {self._found[-1].step, best_step}
         for stale in self._found:
             if stale.step not in keep:
                 ckpt.delete_checkpoint(stale)

@@ -86,6 +86,16 @@ def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
     assert published(tmp_path) == 35
 
 
+def test_what_a_kill_left_over_goes_at_the_end(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        ckpt.save_checkpoint(tmp_path / "checkpoints", {"step": step}, tensors(step))
+    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+    one = saver(tmp_path, found, average_checkpoints=2)
+    one.finish(at(40, best=20))
+    one.close()
+    assert kept(tmp_path) == [20, 30, 40]
+
+
 def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:
     one = saver(tmp_path, final="best")
     one.save(at(10), tensors(10))
