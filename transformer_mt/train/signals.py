@@ -47,11 +47,16 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def caught() -> Iterator[Signals]:
-    """Catches the signals for as long as the context lasts."""
+    """Catches the signals for as long as the context lasts.
+
+    After the first, the process is about to end: signals keep the system's own meaning, so that
+    the second one ends it at once wherever it is by then.
+    """
     signals = Signals()
     old = {number: signal.signal(number, signals.receive) for number in _HANDLED}
     try:
         yield signals
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        if signals.received is None:
+            for number, handler in old.items():
+                signal.signal(number, handler)

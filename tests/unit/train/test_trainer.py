@@ -4,7 +4,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,15 @@ def pairs(count: int) -> TokenStore:
         return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
 
     return TokenStore(side(), side())
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Signals mean to pytest what they meant before."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Bleu:
