@@ -350,3 +350,29 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def load_model_of_step(folder: Path, step: int) -> tuple[Transformer, Tokenizer, TrainJob]:
+    """Like ``load_model``, but with the weights of one checkpoint instead of the average.
+
+    Raises:
+        InputError: There is no such checkpoint, or it or something in the folder is damaged.
+    """
+    if not folder.is_dir():
+        raise InputError(f"no model folder {folder}")
+    job = read_config(folder)
+    path = folder / "checkpoints" / _name(step)
+    if not path.is_dir():
+        found = ", ".join(
+            str(int(other.name.removeprefix("step_")))
+            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
+        )
+        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
+    try:
+        _verify(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    tokenizer = Tokenizer(folder / TOKENIZER)
+    model = Transformer(job.model, tokenizer.vocab_size)
+    load_weights(model, path / WEIGHTS)
+    return model.eval(), tokenizer, job

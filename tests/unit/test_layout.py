@@ -74,7 +74,9 @@ def within(name: str, parent: str) -> bool:
 
 def upward_imports(tree: ast.AST, module: str, package: str) -> Complaints:
     """Imports of a floor above, or of a neighbour on the same one."""
-    room = module.split(".")[1] if "." in module else "the package itself"
+    if module == "transformer_mt":  # the face of the package, which looks out over the house
+        return
+    room = module.split(".")[1]
     for line, name in imported_names(tree, package):
         house, _, inside = name.partition(".")
         other = inside.split(".")[0]
@@ -155,7 +157,6 @@ def test_every_module_has_a_room() -> None:
         (upward_imports, "data/corpus.py", "def f():\n    from transformer_mt.model import layers"),
         (upward_imports, "config/train.py", "from transformer_mt.distributed import launch"),
         (upward_imports, "config/train.py", "from .. import distributed"),
-        (upward_imports, "__init__.py", "from .errors import InputError"),
         (torch_distributed, "train/step.py", "import torch.distributed as dist"),
         (torch_distributed, "train/step.py", "from torch import distributed"),
         (torch_distributed, "train/step.py", "from torch.distributed.nn import all_reduce"),

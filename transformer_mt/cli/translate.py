@@ -1,29 +1,30 @@
 """``mt-translate``: a file or a stream in, one translation a line out."""
 
-import codecs
-import contextlib
-import json
-import queue
 import sys
-import threading
-import time
-import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
+from transformer_mt import __version__, distributed
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed
 from transformer_mt.cli import app
-from transformer_mt.config import DecodeConfig, TranslateJob
+from transformer_mt.cli.file_job import Answer, translate_file
+from transformer_mt.cli.streaming import LineTranslator, Oddities, answer, arriving
+from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
+from transformer_mt.data.tokenizer import Tokenizer
+from transformer_mt.decode.conversion import check_shape, checksum, convert
+from transformer_mt.decode.ctranslate2 import CTranslate2Translator, check_available
+from transformer_mt.decode.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-
-_MOST_LINES = 4096
-"""Lines held at a time: enough to fill batches with sentences of one length."""
+from transformer_mt.model.transformer import Transformer
 
 
 def main() -> None:
@@ -33,36 +34,40 @@ def main() -> None:
 
 def run(job: TranslateJob) -> None:
     """Translates a file or a stream with the model of a folder."""
+    device = distributed.pick_device(job.device)
+    single = nullcontext(World(device))
+    with distributed.join(device) if distributed.under_launcher() else single as world:
+        _translate(job, world)
+
+
+def _translate(job: TranslateJob, world: World) -> None:
+    files = _files(job)
+    if world.size > 1 and files is None:
+        raise InputError("several ranks share a file: say input=FILE and output=FILE")
     model, tokenizer, trained = ckpt.load_model(Path(job.model).expanduser())
-    decode = _settings(trained.decode, job)
-    if job.nbest > decode.beam_size:
+    trained = replace(trained, decode=_settings(trained.decode, job))
+    if job.nbest > trained.decode.beam_size:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
-    model.to(distributed.pick_device(job.device))
-    translator = Translator(model, tokenizer, decode, Normalizer.of(trained.data))
-    undecodable = 0
-    with _input(job.input) as source, _output(job.output) as sink:
-        for raw in _arriving(source, job.input or "standard input"):
-            lines = [line.decode("utf-8", errors="replace") for line in raw]
-            undecodable += sum(
-                line.encode("utf-8", "surrogatepass") != bytes_
-                for line, bytes_ in zip(lines, raw, strict=True)
-            )
-            best = translator.translate_nbest(lines, job.nbest)
-            for line, translations in zip(lines, best, strict=True):
-                if job.format == "text":
-                    text = translations[0].text
-                else:
-                    found = [asdict(t) for t in translations]
-                    text = json.dumps({"source": line, "translations": found}, ensure_ascii=False)
-                sink.write(text.encode() + b"\n")
-            sink.flush()
-    if undecodable:
-        _report(f"{undecodable:,} line(s) were not valid UTF-8; bad bytes were read as U+FFFD")
-    if translator.cut_lines:
-        _report(
-            f"{translator.cut_lines:,} line(s) were longer than "
-            f"max_source_tokens={decode.max_source_tokens} and were translated in parts"
-        )
+    identity = {"model": checksum(model, tokenizer), "settings": _identity(job, trained)}
+    translator = _translator(job, world, model, tokenizer, trained)
+    answers = partial(answer, translator, nbest=job.nbest, json_lines=job.format == "jsonl")
+    if files is None:
+        odd = _translate_stream(job, answers)
+    else:
+        odd = translate_file(*files, identity, answers, world, _report)
+    if world.is_main:
+        for line in odd.report(trained.decode.max_source_tokens):
+            _report(line)
+
+
+def _files(job: TranslateJob) -> tuple[Path, Path] | None:
+    """Input and output if both are files, not pipes or devices: what can be gone on with."""
+    if job.input is None or job.output is None:
+        return None
+    source, target = Path(job.input).expanduser(), Path(job.output).expanduser().resolve()
+    if any(path.exists() and not path.is_file() for path in (source, target)):
+        return None
+    return source, target
 
 
 def _settings(trained: DecodeConfig, job: TranslateJob) -> DecodeConfig:
@@ -72,42 +77,73 @@ def _settings(trained: DecodeConfig, job: TranslateJob) -> DecodeConfig:
     return replace(trained, **given)
 
 
-def _arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
-    r"""Lines in the order they arrive: all that are there, but never waiting for more.
+def _identity(job: TranslateJob, trained: TrainJob) -> dict[str, object]:
+    """All settings that the output depends on."""
+    decode = asdict(trained.decode)
+    del decode["batch_tokens"]  # changes no translation; one may need less memory the second time
+    keys = ("nbest", "format", "compute_type", "split")
+    data = (trained.data.normalization, trained.data.src_lang, trained.data.tgt_lang)
+    own = {key: getattr(job, key) for key in keys}
+    return {**decode, **own, "data": list(data), "version": __version__}
 
-    So a slow pipe is answered line by line, and a file or a fast pipe in full batches. Lines end
-    at ``\n`` only; a byte order mark before the first is no text.
-    """
-    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=_MOST_LINES)
 
-    def read() -> None:
-        number = 0
+def _translator(
+    job: TranslateJob, world: World, model: Transformer, tokenizer: Tokenizer, trained: TrainJob
+) -> LineTranslator:
+    """The engine that the job asks for, or the best one."""
+    engine = job.engine if job.engine != "auto" else _fastest(job, world, model)
+    parts = (tokenizer, trained.decode, Normalizer.of(trained.data))
+    converted = None
+    if engine == "ctranslate2":
+        check_available(job.compute_type, world.device)
+        folder = Path(job.model).expanduser()
         try:
-            for number, line in enumerate(source, 1):
-                mark = b"" if number > 1 else codecs.BOM_UTF8
-                lines.put(line.removeprefix(mark).removesuffix(b"\n"))
-            lines.put(None)
-        except (OSError, EOFError, zlib.error) as error:
-            lines.put(InputError(f"{name}: damaged or incomplete after line {number}: {error}"))
-        except BaseException as error:
-            lines.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        arrived = [lines.get()]
-        time.sleep(0.01)  # so that the first lines of a fast stream are not a batch of one
-        while len(arrived) < _MOST_LINES and not lines.empty():
-            arrived.append(lines.get())
-        whole = [line for line in arrived if isinstance(line, bytes)]
-        if whole:
-            yield whole
-        if isinstance(arrived[-1], BaseException):
-            raise arrived[-1]
-        if arrived[-1] is None:
-            return
+            converted, note = convert(folder, model, tokenizer, job.compute_type)
+        except InputError as error:
+            if job.engine != "auto" or job.compute_type != "float32":
+                raise
+            note = f"{error}; going on with engine=torch"
+        if note and world.is_main:
+            _report(note)
+    model.to(world.device)
+    if converted is None:
+        translator = Translator(model, *parts)
+    else:
+        translator = CTranslate2Translator(converted, model, *parts, job.compute_type)
+    if job.split == "sentences":
+        return SentenceTranslator(translator, trained.data.src_lang, trained.data.tgt_lang)
+    return translator
 
 
-@contextlib.contextmanager
+def _fastest(job: TranslateJob, world: World, model: Transformer) -> str:
+    """What ``engine=auto`` means.
+
+    On a CPU that is CTranslate2, where it is installed and can hold the model. In float32, with
+    the same translations: int8 is faster still but changes some, so it has to be asked for.
+    """
+    if job.compute_type != "float32":
+        return "ctranslate2"
+    if world.device.type != "cpu" or find_spec("ctranslate2") is None:
+        return "torch"
+    try:
+        check_shape(model.config)
+    except InputError:
+        return "torch"
+    return "ctranslate2"
+
+
+def _translate_stream(job: TranslateJob, answers: Answer) -> Oddities:
+    odd, number = Oddities(), 1
+    with _input(job.input) as source, _output(job.output) as sink:
+        for raw in arriving(source, job.input or "standard input"):
+            text, found = answers(raw, number)
+            sink.write(text)
+            sink.flush()
+            odd, number = odd + found, number + len(raw)
+    return odd
+
+
+@contextmanager
 def _input(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
@@ -118,7 +154,7 @@ def _input(path: str | None) -> Iterator[BinaryIO]:
         yield file
 
 
-@contextlib.contextmanager
+@contextmanager
 def _output(path: str | None) -> Iterator[BinaryIO]:
     """A file takes its name once it is whole."""
     if path is None:

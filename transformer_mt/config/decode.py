@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 from transformer_mt.config.checks import choice, require
 
+COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
+"""What CTranslate2 can be asked to compute in; few devices do all."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class DecodeConfig:
-    """Beam search (§6.1)."""
+    """Beam search (§6.1), or translations drawn at random."""
 
     beam_size: int = 4
     length_penalty: float = 0.6
@@ -19,15 +22,53 @@ class DecodeConfig:
     """Longer lines are cut into parts of at most this many tokens, and counted."""
     batch_tokens: int = 8192
     """Most tokens, padding and beams included, decoded at a time."""
+    min_length: int = 0
+    """Fewest tokens of a translation."""
+    max_length: int | None = None
+    """Most tokens of a translation, if that is less than ``max_extra_tokens`` allows."""
+    no_repeat_ngram: int = 0
+    """No sequence of this many tokens occurs twice in a translation; 0 allows it."""
+    sampling: bool = False
+    """Draw each token from the model's distribution, as for back-translation, instead of searching.
+    What is drawn for a line depends on the line and the seed, not on the lines around it."""
+    temperature: float = 1.0
+    """Of sampling: probabilities are taken to the power 1 / temperature."""
+    top_k: int = 0
+    """Of sampling: only from the k most probable tokens; 0 takes all."""
+    top_p: float = 1.0
+    """Of sampling: only from the fewest tokens that together have this probability."""
+    seed: int = 1
+    """Of sampling."""
 
     def __post_init__(self) -> None:
         for key in ("beam_size", "max_source_tokens", "batch_tokens"):
             require(getattr(self, key) >= 1, f"decode.{key}={getattr(self, key)} must be ≥ 1")
+        for key in ("min_length", "no_repeat_ngram", "top_k"):
+            require(getattr(self, key) >= 0, f"decode.{key}={getattr(self, key)} must be ≥ 0")
+        require(
+            self.max_length is None or self.max_length >= max(self.min_length, 1),
+            f"decode.max_length={self.max_length} must be ≥ 1 and ≥ decode.min_length",
+        )
+        require(
+            math.isfinite(self.temperature) and self.temperature > 0,
+            f"decode.temperature={self.temperature} must be > 0",
+        )
+        require(0 < self.top_p <= 1, f"decode.top_p={self.top_p} must be in (0, 1]")
+        require(
+            self.sampling or (self.temperature, self.top_k, self.top_p) == (1, 0, 1),
+            "temperature, top_k and top_p belong to sampling: say sampling=true too",
+        )
         require(
             math.isfinite(self.length_penalty) and self.length_penalty >= 0,
             f"decode.length_penalty={self.length_penalty} must be ≥ 0",
         )
         require(self.max_extra_tokens >= 0, "decode.max_extra_tokens must be ≥ 0")
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is beam search and nothing more, which is the same in every engine."""
+        more = (self.min_length, self.max_length, self.no_repeat_ngram, self.sampling)
+        return more == (0, None, 0, False)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -45,7 +86,12 @@ class TranslateJob:
     nbest: int = 1
     """Translations for each line, best first."""
     engine: str = "auto"
-    """``torch``; ``auto`` takes the fastest engine there is, today ``torch``."""
+    """``torch``, ``ctranslate2``, or ``auto``: on a CPU CTranslate2 in float32, which gives the
+    same translations faster, where it is installed and can hold the model; otherwise torch."""
+    compute_type: str = "float32"
+    """What CTranslate2 computes in: ``float32``, ``int8``, ``float16`` or ``bfloat16``."""
+    split: str = "none"
+    """``sentences`` translates the sentences of a line one by one; ``none`` takes it as one."""
     device: str = "auto"
     """``cpu``, ``cuda`` or ``auto``."""
     beam_size: int | None = None
@@ -57,7 +103,13 @@ class TranslateJob:
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: say model=FOLDER (see --help)")
         choice("format", self.format, "text", "jsonl")
-        choice("engine", self.engine, "auto", "torch")
+        choice("engine", self.engine, "auto", "torch", "ctranslate2")
+        choice("compute_type", self.compute_type, *COMPUTE_TYPES)
+        require(
+            self.compute_type == "float32" or self.engine != "torch",
+            f"compute_type={self.compute_type} is for CTranslate2: say engine=ctranslate2",
+        )
+        choice("split", self.split, "none", "sentences")
         choice("device", self.device, "auto", "cpu", "cuda")
         require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
         require(

@@ -1,18 +1,28 @@
 """Strings → strings: batches by length, keeps the order, gives one line for each line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from random import Random
 
 import torch
-from torch import Tensor
 
+from transformer_mt.checkpoint import load_model
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
-from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, one_line
-from transformer_mt.decode.search import Hypothesis, beam_search
-from transformer_mt.distributed import World
-from transformer_mt.model.transformer import DecoderState, Transformer
+from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer, one_line
+from transformer_mt.decode.alignment import WORD, Link, align_parts
+from transformer_mt.decode.constraints import Constrained, Constraints
+from transformer_mt.decode.ensemble import open_search
+from transformer_mt.decode.forced import forced_log_probs
+from transformer_mt.decode.sampling import sample
+from transformer_mt.decode.search import Hypothesis, beam_search, length_penalty
+from transformer_mt.distributed import World, pick_device
+from transformer_mt.errors import InputError
+from transformer_mt.model.inference import for_inference
+from transformer_mt.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -25,19 +35,44 @@ class Translation:
     empty line."""
     tokens: int
     """Tokens produced, end symbols not counted."""
+    log_prob: float = 0.0
+    """Log-probability of all pieces, end symbols included."""
+    pieces: list[str] = field(default_factory=list)
+    """The tokens and, after each part of the line, an end symbol."""
+    piece_log_probs: list[float] = field(default_factory=list)
+    """The log-probability of each piece; empty where the engine gives none."""
+    alignment: list[Link] | None = None
+    """For each word of the translation, the word of the line that it comes from, where asked for;
+    words are what spaces part, counted from 0."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Translation"], space: str = " ") -> "Translation":
+        """The translation of a line from those of its parts; it has no alignment."""
+        return cls(
+            space.join(part.text for part in parts if part.text),
+            sum(part.score for part in parts),
+            sum(part.tokens for part in parts),
+            sum(part.log_prob for part in parts),
+            [piece for part in parts for piece in part.pieces],
+            [value for part in parts for value in part.piece_log_probs],
+        )
 
 
 class Translator:
-    """Translates lines with a model.
+    """Translates lines with a model, or with several of one vocabulary.
 
     Lines of similar length share a batch; none changes another's translation.
 
     Args:
-        model: The model, in ``eval`` mode, on the device it is to run on.
+        model: The model, in ``eval`` mode, on the device it is to run on; its weights are read at
+            the first translation.
         tokenizer: Its vocabulary.
-        config: Beam search settings.
+        config: Search settings.
         normalizer: What the model's training text went through (``data.normalization``); lines
             go through the same.
+        others: More models with the same vocabulary, on the same device: the probability of a
+            token is the mean of all.
+        dtype: What to compute in.
     """
 
     def __init__(
@@ -46,99 +81,234 @@ class Translator:
         tokenizer: Tokenizer,
         config: DecodeConfig,
         normalizer: Normalizer,
+        *,
+        others: Sequence[Transformer] = (),
+        dtype: torch.dtype = torch.float32,
     ):
         self._model, self._tokenizer, self._config = model, tokenizer, config
-        self._normalizer = normalizer
-        limit = config.max_source_tokens
-        if model.config.positions == "learned":
-            limit = min(limit, model.config.max_positions - 1)
-        self._max_source = limit
-        self._max_target = (
-            model.config.max_positions - 1 if model.config.positions == "learned" else None
-        )
+        self._normalizer, self._dtype = normalizer, dtype
+        self._all = [model, *others]
+        bounds = [m.config.max_positions for m in self._all if m.config.positions == "learned"]
+        self._max_target = min(bounds) - 1 if bounds else None
+        """Most tokens of a sentence besides its start or end symbol."""
+        self._max_source = min([config.max_source_tokens, *(bound - 1 for bound in bounds)])
         self.cut_lines = 0
         """Lines so far that were longer than ``max_source_tokens`` and translated in parts."""
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, config: DecodeConfig | None = None, device: str = "auto"
+    ) -> "Translator":
+        """Opens a model folder; nothing in it is run as code.
+
+        Args:
+            folder: The ``run_dir`` of a training.
+            config: Search settings; None takes the folder's own.
+            device: ``auto``, ``cpu`` or ``cuda``.
+
+        Raises:
+            InputError: The folder, or something in it, is missing or damaged.
+        """
+        model, tokenizer, job = load_model(Path(folder).expanduser())
+        normalizer = Normalizer.of(job.data)
+        return cls(model.to(pick_device(device)), tokenizer, config or job.decode, normalizer)
+
+    @property
+    def model(self) -> Transformer:
+        """The (first) model."""
+        return self._model
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one."""
         return [best[0].text for best in self.translate_nbest(lines, 1)]
 
     @torch.inference_mode()
-    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
-        """Up to ``nbest`` translations of each line, best first.
+    def translate_nbest(
+        self,
+        lines: Sequence[str],
+        nbest: int,
+        *,
+        prefixes: Sequence[str] | None = None,
+        align: bool = False,
+    ) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first; or as many drawn at random.
 
         A line longer than ``max_source_tokens`` is translated in parts, the best of each joined.
+
+        Args:
+            lines: The lines.
+            nbest: Translations of each.
+            prefixes: For each line, text that its translation begins with; it may be empty.
+            align: Say which words belong together.
+
+        Raises:
+            InputError: A prefix is longer than the model's positions.
         """
         parts: list[list[int]] = []  # every part of every line
         owners: list[list[int]] = []  # for each line, its parts
-        for ids in self._tokenizer.encode([self._normalizer.src(line) for line in lines]):
+        for ids in self._encode_sources(lines):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
             owners.append(list(range(len(parts), len(parts) + len(cut))))
             parts.extend(cut)
-        found = self._search(parts, nbest)
-        return [self._join([found[part] for part in own]) for own in owners]
+        if prefixes is None and self._config.plain:
+            found = self._search(parts, nbest)
+        else:
+            beginnings: list[list[int]] = [[] for _ in parts]
+            given = self._encode_targets(prefixes if prefixes is not None else [""] * len(lines))
+            for own, ids in zip(owners, given, strict=True):
+                if own:
+                    beginnings[own[0]] = self._checked(ids)
+            found = self._search_all(parts, nbest, beginnings)
+        return [
+            self._join([parts[part] for part in own], [found[part] for part in own], align)
+            for own in owners
+        ]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
+        """What the model gives translations that are there already.
+
+        Raises:
+            InputError: A line is longer than the model's positions; it cannot be scored in parts.
+        """
+        src, tgt = (
+            [self._checked(ids) for ids in side]
+            for side in (self._encode_sources(sources), self._encode_targets(targets))
+        )
+        found = forced_log_probs(self._fast, src, tgt, self._config.batch_tokens)
+        scored = []
+        for text, ids, values in zip(targets, tgt, found, strict=True):
+            log_prob = sum(values)
+            score = log_prob / length_penalty(len(values), self._config.length_penalty)
+            pieces = self._tokenizer.pieces([*ids, EOS])
+            scored.append(Translation(text, score, len(ids), log_prob, pieces, values))
+        return scored
+
+    def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
+        return self._tokenizer.encode([self._normalizer.src(line) for line in lines])
+
+    def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
+        return self._tokenizer.encode([self._normalizer.tgt(line) for line in lines])
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        if self._max_target is not None and len(ids) > self._max_target:
+            text = self._tokenizer.decode([ids])[0]
+            raise InputError(
+                f"{len(ids)} tokens are more than the {self._max_target} that this model has "
+                f"positions for: {text[:40]!r}…"
+            )
+        return ids
+
+    @cached_property
+    def _fast(self) -> list[Transformer]:
+        """The models made ready for decoding."""
+        return [for_inference(model, self._dtype) for model in self._all]
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Parts of a sentence that fit the model, cut before a word where there is one."""
         parts = []
         while len(ids) > self._max_source:
             pieces = self._tokenizer.pieces(ids[: self._max_source + 1])
-            words = [i for i, piece in enumerate(pieces) if i and piece.startswith("▁")]
+            words = [i for i, piece in enumerate(pieces) if i and piece.startswith(WORD)]
             at = words[-1] if words else self._max_source
             parts.append(ids[:at])
             ids = ids[at:]
         return [*parts, ids] if ids else parts
 
     def _search(self, sources: list[list[int]], nbest: int) -> list[list[Hypothesis]]:
+        """Plain beam search, which another engine may do in its own way."""
+        return self._search_all(sources, nbest, [[] for _ in sources])
+
+    def _search_all(
+        self, sources: list[list[int]], nbest: int, prefixes: list[list[int]]
+    ) -> list[list[Hypothesis]]:
         results: list[list[Hypothesis]] = [[] for _ in sources]
         # Longest first: the largest batch comes first, and memory only falls after it.
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        beams = max(self._config.beam_size, nbest)
+        beams = nbest if self._config.sampling else max(self._config.beam_size, nbest)
         start = 0
         while start < len(order):
             longest = len(sources[order[start]]) + 1
             size = max(1, self._config.batch_tokens // (longest * beams))
             batch = order[start : start + size]
             start += len(batch)
-            for i, best in zip(
-                batch, self._beam_search([sources[i] for i in batch], beams, nbest), strict=True
-            ):
+            found = self._search_batch(
+                [sources[i] for i in batch], beams, nbest, [prefixes[i] for i in batch]
+            )
+            for i, best in zip(batch, found, strict=True):
                 results[i] = best
         return results
 
-    def _beam_search(
-        self, sources: list[list[int]], beams: int, nbest: int
+    def _search_batch(
+        self, sources: list[list[int]], beams: int, nbest: int, prefixes: list[list[int]]
     ) -> list[list[Hypothesis]]:
-        device = self._model.embedding.weight.device
+        config, device = self._config, self._model.embedding.weight.device
         src = Packed.of_sequences([[*ids, EOS] for ids in sources]).to(device)
-        limits = [len(ids) + self._config.max_extra_tokens for ids in sources]
-        if self._max_target is not None:
-            limits = [min(limit, self._max_target) for limit in limits]
+        model = open_search(self._fast, src, beams)
+        if config.min_length or config.no_repeat_ngram or any(prefixes):
+            rules = [Constraints(p, config.min_length, config.no_repeat_ngram) for p in prefixes]
+            model = Constrained(model, rules, EOS)
+        limits = [
+            max(self._longest(source), len(prefix))
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        if config.sampling:
+            return sample(
+                model,
+                limits,
+                [[Random(f"{config.seed} {n} {ids}") for n in range(nbest)] for ids in sources],
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                alpha=config.length_penalty,
+                bos=BOS,
+                eos=EOS,
+                device=device,
+            )
         return beam_search(
-            _Steps(self._model, self._model.start(src, beams)),
+            model,
             limits,
             beam_size=beams,
-            alpha=self._config.length_penalty,
+            alpha=config.length_penalty,
             bos=BOS,
             eos=EOS,
             nbest=nbest,
             device=device,
         )
 
-    def _join(self, parts: list[list[Hypothesis]]) -> list[Translation]:
-        if not parts:
-            return [Translation("", 0.0, 0)]
-        if len(parts) == 1:
-            return [self._translation([hypothesis]) for hypothesis in parts[0]]
-        return [self._translation([best[0] for best in parts])]
+    def _longest(self, source: Sequence[int]) -> int:
+        """Most tokens of a translation, end symbol not counted."""
+        limit = max(len(source) + self._config.max_extra_tokens, self._config.min_length)
+        bounds = (limit, self._config.max_length, self._max_target)
+        return min(bound for bound in bounds if bound is not None)
 
-    def _translation(self, hypotheses: list[Hypothesis]) -> Translation:
+    def _join(
+        self, sources: list[list[int]], found: list[list[Hypothesis]], align: bool
+    ) -> list[Translation]:
+        """The translations of a line from those of its parts."""
+        if not found:
+            return [Translation("", 0.0, 0, alignment=[] if align else None)]
+        if len(found) == 1:
+            return [self._translation(sources, [hypothesis], align) for hypothesis in found[0]]
+        return [self._translation(sources, [best[0] for best in found], align)]
+
+    def _translation(
+        self, sources: list[list[int]], hypotheses: list[Hypothesis], align: bool
+    ) -> Translation:
         texts = self._tokenizer.decode([h.tokens for h in hypotheses])
+        alignment = None
+        if align:
+            pairs = [(ids, h.tokens) for ids, h in zip(sources, hypotheses, strict=True)]
+            alignment = align_parts(self._model, self._tokenizer, pairs)
         # Byte pieces can spell a line break; one line in is one line out.
-        text = " ".join(self._normalizer.restore(one_line(text).strip()) for text in texts)
         return Translation(
-            text, sum(h.score for h in hypotheses), sum(len(h.tokens) for h in hypotheses)
+            " ".join(self._normalizer.restore(one_line(text).strip()) for text in texts),
+            sum(h.score for h in hypotheses),
+            sum(len(h.tokens) for h in hypotheses),
+            sum(h.log_prob for h in hypotheses),
+            self._tokenizer.pieces([token for h in hypotheses for token in (*h.tokens, EOS)]),
+            [value for h in hypotheses for value in h.token_log_probs],
+            alignment,
         )
 
 
@@ -149,21 +319,3 @@ def translate_sharded(translator: Translator, lines: Sequence[str], world: World
     for rank, translations in enumerate(world.gather(mine)):
         result[rank :: world.size] = translations  # raises if the numbers differ
     return result
-
-
-class _Steps:
-    """The model as the search sees it."""
-
-    def __init__(self, model: Transformer, state: DecoderState):
-        self._model, self._state = model, state
-
-    def step(self, tokens: Tensor) -> Tensor:
-        logits = self._model.decode_step(tokens, self._state).float()
-        log_probs = logits.log_softmax(-1)
-        # No translation holds these; ruled out after the softmax, which training gave them a
-        # share of.
-        log_probs[..., [PAD, UNK, BOS]] = -torch.inf
-        return log_probs
-
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        self._state.select(sentences, beams)

@@ -23,7 +23,7 @@ def scaled_dot_product_attention(
         query: [B, H, T, K].
         key: [B, H, S, K].
         value: [B, H, S, K'].
-        mask: [B, 1, 1, S] bool, True for real keys; None if all are.
+        mask: [B, 1, 1, S] bool, True for real keys, or numbers to add; None if all are.
         causal: Let query t see keys up to t only (§3.2.3).
 
     Returns:
@@ -155,23 +155,34 @@ class SelfAttention(nn.Module):
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
         return self.out_proj(attend(q, k, v, layout, layout, self.num_heads, self.causal))
 
-    def step(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One more token a sequence.
+    def step(
+        self, x: Tensor, cache: Tensor, entries: tuple[Tensor, Tensor], mask: Tensor
+    ) -> Tensor:
+        """One more position of each of W beams a sentence.
 
         Args:
-            x: [B, D], the newest position of each sequence.
-            cache: Keys [B, H, t, K] and values [B, H, t, K'] of the t positions before.
+            x: [B·W, D].
+            cache: [B, P, H·K + H·K'], a sentence's keys and, beside them, values.
+            entries: Where those of the newest position are put: [B, 1] and [B, W], places in the
+                first and the second dimension.
+            mask: [B, 1, W, P], 0 for the entries that a beam has and −∞ for the others.
 
         Returns:
-            [B, D], and the cache with the newest position added.
+            [B·W, D].
         """
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, 1, -1))
-            for part in self.qkv_proj(x).split(self.sizes, dim=-1)
+        query, newest = (
+            part.unflatten(0, entries[1].shape).to(cache.dtype)
+            for part in self.qkv_proj(x).split([self.sizes[0], sum(self.sizes[1:])], dim=-1)
         )
-        keys, values = torch.cat((cache[0], k), dim=2), torch.cat((cache[1], v), dim=2)
-        heads = scaled_dot_product_attention(q, keys, values)
-        return self.out_proj(heads.flatten(1)), (keys, values)
+        cache[entries] = newest
+        keys, values = cache.split(self.sizes[1:], dim=-1)
+        heads = scaled_dot_product_attention(
+            split_heads(query, self.num_heads),
+            split_heads(keys, self.num_heads),
+            split_heads(values, self.num_heads),
+            mask,
+        )
+        return self.out_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))
 
 
 KeysValues = tuple[Tensor, Tensor]
@@ -218,11 +229,11 @@ class CrossAttention(nn.Module):
         Args:
             x: [B·W, D].
             source: Keys [B, H, S, K] and values [B, H, S, K'] of B sentences.
-            mask: [B, 1, 1, S] bool.
+            mask: [B, 1, 1, S], 0 for source tokens and −∞ for padding; None if there is none.
 
         Returns:
             [B·W, D].
         """
-        beams = self.q_proj(x).unflatten(0, (source[0].shape[0], -1))
+        beams = self.q_proj(x).unflatten(0, (source[0].shape[0], -1)).to(source[0].dtype)
         heads = scaled_dot_product_attention(split_heads(beams, self.num_heads), *source, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))

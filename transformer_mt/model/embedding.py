@@ -56,6 +56,10 @@ class Embedding(nn.Module):
         embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
         return embedded + self._table(max_length)[positions]
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The pre-softmax linear transformation (§3.4): [N, D] → [N, V]."""
+        return nn.functional.linear(hidden, self.weight)
+
     def reserve(self, length: int) -> None:
         """Makes room for sequences of ``length``: a compiled step must not find it missing."""
         self._table(length)

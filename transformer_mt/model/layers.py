@@ -105,18 +105,13 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         x: Tensor,
-        cache: KeysValues,
+        cache: Tensor,
+        entries: tuple[Tensor, Tensor],
+        mask: Tensor,
         source: KeysValues,
         source_mask: Tensor | None,
-    ) -> tuple[Tensor, KeysValues]:
-        """One more position; see the two attentions' ``step``. [B·W, D] → [B·W, D], cache."""
-        grown = cache
-
-        def attend_to_self(y: Tensor) -> Tensor:
-            nonlocal grown
-            y, grown = self.self_attention.step(y, cache)
-            return y
-
-        x = self.residual1(x, attend_to_self)
+    ) -> Tensor:
+        """One more position; see the two attentions' ``step``. [B·W, D] → [B·W, D]."""
+        x = self.residual1(x, lambda y: self.self_attention.step(y, cache, entries, mask))
         x = self.residual2(x, lambda y: self.cross_attention.step(y, source, source_mask))
-        return self.residual3(x, self.feed_forward), grown
+        return self.residual3(x, self.feed_forward)

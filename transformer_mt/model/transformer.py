@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,8 @@ from torch import Tensor, nn
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching import Batch
 from transformer_mt.data.packed import Buckets, Packed
-from transformer_mt.model.attention import KeysValues, SourceProjection, pad, split_heads
+from transformer_mt.model.attention import SourceProjection, pad, split_heads
+from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
 
@@ -63,38 +63,44 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The pre-softmax linear transformation, tied to the embeddings (§3.4): [N, D] → [N, V]."""
-        return nn.functional.linear(hidden, self.embedding.weight)
+        return self.embedding.logits(hidden)
 
     def forward(self, batch: Batch) -> Tensor:
         """Decoder outputs at every target position: [N, D]."""
         return self.decode(batch.tgt_in, self.encode(batch.src), batch.src)
 
-    def start(self, src: Packed, beam_size: int) -> "DecoderState":
-        """Encodes sentences, one group of them, and opens a search over them."""
+    @torch.inference_mode()
+    def start(self, src: Packed, beam_size: int) -> DecoderState:
+        """Encodes sentences, one group of them, and opens a search with so many beams at most."""
         assert isinstance(src.layout, Buckets)
         (group,) = src.layout.groups
-        memory = self.encode(src)
-        rows = group.size * beam_size
-        config = self.config
-        empty = (
-            memory.new_empty(rows, config.num_heads, 0, config.key_size),
-            memory.new_empty(rows, config.num_heads, 0, config.value_size),
-        )
+        heads, memory = self.config.num_heads, self.encode(src)
         sources = [
+            # Every step reads them: head by head, without gaps.
             (
-                split_heads(pad(k, group), config.num_heads),
-                split_heads(pad(v, group), config.num_heads),
+                split_heads(pad(k.to(memory.dtype), group), heads).contiguous(),
+                split_heads(pad(v.to(memory.dtype), group), heads).contiguous(),
             )
             for k, v in self.source_projection(memory)
         ]
+        mask = None
+        if group.mask is not None:
+            padding = ~group.mask[:, None, None, :]
+            mask = memory.new_zeros(padding.shape).masked_fill_(padding, -torch.inf)
+        # Most translations are about as long as their sources, and beams differ in the last tokens.
+        room = group.length + 4 * beam_size
+        width = heads * (self.config.key_size + self.config.value_size)
         return DecoderState(
             position=0,
-            caches=[empty for _ in sources],
+            cache=memory.new_empty(len(self.decoder), group.size, room, width),
+            owned=torch.zeros(group.size, 1, room, dtype=torch.bool, device=memory.device),
+            used=0,
             sources=sources,
-            source_mask=None if group.mask is None else group.mask[:, None, None, :],
+            source_mask=mask,
         )
 
-    def decode_step(self, tokens: Tensor, state: "DecoderState") -> Tensor:
+    @torch.inference_mode()
+    def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Logits of the next token, given the newest one of each beam.
 
         Args:
@@ -104,46 +110,16 @@ class Transformer(nn.Module):
         Returns:
             [B, W, V].
         """
-        rows = tokens.flatten()
-        positions = torch.full_like(rows, state.position)
-        x = self.dropout(self.embedding(rows, positions, state.position + 1))
-        for i, layer in enumerate(self._decoder_layers()):
-            x, state.caches[i] = layer.step(x, state.caches[i], state.sources[i], state.source_mask)
-        state.position += 1
+        rows, position = tokens.flatten(), state.position
+        entries, mask = state.new_entries(tokens.shape[1])
+        x = self.embedding(rows, torch.full_like(rows, position), position + 1)
+        caches = state.cache[:, : len(tokens), : state.used]
+        for layer, cache, source in zip(self._decoder_layers(), caches, state.sources, strict=True):
+            x = layer.step(x, cache, entries, mask, source, state.source_mask)
         return self.logits(self.decoder_norm(x)).view(*tokens.shape, -1)
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:
         return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
-
-
-@dataclass
-class DecoderState:
-    """What decoding remembers between steps, for B sentences with W beams each."""
-
-    position: int
-    """Target positions decoded so far, t."""
-    caches: list[KeysValues]
-    """Each decoder layer's own keys and values, [B·W, H, t, K]."""
-    sources: list[KeysValues]
-    """Each decoder layer's keys and values of the source, [B, H, S, K]: one copy for all beams."""
-    source_mask: Tensor | None
-    """[B, 1, 1, S] bool, True for source tokens."""
-
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        """Goes on with some sentences, and in each with some of its beams.
-
-        Args:
-            sentences: [B'] int64, the sentences kept; None keeps all.
-            beams: [B', W'] int64, for each the beams to go on from; may repeat.
-        """
-        width = self.caches[0][0].shape[0] // self.sources[0][0].shape[0]
-        first = torch.arange(len(beams), device=beams.device) if sentences is None else sentences
-        rows = (first[:, None] * width + beams).flatten()
-        self.caches = [(k[rows], v[rows]) for k, v in self.caches]
-        if sentences is not None:
-            self.sources = [(k[sentences], v[sentences]) for k, v in self.sources]
-            if self.source_mask is not None:
-                self.source_mask = self.source_mask[sentences]
 
 
 def _init_linear(linear: nn.Linear) -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.decode.conversion import convert
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -49,12 +51,12 @@ JOB = TrainJob(
 VOCAB_SIZE = 290
 
 
-def write_model(folder: Path, job: TrainJob = JOB) -> None:
+def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
     folder.mkdir()
     ckpt.write_config(folder, job)
     vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1)
     (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     ckpt.save_weights(Transformer(job.model, VOCAB_SIZE), folder / ckpt.WEIGHTS)
 
 
@@ -62,6 +64,9 @@ def write_model(folder: Path, job: TrainJob = JOB) -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
+    if find_spec("ctranslate2") is not None:  # what the first use would do, and say
+        network, tokenizer, _ = ckpt.load_model(folder)
+        convert(folder, network, tokenizer, "float32")
     return folder
 
 
@@ -128,6 +133,16 @@ INPUTS = {
         ["the dog", "a fox the dog a", "", "a b"],
     ),
     "nul": (b"the\0dog\n\0\n", ["the\0dog", "\0"]),
+    "spaces": (b" " * 100_000 + b"\na\n", ["", "a"]),
+    "no text at all": (bytes(range(256)) * 8, None),
+    "a mark in the middle": (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    "surrogates": (b"\xed\xa0\x80\xed\xb0\x80 a\n", ["\ufffd" * 6 + " a"]),
+    "unassigned": ("\U000e0001\uffff\U0010ffff\n".encode(), ["\U000e0001\uffff\U0010ffff"]),
+}
+COUNTED = {
+    "nul": "2 line(s) hold NUL characters (the first: line 1)",
+    "surrogates": "1 line(s) were not valid UTF-8 (the first: line 1)",
+    "no text at all": "8 line(s) were not valid UTF-8 (the first: line 2)",
 }
 
 
@@ -136,10 +151,25 @@ def test_as_many_lines_out_as_in(
     model: Path, translated: Callable[..., tuple[bytes, str]], name: str
 ) -> None:
     data, lines = INPUTS[name]
-    out, err = translated(data)
-    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines))
+    out, err = translated(data, beam_size=1)
+    if lines is None:
+        lines = [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
+    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines, beam_size=1))
     assert [line != "" for line in out.decode().split("\n")[:-1]] == [line != "" for line in lines]
-    assert err == ""
+    assert (err == "") == (name not in COUNTED)
+    assert COUNTED.get(name, "") in err
+
+
+@pytest.mark.parametrize("line", ["x" * 100_000, "the dog " * 12_500], ids=["word", "words"])
+def test_a_line_of_100000_characters(
+    model: Path, translated: Callable[..., tuple[bytes, str]], line: str
+) -> None:
+    quick = {"max_source_tokens": 100, "max_extra_tokens": 0, "beam_size": 1}
+    lines = ["a", line, "a"]
+    out, err = translated("\n".join(lines).encode(), **quick, batch_tokens=10**6)
+    found = out.decode().split("\n")
+    assert found == [*api(model, lines, **quick, batch_tokens=10**6), ""]
+    assert err.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
 
 
 def test_thousands_of_lines_keep_their_order(
@@ -160,7 +190,7 @@ def test_bytes_that_are_not_utf8_are_counted(
     out, err = translated(data)
     readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
     assert out.decode().split("\n")[:-1] == api(model, readable)
-    expected = "3 line(s) were not valid UTF-8; bad bytes were read as U+FFFD"
+    expected = "3 line(s) were not valid UTF-8 (the first: line 2); bad bytes were read as U+FFFD"
     assert err == f"mt-translate: {expected}\n"
 
 
@@ -210,19 +240,132 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
     assert "ö\u2028" in out.decode()
     rows = [json.loads(row) for row in out.decode().split("\n")[:-1]]
     assert [row["source"] for row in rows] == lines
-    assert rows[1]["translations"] == [{"text": "", "score": 0.0, "tokens": 0}]
+    (blank,) = rows[1]["translations"]
+    assert (blank["text"], blank["score"], blank["tokens"]) == ("", 0.0, 0)
     best = api(model, lines, beam_size=4)
     for row, text in zip(rows, best, strict=True):
         assert set(row) == {"source", "translations"}
         found = row["translations"]
         assert len(found) == (3 if row["source"] else 1)
-        assert all(set(translation) == {"text", "score", "tokens"} for translation in found)
+        assert all({"text", "score", "tokens"} <= set(translation) for translation in found)
         assert found[0]["text"] == text
         scores = [translation["score"] for translation in found]
         assert sorted(scores, reverse=True) == scores
         assert max(scores) <= 0
     (plain, _) = translated("\n".join(lines).encode(), beam_size=4)
     assert plain.decode().split("\n")[:-1] == best
+
+
+def test_sentences_of_a_line_are_translated_by_themselves(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
+    text = "The dog jumps. A fox sleeps!\n\n \nThe barn\n"
+    out, err = translated(text.encode(), split="sentences")
+    first, second, third = api(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
+    assert out.decode() == f"{first} {second}\n\n\n{third}\n"
+    assert err == ""
+    whole, _ = translated(text.encode())
+    assert whole != out
+
+
+@pytest.fixture
+def without_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+
+
+def test_without_ctranslate2_auto_is_torch(
+    model: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, without_ctranslate2: None
+) -> None:
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    settings = {"model": str(model), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert capfd.readouterr() == (f"{api(model, ['the dog'])[0]}\n", "")
+    message = error_of(capfd, engine="ctranslate2", **settings)
+    assert "pip install 'transformer-mt[fast]'" in message
+    assert "pip install" in error_of(capfd, compute_type="int8", **settings)
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Fills with the names of the classes that translate."""
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+    names: list[str] = []
+    translate_nbest = Translator.translate_nbest
+
+    def spy(self: Translator, lines: list[str], nbest: int) -> Any:
+        names.append(type(self).__name__)
+        return translate_nbest(self, lines, nbest)
+
+    monkeypatch.setattr(Translator, "translate_nbest", spy)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine"),
+    [
+        ({}, "CTranslate2Translator"),
+        ({"engine": "ctranslate2"}, "CTranslate2Translator"),
+        ({"engine": "torch"}, "Translator"),
+        ({"compute_type": "int8"}, "CTranslate2Translator"),
+    ],
+)
+def test_the_engine_is_chosen(
+    model: Path,
+    tmp_path: Path,
+    engines: list[str],
+    capfd: pytest.CaptureFixture[str],
+    settings: dict[str, str],
+    engine: str,
+) -> None:
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    job = TranslateJob(device="cpu", model=str(model), input=str(source), **settings)
+    translate.run(job)
+    out, err = capfd.readouterr()
+    assert engines == [engine]
+    if "compute_type" in settings:
+        assert err == (
+            f"mt-translate: converted the model for CTranslate2: {model / 'ctranslate2' / 'int8'}\n"
+        )
+    else:
+        assert (out, err) == (f"{api(model, ['the dog'])[0]}\n", "")
+
+
+def test_a_model_that_ctranslate2_cannot_hold(
+    tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder, replace(JOB, model=replace(JOB.model, d_k=5)))
+    source.write_text("the dog\n")
+    settings = {"model": str(folder), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert capfd.readouterr().err == ""
+    assert engines == ["Translator"]
+    assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
+
+
+def test_no_place_for_the_converted_model_is_said_and_done_without(
+    tmp_path: Path,
+    engines: list[str],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    source.write_text("the dog\n")
+    (folder / "ctranslate2").write_text("in the way")
+    monkeypatch.setenv("HOME", str(source))
+    settings = {"model": str(folder), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert engines == ["Translator"]
+    out, err = capfd.readouterr()
+    assert out == f"{api(folder, ['the dog'])[0]}\n"
+    assert err.startswith("mt-translate: no place for the converted model: ")
+    assert err.endswith("; going on with engine=torch\n")
+    assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
 
 
 def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
@@ -262,37 +405,6 @@ def test_a_damaged_archive_is_named(
     message = error_of(capfd, model=str(model), input=str(source), output=str(target))
     assert message.startswith(f"{source}: damaged or incomplete after line ")
     assert not target.exists()
-
-
-def test_an_output_takes_its_name_when_complete(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text("".join(f"{line}\n" for line in TEXT))
-    target.write_text("yesterday's\n")
-    monkeypatch.setattr(translate, "_MOST_LINES", 20)
-    translate_nbest, calls = Translator.translate_nbest, []
-
-    def stumble(self: Translator, lines: list[str], nbest: int) -> Any:
-        calls.append(len(lines))
-        assert target.read_text() == "yesterday's\n"
-        if sum(calls) == len(TEXT) and failing:
-            raise InputError("stumbled")
-        return translate_nbest(self, lines, nbest)
-
-    monkeypatch.setattr(Translator, "translate_nbest", stumble)
-    job = TranslateJob(model=str(model), device="cpu", input=str(source), output=str(target))
-    failing = True
-    with pytest.raises(InputError, match="stumbled"):
-        translate.run(job)
-    assert len(calls) >= 3
-    assert sorted(tmp_path.iterdir()) == [source, target]
-    assert target.read_text() == "yesterday's\n"
-    calls.clear()
-    failing = False
-    translate.run(job)
-    assert sorted(tmp_path.iterdir()) == [source, target]
-    assert len(target.read_text().split("\n")) == len(TEXT) + 1
 
 
 def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_at_length_zero_a_translation_can_only_end() -> None:
     """Whatever ending costs."""
     model = TableModel(lambda sentence, prefix: [-1.0, -50.0, -1.0], [0, 1])
     found = beam_search(model, [0, 0], beam_size=2, alpha=1.0, bos=BOS, eos=EOS, nbest=2)
-    assert found == [[Hypothesis([], -50.0, -50.0)]] * 2
+    assert found == [[Hypothesis([], -50.0, -50.0, [-50.0])]] * 2
     assert model.steps == 1
 
 
@@ -316,7 +316,7 @@ def test_finished_sentences_leave_the_batch() -> None:
 
     class Counting(TableModel):
         def step(self, tokens: Tensor) -> Tensor:
-            sizes.append(list(self.sentences))
+            sizes.append(sorted(self.sentences))
             return super().step(tokens)
 
     found = beam_search(Counting(row, range(4)), [9] * 4, beam_size=1, alpha=0.6, bos=BOS, eos=EOS)

@@ -16,7 +16,8 @@ from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
 from transformer_mt.distributed import World
-from transformer_mt.model.transformer import DecoderState, Transformer
+from transformer_mt.model.decoder_state import DecoderState
+from transformer_mt.model.transformer import Transformer
 
 WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
 WORDS += ["quick", "brown", "red", "Übermut", "3,5"]

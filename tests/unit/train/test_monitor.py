@@ -36,8 +36,10 @@ TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
-    # A command run in this process may have cut the package's log off from the root.
+    # A command run in this process may have cut the package's log off from the root, and left it
+    # handlers whose streams are closed by now.
     monkeypatch.setattr(logging.getLogger("transformer_mt"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("transformer_mt"), "handlers", [])
     caplog.set_level(logging.INFO, logger="transformer_mt")
     return lambda: [record.getMessage() for record in caplog.records]
 

@@ -1,0 +1,480 @@
+"""Translation speed: our engines against CTranslate2 by hand and Hugging Face, on the same text.
+
+    python scripts/bench_translate.py --model runs/mine                    a trained model
+    python scripts/bench_translate.py --size base                          random weights
+    python scripts/bench_translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
+
+All engines have the same weights and vocabulary, and go from text to text. In one process, round
+after round, each translates the same lines, the order turning; reported are medians over rounds of
+paired ratios, and ours-fp32-again is the noise floor. Lines are sorted by length for all alike.
+Tokens are those that an engine really put out. Start-up time and peak memory are those of a process
+of its own. A trained model ends its translations where it likes, and BLEU is shown beside it; one
+of random weights would never end, so that all engines put out as many tokens as the mean reference
+has, and start-up and memory are left out. MarianMT can hold post-norm models only.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_train import SHARED_DATA, heading, model_config, table
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import distributed
+from transformer_mt.config import DecodeConfig, TokenizerConfig
+from transformer_mt.data.normalization import Normalizer
+from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+ENGINES = [
+    "ours-fp32", "ours-fp32-again", "ours-bf16", "ours-ct2-float32", "ours-ct2-int8",
+    "ct2-float32", "ct2-int8", "hf-fp32",
+]  # fmt: skip
+TEXTS = {
+    "multi30k": ("multi30k/test_2016_flickr.en.gz", "multi30k/test_2016_flickr.de.gz"),
+    "wmt": ("wmt-sample/train.en.gz", "wmt-sample/train.de.gz"),
+}
+BEST_BATCH = {"hf": 64, "ct2": 32}
+"""Lines a batch where an engine is free: what was fastest of 16, 32, 64 and 128 on two cores."""
+
+Lines = Sequence[str]
+Run = Callable[[Lines], tuple[list[str], int]]
+"""Translations of lines, and how many tokens they have."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What all engines run."""
+
+    folder: Path | None
+    model: Transformer
+    tokenizer: Tokenizer
+    normalizer: Normalizer
+    length: int | None
+    """Tokens of every translation; None leaves it to the model."""
+
+    def settings(self, beam_size: int) -> DecodeConfig:
+        """Our own defaults, but for the beam and the forced length."""
+        config = DecodeConfig(beam_size=beam_size)
+        if self.length is None:
+            return config
+        extra = max(config.max_extra_tokens, self.length)
+        return replace(
+            config, min_length=self.length, max_length=self.length, max_extra_tokens=extra
+        )
+
+
+@dataclass
+class Result:
+    """An engine in one setting, round by round."""
+
+    speeds: list[float] = field(default_factory=list)
+    """Output tokens a second."""
+    latencies: list[float] = field(default_factory=list)
+    """Seconds of each line, if lines come one by one."""
+    texts: list[str] = field(default_factory=list)
+    """Of all rounds, in the order of the lines."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    device = torch.device("cpu")
+    with distributed.join(device), tempfile.TemporaryDirectory() as scratch:
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        if options.child:
+            child(options.child, load(options, [], Path(scratch)))
+            return
+        if options.child:
+            child(options.child, load(options, [], Path(scratch)))
+            return
+        sources, references = read_text(options)
+        model = load(options, references, Path(scratch))
+        engines = [name for name in options.engines if why_not(name, model) is None]
+        for name in options.engines:
+            if (reason := why_not(name, model)) is not None:
+                print(f"{name} is left out: {reason}", file=sys.stderr)
+        print(heading(options, device), describe(options, model, sources), sep="\n")
+        results = {}
+        for beam_size in options.beams:
+            for batch in options.batches:
+                found = measure(engines, model, beam_size, batch, sources, options, Path(scratch))
+                results[f"beam {beam_size}, batch {batch}"] = found
+                print("", report(found, beam_size, batch, model, references), sep="\n", flush=True)
+        if "hf-fp32" in engines and "ours-fp32" in engines:
+            print("", parity(model, sources[: options.parity]), sep="\n")
+        alone = {}
+        if options.model is not None and not options.no_processes:
+            alone = {name: alone_in_a_process(name, model, sources, options) for name in engines}
+            rows = [[name, f"{a['start']:.2f}", f"{a['peak']:,.0f}"] for name, a in alone.items()]
+            print("", table(["engine", "start-up s", "peak MiB"], rows), sep="\n")
+    if options.json:
+        raw = {key: {n: vars(r) for n, r in found.items()} for key, found in results.items()}
+        options.json.write_text(json.dumps({"results": raw, "processes": alone}, indent=1))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    summary, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", type=Path, help="folder of a trained model")
+    add("--size", default="base", help="without --model: random weights of configs/model/SIZE.yaml")
+    add("--vocab", type=int, default=8000, help="of random weights: pieces (default: 8000)")
+    add("--text", default="multi30k", choices=TEXTS, help="what to translate (default: multi30k)")
+    add("--data", type=Path, default=SHARED_DATA, help="its folder (default: ../shared/data)")
+    add("--lines", type=int, default=200, help="lines of a round (default: 200)")
+    add("--rounds", type=int, default=5, help="rounds (default: 5)")
+    add("--beams", default="4,1", help="beam sizes (default: 4,1)")
+    add("--batches", default="best,32,1", help="lines a batch (default: best,32,1)")
+    add("--engines", default=",".join(ENGINES), help="separated by commas (default: all)")
+    add("--threads", type=int, help="threads (default: torch's)")
+    add("--parity", type=int, default=100, help="lines compared with Hugging Face (default: 100)")
+    add("--no-processes", action="store_true", help="leave out start-up time and memory")
+    add("--json", type=Path, help="file for every figure measured")
+    add("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.engines = options.engines.split(",")
+    options.beams = [int(beam) for beam in options.beams.split(",")]
+    options.batches = options.batches.split(",")
+    for name in options.engines:
+        if name not in ENGINES:
+            raise InputError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+    for batch in options.batches:
+        if batch != "best" and not batch.isdecimal():
+            raise InputError(f"--batches: {batch!r} is neither a number nor best")
+    return options
+
+
+def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """As many lines as all rounds need, from the beginning again if there are less."""
+    sides = []
+    for name in TEXTS[options.text]:
+        path = options.data / name
+        if not path.is_file():
+            raise InputError(f"no file {path}: say --data FOLDER")
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            sides.append([line.rstrip("\n") for line in file])
+    number = options.lines * options.rounds
+    sources, references = ((side * (number // len(side) + 1))[:number] for side in sides)
+    return sources, references
+
+
+def load(options: argparse.Namespace, references: Lines, scratch: Path) -> Model:
+    """The model of the folder, or one of random weights and a vocabulary learned from the text."""
+    if options.model is not None:
+        model, tokenizer, job = ckpt.load_model(options.model.expanduser())
+        return Model(options.model, model, tokenizer, Normalizer.of(job.data), None)
+    path = scratch / ckpt.TOKENIZER
+    text: list[str] = []
+    for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
+        with gzip.open(options.data / name, "rt", encoding="utf-8") as file:
+            text += file
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=options.vocab), seed=1))
+    tokenizer = Tokenizer(path)
+    torch.manual_seed(1)
+    model = Transformer(model_config(options.size), tokenizer.vocab_size).eval()
+    length = round(statistics.mean(map(len, tokenizer.encode(list(references)))))
+    return Model(None, model, tokenizer, Normalizer("none", "en", "de"), length)
+
+
+# The engines.
+
+
+def why_not(name: str, model: Model) -> str | None:
+    """What keeps an engine from running this model here."""
+    if name.startswith("hf"):
+        if find_spec("transformers") is None:
+            return "pip install transformers"
+        if model.model.config.norm != "post":
+            return "MarianMT has no pre-norm models"
+    if "ct2" in name and find_spec("ctranslate2") is None:
+        return "pip install ctranslate2"
+    if name.startswith("ours-ct2") and model.length is not None:
+        return "it leaves forced lengths to engine=torch"
+    return None
+
+
+def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
+    """An engine, ready to translate batches of so many lines."""
+    if name.startswith("hf"):
+        return _hf(model, beam_size, batch)
+    if name.startswith("ct2"):
+        return _ct2_by_hand(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
+    parts = (model.model, model.tokenizer, model.settings(beam_size), model.normalizer)
+    if name.startswith("ours-ct2"):
+        from transformer_mt.decode.ctranslate2 import CTranslate2Translator
+
+        compute_type = name.removeprefix("ours-ct2-")
+        translator: Translator = CTranslate2Translator(
+            _converted(model, compute_type, scratch), *parts, compute_type
+        )
+    else:
+        translator = Translator(*parts, dtype=torch.bfloat16 if "bf16" in name else torch.float32)
+
+    def run(lines: Lines) -> tuple[list[str], int]:
+        found = [best[0] for best in translator.translate_nbest(lines, 1)]
+        return [t.text for t in found], sum(t.tokens for t in found)
+
+    return partial(in_batches, run, batch)
+
+
+def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
+    from transformer_mt.decode.conversion import convert
+
+    folder = model.folder or scratch
+    return convert(folder, model.model, model.tokenizer, compute_type)[0]
+
+
+def _ct2_by_hand(compute_type: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
+    """CTranslate2 as its manual advises: a worker a core, or all cores for one line."""
+    import ctranslate2
+
+    cores, one = torch.get_num_threads(), batch == "1"
+    engine = ctranslate2.Translator(
+        str(_converted(model, compute_type, scratch)),
+        compute_type=compute_type,
+        inter_threads=1 if one else cores,
+        intra_threads=cores if one else 1,
+    )
+    names = model.tokenizer.pieces(range(model.tokenizer.vocab_size))
+    ids = {piece: i for i, piece in enumerate(names)}
+    lengths: dict[str, Any] = {"max_decoding_length": 256}
+    if model.length is not None:  # the end symbol counts
+        lengths = {"min_decoding_length": model.length, "max_decoding_length": model.length}
+
+    def run(lines: Lines) -> tuple[list[str], int]:
+        encoded = model.tokenizer.encode([model.normalizer.src(line) for line in lines])
+        found = engine.translate_batch(
+            [[names[i] for i in line] for line in encoded],
+            beam_size=beam_size,
+            length_penalty=0.6,
+            max_batch_size=BEST_BATCH["ct2"] if batch == "best" else int(batch),
+            **lengths,
+        )
+        said = [[ids[piece] for piece in each.hypotheses[0]] for each in found]
+        return model.tokenizer.decode(said), sum(map(len, said))
+
+    return run if batch == "best" else partial(in_batches, run, batch)
+
+
+def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
+    """``generate`` of MarianMT, in batches sorted by length."""
+    from bench_peers import MarianPeer
+    from torch.nn.utils.rnn import pad_sequence
+
+    peer: Any = MarianPeer(model.model).eval().model
+    config = DecodeConfig()
+    arguments = {
+        "num_beams": beam_size, "do_sample": False, "length_penalty": config.length_penalty,
+        "early_stopping": True, "suppress_tokens": [PAD, UNK, BOS], "bad_words_ids": None, **more,
+    }  # fmt: skip
+
+    @torch.inference_mode()
+    def run(lines: Lines) -> tuple[list[str], int]:
+        encoded = model.tokenizer.encode([model.normalizer.src(line) for line in lines])
+        rows = [torch.tensor([*line, EOS]) for line in encoded]
+        src = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        limit = model.length or src.shape[1] - 1 + config.max_extra_tokens
+        out = peer.generate(
+            input_ids=src,
+            attention_mask=(src != PAD).long(),
+            max_new_tokens=limit + 1,
+            min_new_tokens=None if model.length is None else limit + 1,
+            **arguments,
+        )
+        special = {PAD, BOS, EOS}
+        said = [[token for token in row if token not in special] for row in out.tolist()]
+        return model.tokenizer.decode(said), sum(map(len, said))
+
+    return partial(in_batches, run, str(BEST_BATCH["hf"]) if batch == "best" else batch)
+
+
+def in_batches(run: Run, batch: str, lines: Lines) -> tuple[list[str], int]:
+    """The lines so many at a time; all of them if the engine is to choose."""
+    size = len(lines) if batch == "best" else int(batch)
+    texts, tokens = [], 0
+    for start in range(0, len(lines), size):
+        found, number = run(lines[start : start + size])
+        texts += found
+        tokens += number
+    return texts, tokens
+
+
+# The clock.
+
+
+def measure(
+    engines: list[str],
+    model: Model,
+    beam_size: int,
+    batch: str,
+    sources: Lines,
+    options: argparse.Namespace,
+    scratch: Path,
+) -> dict[str, Result]:
+    """All engines on each round's lines."""
+    runs = {name: build(name, model, beam_size, batch, scratch) for name in engines}
+    results = {name: Result() for name in engines}
+    for run in runs.values():
+        run(sources[: min(8, options.lines)])
+    for number in range(options.rounds):
+        lines = sources[number * options.lines : (number + 1) * options.lines]
+        order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
+        if batch == "1":
+            order = order[:: max(1, len(order) // 50)]  # 50 lines of all lengths
+        ordered = [lines[i] for i in order]
+        turn = number % len(engines)
+        for name in engines[turn:] + engines[:turn]:
+            result, tokens, texts = results[name], 0, []
+            begun = time.perf_counter()
+            for part in [[line] for line in ordered] if batch == "1" else [ordered]:
+                before = time.perf_counter()
+                found, count = runs[name](part)
+                texts += found
+                tokens += count
+                if batch == "1":
+                    result.latencies.append(time.perf_counter() - before)
+            result.speeds.append(tokens / (time.perf_counter() - begun))
+            if batch != "1":
+                placed = dict(zip(order, texts, strict=True))
+                result.texts += [placed[i] for i in range(len(lines))]
+        print(f"beam {beam_size}, batch {batch}: round {number + 1}", file=sys.stderr)
+    return results
+
+
+def report(
+    results: dict[str, Result], beam_size: int, batch: str, model: Model, references: Lines
+) -> str:
+    """A table of the engines, with ours over each of them."""
+    ours = [name for name in results if name.startswith("ours") and not name.endswith("again")]
+    head = [f"beam {beam_size}, batch {batch}", "tokens/s", *(f"{name} over it" for name in ours)]
+    if batch == "1":
+        head += ["p50 ms", "p95 ms"]
+    elif model.length is None:
+        head.append("BLEU")
+    rows = []
+    for name, result in results.items():
+        row = [name, f"{statistics.median(result.speeds):,.0f}"]
+        row += ["–" if mine == name else ratio(results[mine], result) for mine in ours]
+        if batch == "1":
+            ordered = sorted(result.latencies)
+            row += [f"{1e3 * ordered[int(q * (len(ordered) - 1))]:.0f}" for q in (0.5, 0.95)]
+        elif model.length is None:
+            import sacrebleu
+
+            row.append(f"{sacrebleu.corpus_bleu(result.texts, [list(references)]).score:.2f}")
+        rows.append(row)
+    return table(head, rows)
+
+
+def ratio(mine: Result, other: Result) -> str:
+    """How many times as fast mine is: the median of the rounds, and the extremes."""
+    ratios = [a / b for a, b in zip(mine.speeds, other.speeds, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def parity(model: Model, sources: Lines) -> str:
+    """How many lines come out the same, by a search that both libraries do alike.
+
+    That is greedy search, and a beam without a length penalty that stops once it is full.
+    """
+    lines = sorted(sources, key=len)
+    shares = []
+    for beam_size in (1, 4):
+        theirs, _ = _hf(model, beam_size, "32", length_penalty=0.0)(lines)
+        config = replace(model.settings(beam_size), length_penalty=0.0)
+        ours = Translator(model.model, model.tokenizer, config, model.normalizer).translate(lines)
+        same = sum(a.strip() == b.strip() for a, b in zip(ours, theirs, strict=True))
+        shares.append(f"{same} of {len(lines)} lines at beam {beam_size}")
+    return f"ours-fp32 and hf-fp32, no length penalty, give the same: {', '.join(shares)}"
+
+
+# Processes of their own.
+
+
+CT2_ALONE = """
+import json, sys, time
+import ctranslate2, sentencepiece
+
+folder, vocabulary, compute_type, threads = sys.argv[1:]
+engine = ctranslate2.Translator(folder, compute_type=compute_type, inter_threads=int(threads),
+                                intra_threads=1)
+pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
+lines = [pieces.encode(line, out_type=str) for line in json.load(sys.stdin)]
+first = engine.translate_batch(lines[:1], beam_size=4)
+print(pieces.decode(first[0].hypotheses[0]), file=sys.stderr)
+done = time.time()
+engine.translate_batch(lines, beam_size=4, max_batch_size=32)
+status = open("/proc/self/status").read()
+print(json.dumps({"first": done, "peak": int(status.split("VmHWM:")[1].split()[0]) / 1024}))
+"""
+"""CTranslate2 by hand, in a process that needs no PyTorch."""
+
+
+def alone_in_a_process(
+    name: str, model: Model, sources: Lines, options: argparse.Namespace
+) -> dict[str, float]:
+    """Seconds from the start of a process to its first translation, and its peak memory in MiB."""
+    if name.startswith("ct2"):
+        compute_type = name.removeprefix("ct2-")
+        place = _converted(model, compute_type, Path())
+        vocabulary = options.model.expanduser() / ckpt.TOKENIZER
+        command = [sys.executable, "-c", CT2_ALONE, str(place), str(vocabulary), compute_type]
+        command.append(str(torch.get_num_threads()))
+    else:
+        command = [sys.executable, __file__, "--child", name, "--model", str(options.model)]
+        command += ["--threads", str(torch.get_num_threads())]
+    begun = time.time()
+    text = json.dumps(list(sources[:100]))
+    done = subprocess.run(command, input=text, check=True, stdout=subprocess.PIPE, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {"start": found["first"] - begun, "peak": found["peak"]}
+
+
+def child(name: str, model: Model) -> None:
+    """What such a process does: one line, then a hundred."""
+    sources = json.load(sys.stdin)
+    run = build(name, model, 4, "best", Path())
+    run(sources[:1])
+    first = time.time()
+    run(sources)
+    # Not getrusage, which begins with the memory of the process that started this one.
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
+    print(json.dumps({"first": first, "peak": peak}))
+
+
+def describe(options: argparse.Namespace, model: Model, sources: Lines) -> str:
+    """What was translated, by what."""
+    config = model.model.config
+    what = f"{model.folder}" if model.folder else f"random weights, {options.size}"
+    ends = "" if model.length is None else f"; every translation has {model.length} tokens"
+    return (
+        f"{what}: d_model {config.d_model}, {config.num_decoder_layers} decoder layers, "
+        f"{model.tokenizer.vocab_size:,} pieces; {options.rounds} rounds of {options.lines} lines "
+        f"of {options.text}{ends}; {os.cpu_count()} cores"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"bench_translate.py: error: {error}")

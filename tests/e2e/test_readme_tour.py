@@ -1,0 +1,69 @@
+"""What the README shows of the paper and of the API, run as it stands there."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
+SECTIONS = ["The paper, running", "From Python"]
+
+
+def blocks(section: str, language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^### {section}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", body, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with a trained model where quickstart leaves one."""
+    shutil.copytree(FIXTURE, tmp_path / "runs/quickstart")
+    return tmp_path
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_python_of_a_section_runs_in_one_session(section: str, desk: Path) -> None:
+    code = "".join(blocks(section, "python"))
+    assert code.count("import") >= 2
+    code = 'import matplotlib\nmatplotlib.use("agg")\n' + code
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=desk, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    for name in re.findall(r'"(\w+\.png)"', code):
+        assert (desk / name).read_bytes().startswith(b"\x89PNG"), name
+
+
+def test_the_masks_and_weights_are_as_told(desk: Path) -> None:
+    first, second = blocks(SECTIONS[0], "python")[:2]
+    code = first + second
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    rows = [[float(x) for x in re.findall(r"[\d.]+", row)] for row in done.stdout.splitlines()]
+    rows = [row for row in rows if row]
+    assert all(rows[i][i] == max(rows[i]) > 0.9 for i in range(4))
+    assert rows[4:] == [
+        pytest.approx([1 / (i + 1)] * (i + 1) + [0] * (3 - i), abs=1e-3) for i in range(4)
+    ]
+
+
+def test_the_command_draws_attention(desk: Path) -> None:
+    (command,) = blocks(SECTIONS[0], "bash")
+    name, *arguments = shlex.split(command.replace("\\\n", " "))
+    assert name == "mt-eval"
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer_mt.cli.evaluate", *arguments],
+        cwd=desk,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (desk / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (desk / "attention.html").read_text(encoding="utf-8")

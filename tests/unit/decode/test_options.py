@@ -1,0 +1,154 @@
+"""What users ask of a translation besides that it be good."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_translator import PLAIN, constant_model, make_tokenizer, random_lines, random_model
+
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.tokenizer import Tokenizer
+from transformer_mt.decode.search import length_penalty
+from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+Make = Callable[..., Translator]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="module")
+def make(tokenizer: Tokenizer) -> Make:
+    def translator(model: Transformer | None = None, **settings: object) -> Translator:
+        config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
+        return Translator(model or random_model(), tokenizer, config, PLAIN)
+
+    return translator
+
+
+def test_pieces_and_their_log_probabilities(make: Make, tokenizer: Tokenizer) -> None:
+    for found in make().translate_nbest(random_lines(8, 6), 3):
+        for t in found:
+            assert t.pieces[-1] == "</s>"
+            assert len(t.pieces) == len(t.piece_log_probs) == t.tokens + 1
+            assert sum(t.piece_log_probs) == pytest.approx(t.log_prob, rel=1e-5)
+            assert t.score == pytest.approx(t.log_prob / length_penalty(t.tokens + 1, 0.6))
+            assert all(value <= 0 for value in t.piece_log_probs)
+
+
+def test_parts_of_a_long_line_follow_each_other(make: Make) -> None:
+    line = " ".join(f"the dog {i}" for i in range(12))
+    ((t,),) = make(max_source_tokens=20).translate_nbest([line], 1)
+    assert t.pieces.count("</s>") > 1
+    assert len(t.pieces) == len(t.piece_log_probs) == t.tokens + t.pieces.count("</s>")
+    assert sum(t.piece_log_probs) == pytest.approx(t.log_prob, rel=1e-5)
+
+
+def test_joined() -> None:
+    one = Translation("a", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5])
+    blank = Translation("", 0.0, 0)
+    assert Translation.joined([one, blank, one]) == Translation(
+        "a a", -2.0, 2, -4.0, ["▁a", "</s>"] * 2, [-1.5, -0.5] * 2
+    )
+
+
+@pytest.mark.parametrize("least", [0, 5, 40])
+def test_lengths(make: Make, least: int) -> None:
+    lines = random_lines(12, 5)
+    bounded = make(min_length=least, max_length=least + 3)
+    lengths = [t.tokens for found in bounded.translate_nbest(lines, 2) for t in found]
+    assert min(lengths) >= least
+    assert max(lengths) <= least + 3
+
+
+def test_no_ngram_twice(make: Make, tokenizer: Tokenizer) -> None:
+    model = constant_model(tokenizer, {"a": 0.5, "b": 0.4, "c": 0.3, "</s>": -3.0})
+    ((free,),) = make(model, min_length=8).translate_nbest(["the"], 1)
+    assert free.text.strip() == "a" * free.tokens
+    ((found,),) = make(model, min_length=8, no_repeat_ngram=2).translate_nbest(["the"], 1)
+    pairs = list(zip(found.pieces, found.pieces[1:], strict=False))
+    assert len(set(pairs)) == len(pairs) > 3
+
+
+def test_prefixes(make: Make) -> None:
+    lines = ["the dog", "", *random_lines(10, 12)]
+    prefixes = ["the fox jumps", "lost", "", "☃ 漢字", *["Über"] * 8]
+    translator = make(max_source_tokens=20)
+    found = translator.translate_nbest(lines, 2, prefixes=prefixes)
+    free = translator.translate_nbest(lines, 2)
+    for prefix, line, with_prefix, without in zip(prefixes, lines, found, free, strict=True):
+        if not line:
+            assert with_prefix == without == [Translation("", 0.0, 0)]
+        elif not prefix:
+            assert [t.text for t in with_prefix] == [t.text for t in without]
+        else:
+            assert all(t.text.startswith(prefix) for t in with_prefix)
+    assert translator.cut_lines > 0
+
+
+def test_unknown_characters_come_through(make: Make, tokenizer: Tokenizer) -> None:
+    text = "漢字 ☃ ظ 👩‍👩‍👧 \u0301x"
+    (ids,) = tokenizer.encode([text])
+    assert sum(piece.startswith("<0x") for piece in tokenizer.pieces(ids)) > 20
+    ((found,),) = make(max_length=len(ids)).translate_nbest(["the dog"], 1, prefixes=[text])
+    assert found.text == text
+    assert found.tokens == len(ids)
+    (scored,) = make().score([text], [text])
+    assert scored.tokens == len(ids)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5}, {"top_p": 0.8}])
+def test_what_is_drawn_depends_on_the_line_alone(make: Make, settings: dict[str, float]) -> None:
+    lines = random_lines(14, 8)
+    sampling = make(sampling=True, **settings)
+    alone = [found for line in lines for found in sampling.translate_nbest([line], 3)]
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    small = make(sampling=True, batch_tokens=150, **settings)
+    shuffled = small.translate_nbest([lines[i] for i in order], 3)
+    for i, found in zip(order, shuffled, strict=True):
+        assert [t.text for t in found] == [t.text for t in alone[i]]
+    assert len({t.text for found in alone for t in found}) > len(lines)
+    other = make(sampling=True, seed=2, **settings).translate(lines)
+    assert other != [found[0].text for found in alone]
+    # More samples add to those there were.
+    assert sampling.translate(lines) == [found[0].text for found in alone]
+
+
+def test_drawing_from_one_token_is_greedy_search(make: Make) -> None:
+    lines = random_lines(6, 8)
+    greedy = make(beam_size=1).translate_nbest(lines, 1)
+    for found, (wanted,) in zip(
+        make(sampling=True, top_k=1).translate_nbest(lines, 2), greedy, strict=True
+    ):
+        assert [t.text for t in found] == [wanted.text] * 2
+        assert [t.score for t in found] == pytest.approx([wanted.score] * 2, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_length": -1}, "min_length=-1 must be ≥ 0"),
+        ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ 1 and ≥ decode.min_length"),
+        ({"max_length": 0}, "max_length=0 must be ≥ 1"),
+        ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),
+        ({"sampling": True, "temperature": 0.0}, "temperature=0.0 must be > 0"),
+        ({"sampling": True, "top_p": 0.0}, r"top_p=0.0 must be in \(0, 1\]"),
+        ({"top_k": 3}, "belong to sampling"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DecodeConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_damaged_weights_are_reported(make: Make) -> None:
+    model = random_model()
+    with torch.no_grad():
+        model.embedding.weight[7, 3] = torch.nan
+    with pytest.raises(InputError, match="not a number: its weights are damaged"):
+        make(model).translate(["the dog"])

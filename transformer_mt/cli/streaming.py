@@ -1,0 +1,147 @@
+"""Lines as bytes in, translations as bytes out, one for one, whatever the bytes are."""
+
+import codecs
+import json
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import BinaryIO, Protocol
+
+from transformer_mt.decode.translator import Translation
+from transformer_mt.errors import InputError
+
+_MOST_LINES = 4096
+"""Lines held at a time: enough to fill batches with sentences of one length."""
+
+
+class LineTranslator(Protocol):
+    """What translates lines, by whichever engine."""
+
+    @property
+    def cut_lines(self) -> int:
+        """Lines so far that were too long and translated in parts."""
+
+    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first."""
+
+
+@dataclass(frozen=True)
+class Oddities:
+    """Lines that the user should know of: how many, and the number of the first (0: none)."""
+
+    undecodable: int = 0
+    first_undecodable: int = 0
+    nul: int = 0
+    first_nul: int = 0
+    cut: int = 0
+
+    def __add__(self, other: "Oddities") -> "Oddities":
+        """Those of two stretches of one text."""
+        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Oddities(
+            **{
+                name: min(filter(None, pair), default=0) if name.startswith("first") else sum(pair)
+                for name, pair in both.items()
+            }
+        )
+
+    def report(self, max_source_tokens: int) -> Iterator[str]:
+        """One line for each kind there is."""
+        if self.undecodable:
+            yield (
+                f"{self.undecodable:,} line(s) were not valid UTF-8 (the first: line "
+                f"{self.first_undecodable:,}); bad bytes were read as U+FFFD"
+            )
+        if self.nul:
+            yield f"{self.nul:,} line(s) hold NUL characters (the first: line {self.first_nul:,})"
+        if self.cut:
+            yield (
+                f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
+                "were translated in parts"
+            )
+
+
+def answer(
+    translator: LineTranslator, raw: Sequence[bytes], first: int, *, nbest: int, json_lines: bool
+) -> tuple[bytes, Oddities]:
+    """The lines of output for lines of input.
+
+    Args:
+        translator: Translates them.
+        raw: Lines without their ends.
+        first: The number of the first of them.
+        nbest: Translations for each line.
+        json_lines: A JSON object for each line, instead of its best translation.
+    """
+    lines, undecodable, nul = [], [], []
+    for number, line in enumerate(raw, first):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError:
+            lines.append(line.decode(errors="replace"))
+            undecodable.append(number)
+        if b"\0" in line:
+            nul.append(number)
+    cut_before = translator.cut_lines
+    rows = []
+    for source, found in zip(lines, translator.translate_nbest(lines, nbest), strict=True):
+        text = found[0].text
+        if json_lines:
+            row = {"source": source, "translations": [asdict(each) for each in found]}
+            text = json.dumps(row, ensure_ascii=False)
+        rows.append(f"{text}\n")
+    return "".join(rows).encode(), Oddities(
+        undecodable=len(undecodable),
+        first_undecodable=min(undecodable, default=0),
+        nul=len(nul),
+        first_nul=min(nul, default=0),
+        cut=translator.cut_lines - cut_before,
+    )
+
+
+def raw_lines(source: BinaryIO, name: str) -> Iterator[bytes]:
+    r"""Lines without their ends, ``\n`` or ``\r\n``; a mark before the first is no text.
+
+    Raises:
+        InputError: A compressed file, called ``name``, is damaged.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(source, 1):
+            mark = b"" if number > 1 else codecs.BOM_UTF8
+            yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{name}: damaged or incomplete after line {number}: {error}") from error
+
+
+def arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
+    """Lines in the order they arrive: all that are there, but never waiting for more.
+
+    So a slow pipe is answered line by line, and a file or a fast pipe in full batches.
+    """
+    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=_MOST_LINES)
+
+    def read() -> None:
+        try:
+            for line in raw_lines(source, name):
+                lines.put(line)
+            lines.put(None)
+        except BaseException as error:
+            lines.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        arrived = [lines.get()]
+        time.sleep(0.01)  # so that the first lines of a fast stream are not a batch of one
+        while len(arrived) < _MOST_LINES and not lines.empty():
+            arrived.append(lines.get())
+        whole = [line for line in arrived if isinstance(line, bytes)]
+        if whole:
+            yield whole
+        if isinstance(arrived[-1], BaseException):
+            raise arrived[-1]
+        if arrived[-1] is None:
+            return

@@ -1,0 +1,60 @@
+"""Models as the search sees them: one, or several that translate as one."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_mt.data.packed import Packed
+from transformer_mt.data.tokenizer import BOS, PAD, UNK
+from transformer_mt.decode.search import StepFunction
+from transformer_mt.model.decoder_state import DecoderState
+from transformer_mt.model.transformer import Transformer
+
+
+def open_search(models: Sequence[Transformer], src: Packed, beam_size: int) -> StepFunction:
+    """A search for the translations of sentences, by one model or by the mean of several."""
+    members = [_Single(model, model.start(src, beam_size)) for model in models]
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+class _Single:
+    """One model."""
+
+    def __init__(self, model: Transformer, state: DecoderState):
+        self._model, self._state = model, state
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits = self._model.decode_step(tokens, self._state).float()
+        log_probs = logits.log_softmax(-1)
+        # No translation holds these; ruled out after the softmax, which training gave them a
+        # share of.
+        log_probs[..., [PAD, UNK, BOS]] = -torch.inf
+        return log_probs
+
+    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
+        self._state.select(sentences, beams)
+
+
+class Ensemble:
+    """Models of one vocabulary; the probability of a token is the mean of theirs."""
+
+    def __init__(self, members: Sequence[StepFunction]):
+        self._members = list(members)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See ``StepFunction``."""
+        return log_mean([member.step(tokens) for member in self._members])
+
+    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
+        """See ``StepFunction``."""
+        for member in self._members:
+            member.select(sentences, beams)
+
+
+def log_mean(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities, from their logarithms."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
