@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.cli import translate
+from transformer_mt.cli import engine, translate
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -271,7 +271,7 @@ def test_sentences_of_a_line_are_translated_by_themselves(
 
 @pytest.fixture
 def without_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translate, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
 
 
@@ -280,7 +280,7 @@ def test_without_ctranslate2_auto_is_torch(
 ) -> None:
     source = tmp_path / "in"
     source.write_text("the dog\n")
-    settings = {"model": str(model), "input": str(source)}
+    settings: dict[str, Any] = {"model": str(model), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
     assert capfd.readouterr() == (f"{api(model, ['the dog'])[0]}\n", "")
     message = error_of(capfd, engine="ctranslate2", **settings)
@@ -295,9 +295,9 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     translate_nbest = Translator.translate_nbest
 
-    def spy(self: Translator, lines: list[str], nbest: int) -> Any:
+    def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
         names.append(type(self).__name__)
-        return translate_nbest(self, lines, nbest)
+        return translate_nbest(self, lines, nbest, **settings)
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)
     return names
@@ -340,7 +340,7 @@ def test_a_model_that_ctranslate2_cannot_hold(
     folder, source = tmp_path / "model", tmp_path / "in"
     write_model(folder, replace(JOB, model=replace(JOB.model, d_k=5)))
     source.write_text("the dog\n")
-    settings = {"model": str(folder), "input": str(source)}
+    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
     assert capfd.readouterr().err == ""
     assert engines == ["Translator"]
@@ -358,7 +358,7 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
     source.write_text("the dog\n")
     (folder / "ctranslate2").write_text("in the way")
     monkeypatch.setenv("HOME", str(source))
-    settings = {"model": str(folder), "input": str(source)}
+    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
     assert engines == ["Translator"]
     out, err = capfd.readouterr()
