@@ -159,6 +159,7 @@ def _exit_status(program: str) -> Iterator[None]:
     except InputError as error:
         _fail(program, str(error), 1)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one may come while we leave
         print(f"{program}: interrupted", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
