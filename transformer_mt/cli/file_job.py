@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt.cli.beside import LinesBeside
 from transformer_mt.cli.streaming import Oddities, raw_lines
 from transformer_mt.data.text import open_binary
 from transformer_mt.distributed import World
@@ -49,6 +50,7 @@ def translate_file(
     answer: Answer,
     world: World,
     report: Report,
+    beside: LinesBeside | None = None,
 ) -> Oddities:
     """Translates a file, or what an earlier run has left of it.
 
@@ -59,18 +61,22 @@ def translate_file(
         answer: Translates the lines of a chunk.
         world: The ranks that share the work; all see the same files.
         report: Lets rank 0 speak.
+        beside: What ``answer`` reads in step with the input; it must be of as many lines.
 
     Returns:
         What was odd about the lines, on rank 0.
 
     Raises:
-        InputError: The input is damaged, or another process is at work on the output.
+        InputError: The input is damaged or no match for what is read beside it, or another process
+            is at work on the output.
     """
     parts = target.with_name(f"{target.name}.parts")
     lines = 0
     with _alone(parts) if world.is_main else nullcontext():
         if world.is_main:
             lines, checksum = _survey(source)
+            if beside is not None:
+                beside.check(lines)
             _open(parts, {**settings, "input": checksum, "lines": lines, "chunk": CHUNK}, report)
         lines = world.gather(lines)[0]
         with _Progress(parts, lines, report if world.is_main else None) as progress:

@@ -6,26 +6,16 @@ import queue
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
+from transformer_mt.cli.work import Work
 from transformer_mt.decode.translator import Translation
 from transformer_mt.errors import InputError
 
 _MOST_LINES = 4096
 """Lines held at a time: enough to fill batches with sentences of one length."""
-
-
-class LineTranslator(Protocol):
-    """What translates lines, by whichever engine."""
-
-    @property
-    def cut_lines(self) -> int:
-        """Lines so far that were too long and translated in parts."""
-
-    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
-        """Up to ``nbest`` translations of each line, best first."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +54,34 @@ class Oddities:
             )
 
 
-def answer(
-    translator: LineTranslator, raw: Sequence[bytes], first: int, *, nbest: int, json_lines: bool
-) -> tuple[bytes, Oddities]:
+Form = Callable[[str, Sequence[Translation]], str]
+"""The line of output for a line of input and what was found for it, best first."""
+
+
+def as_text(_: str, found: Sequence[Translation]) -> str:
+    """The best translation."""
+    return found[0].text
+
+
+def as_score(_: str, found: Sequence[Translation]) -> str:
+    """The score of the best."""
+    return f"{found[0].score:.6f}"
+
+
+def as_json(source: str, found: Sequence[Translation]) -> str:
+    """All there is to say."""
+    row = {"source": source, "translations": [asdict(each) for each in found]}
+    return json.dumps(row, ensure_ascii=False)
+
+
+def answer(work: Work, raw: Sequence[bytes], first: int, *, form: Form) -> tuple[bytes, Oddities]:
     """The lines of output for lines of input.
 
     Args:
-        translator: Translates them.
+        work: What is done with them.
         raw: Lines without their ends.
         first: The number of the first of them.
-        nbest: Translations for each line.
-        json_lines: A JSON object for each line, instead of its best translation.
+        form: How the outcome is written.
     """
     lines, undecodable, nul = [], [], []
     for number, line in enumerate(raw, first):
@@ -85,20 +92,15 @@ def answer(
             undecodable.append(number)
         if b"\0" in line:
             nul.append(number)
-    cut_before = translator.cut_lines
-    rows = []
-    for source, found in zip(lines, translator.translate_nbest(lines, nbest), strict=True):
-        text = found[0].text
-        if json_lines:
-            row = {"source": source, "translations": [asdict(each) for each in found]}
-            text = json.dumps(row, ensure_ascii=False)
-        rows.append(f"{text}\n")
+    cut_before = work.cut_lines
+    found = work.do(lines, first)
+    rows = [f"{form(line, best)}\n" for line, best in zip(lines, found, strict=True)]
     return "".join(rows).encode(), Oddities(
         undecodable=len(undecodable),
         first_undecodable=min(undecodable, default=0),
         nul=len(nul),
         first_nul=min(nul, default=0),
-        cut=translator.cut_lines - cut_before,
+        cut=work.cut_lines - cut_before,
     )
 
 

@@ -2,24 +2,32 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
 from transformer_mt import __version__, distributed
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import app
+from transformer_mt.cli.beside import LinesBeside
+from transformer_mt.cli.engine import open_engine
 from transformer_mt.cli.file_job import Answer, translate_file
-from transformer_mt.cli.streaming import LineTranslator, Oddities, answer, arriving
+from transformer_mt.cli.streaming import (
+    Form,
+    Oddities,
+    answer,
+    arriving,
+    as_json,
+    as_score,
+    as_text,
+)
+from transformer_mt.cli.work import Work
 from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
-from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
 from transformer_mt.data.tokenizer import Tokenizer
-from transformer_mt.decode.conversion import check_shape, checksum, convert
-from transformer_mt.decode.ctranslate2 import CTranslate2Translator, check_available
+from transformer_mt.decode.conversion import checksum
 from transformer_mt.decode.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
@@ -34,9 +42,7 @@ def main() -> None:
 
 def run(job: TranslateJob) -> None:
     """Translates a file or a stream with the model of a folder."""
-    device = distributed.pick_device(job.device)
-    single = nullcontext(World(device))
-    with distributed.join(device) if distributed.under_launcher() else single as world:
+    with distributed.join(distributed.pick_device(job.device)) as world:
         _translate(job, world)
 
 
@@ -44,20 +50,68 @@ def _translate(job: TranslateJob, world: World) -> None:
     files = _files(job)
     if world.size > 1 and files is None:
         raise InputError("several ranks share a file: say input=FILE and output=FILE")
-    model, tokenizer, trained = ckpt.load_model(Path(job.model).expanduser())
-    trained = replace(trained, decode=_settings(trained.decode, job))
-    if job.nbest > trained.decode.beam_size:
+    models, tokenizer, trained = _models(job)
+    decode = _settings(trained.decode, job)
+    trained = replace(trained, decode=decode)
+    if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
-    identity = {"model": checksum(model, tokenizer), "settings": _identity(job, trained)}
-    translator = _translator(job, world, model, tokenizer, trained)
-    answers = partial(answer, translator, nbest=job.nbest, json_lines=job.format == "jsonl")
+    checksums = [checksum(model, tokenizer) for model in models]
+    report = _report if world.is_main else _say_nothing
+    translator = open_engine(job, world.device, models, tokenizer, trained, report)
+    work = _work(job, translator, trained)
+    answers = partial(answer, work, form=_form(job))
     if files is None:
-        odd = _translate_stream(job, answers)
+        odd = _translate_stream(job, answers, work.beside)
     else:
-        odd = translate_file(*files, identity, answers, world, _report)
+        identity = {"model": checksums, "settings": _identity(job, trained, work)}
+        odd = translate_file(*files, identity, answers, world, _report, work.beside)
     if world.is_main:
-        for line in odd.report(trained.decode.max_source_tokens):
+        for line in odd.report(decode.max_source_tokens):
             _report(line)
+
+
+def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
+    """The model and those that translate with it, and the model's vocabulary and config."""
+    folder = Path(job.model).expanduser()
+    if job.step is None:
+        model, tokenizer, trained = ckpt.load_model(folder)
+    else:
+        model, tokenizer, trained = ckpt.load_model_of_step(folder, job.step)
+    models, pieces = [model], tokenizer.pieces(range(tokenizer.vocab_size))
+    for name in job.ensemble:
+        other, vocabulary, _ = ckpt.load_model(Path(name).expanduser())
+        if vocabulary.pieces(range(vocabulary.vocab_size)) != pieces:
+            raise InputError(
+                f"{job.model} and {name} have different vocabularies: models of an ensemble must "
+                "share one (train the second with tokenizer.path=FIRST/tokenizer.model)"
+            )
+        models.append(other)
+    return models, tokenizer, trained
+
+
+def _work(job: TranslateJob, translator: Translator, trained: TrainJob) -> Work:
+    sentences = None
+    if job.split == "sentences":
+        sentences = SentenceTranslator(translator, trained.data.src_lang, trained.data.tgt_lang)
+    return Work(
+        translator=translator,
+        nbest=job.nbest,
+        sentences=sentences,
+        prefixes=_beside("prefix", job.prefix),
+        targets=_beside("score", job.score),
+        align=job.alignment,
+    )
+
+
+def _beside(key: str, path: str | None) -> LinesBeside | None:
+    return None if path is None else LinesBeside(key, Path(path).expanduser())
+
+
+def _form(job: TranslateJob) -> Form:
+    """How an outcome is written."""
+    if job.format == "jsonl":
+        return as_json
+    return as_text if job.score is None else as_score
 
 
 def _files(job: TranslateJob) -> tuple[Path, Path] | None:
@@ -72,67 +126,27 @@ def _files(job: TranslateJob) -> tuple[Path, Path] | None:
 
 def _settings(trained: DecodeConfig, job: TranslateJob) -> DecodeConfig:
     """The folder's own decoding settings, with those of the command line over them."""
-    keys = ("beam_size", "length_penalty", "max_extra_tokens", "max_source_tokens", "batch_tokens")
+    keys = (key.name for key in fields(DecodeConfig))
     given = {key: value for key in keys if (value := getattr(job, key)) is not None}
     return replace(trained, **given)
 
 
-def _identity(job: TranslateJob, trained: TrainJob) -> dict[str, object]:
+def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, object]:
     """All settings that the output depends on."""
     decode = asdict(trained.decode)
     del decode["batch_tokens"]  # changes no translation; one may need less memory the second time
-    keys = ("nbest", "format", "compute_type", "split")
+    keys = ("nbest", "format", "compute_type", "split", "alignment")
+    own: dict[str, object] = {key: getattr(job, key) for key in keys}
+    own["prefix"], own["score"] = (
+        None if beside is None else beside.checksum for beside in (work.prefixes, work.targets)
+    )
+    if job.format == "jsonl" or job.compute_type != "float32":
+        own["engine"] = type(work.translator).__name__  # else the text is the same by any
     data = (trained.data.normalization, trained.data.src_lang, trained.data.tgt_lang)
-    own = {key: getattr(job, key) for key in keys}
     return {**decode, **own, "data": list(data), "version": __version__}
 
 
-def _translator(
-    job: TranslateJob, world: World, model: Transformer, tokenizer: Tokenizer, trained: TrainJob
-) -> LineTranslator:
-    """The engine that the job asks for, or the best one."""
-    engine = job.engine if job.engine != "auto" else _fastest(job, world, model)
-    parts = (tokenizer, trained.decode, Normalizer.of(trained.data))
-    converted = None
-    if engine == "ctranslate2":
-        check_available(job.compute_type, world.device)
-        folder = Path(job.model).expanduser()
-        try:
-            converted, note = convert(folder, model, tokenizer, job.compute_type)
-        except InputError as error:
-            if job.engine != "auto" or job.compute_type != "float32":
-                raise
-            note = f"{error}; going on with engine=torch"
-        if note and world.is_main:
-            _report(note)
-    model.to(world.device)
-    if converted is None:
-        translator = Translator(model, *parts)
-    else:
-        translator = CTranslate2Translator(converted, model, *parts, job.compute_type)
-    if job.split == "sentences":
-        return SentenceTranslator(translator, trained.data.src_lang, trained.data.tgt_lang)
-    return translator
-
-
-def _fastest(job: TranslateJob, world: World, model: Transformer) -> str:
-    """What ``engine=auto`` means.
-
-    On a CPU that is CTranslate2, where it is installed and can hold the model. In float32, with
-    the same translations: int8 is faster still but changes some, so it has to be asked for.
-    """
-    if job.compute_type != "float32":
-        return "ctranslate2"
-    if world.device.type != "cpu" or find_spec("ctranslate2") is None:
-        return "torch"
-    try:
-        check_shape(model.config)
-    except InputError:
-        return "torch"
-    return "ctranslate2"
-
-
-def _translate_stream(job: TranslateJob, answers: Answer) -> Oddities:
+def _translate_stream(job: TranslateJob, answers: Answer, beside: LinesBeside | None) -> Oddities:
     odd, number = Oddities(), 1
     with _input(job.input) as source, _output(job.output) as sink:
         for raw in arriving(source, job.input or "standard input"):
@@ -140,6 +154,8 @@ def _translate_stream(job: TranslateJob, answers: Answer) -> Oddities:
             sink.write(text)
             sink.flush()
             odd, number = odd + found, number + len(raw)
+        if beside is not None:
+            beside.check(number - 1)
     return odd
 
 
@@ -167,6 +183,9 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         return
     with ckpt.atomic(target) as temporary, temporary.open("wb") as file:
         yield file
+
+
+def _say_nothing(_: str) -> None: ...
 
 
 def _report(line: str) -> None:

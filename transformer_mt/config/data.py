@@ -269,6 +269,4 @@ class TokenizerConfig:
             f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",
         )
         require(self.max_sentences >= 1, "tokenizer.max_sentences must be ≥ 1")
-        require(
-            0 <= self.sampling <= 1, f"tokenizer.sampling={self.sampling} must be in [0, 1]"
-        )
+        require(0 <= self.sampling <= 1, f"tokenizer.sampling={self.sampling} must be in [0, 1]")

@@ -1,12 +1,12 @@
 """Schemas of translation: ``decode/`` and the job of ``mt-translate``."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformer_mt.config.checks import choice, require
 
 COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
-"""What CTranslate2 can be asked to compute in; few devices do all."""
+"""What an engine can be asked to compute in; few devices do all."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -87,28 +87,43 @@ class TranslateJob:
     """Translations for each line, best first."""
     engine: str = "auto"
     """``torch``, ``ctranslate2``, or ``auto``: on a CPU CTranslate2 in float32, which gives the
-    same translations faster, where it is installed and can hold the model; otherwise torch."""
+    same translations faster, where it is installed and can do the job; otherwise torch."""
     compute_type: str = "float32"
-    """What CTranslate2 computes in: ``float32``, ``int8``, ``float16`` or ``bfloat16``."""
+    """``float32``, ``bfloat16``, ``int8`` (CTranslate2 only) or ``float16`` (GPUs only)."""
     split: str = "none"
     """``sentences`` translates the sentences of a line one by one; ``none`` takes it as one."""
     device: str = "auto"
     """``cpu``, ``cuda`` or ``auto``."""
+    step: int | None = None
+    """Take the weights of this checkpoint; null takes the average that training left."""
+    ensemble: list[str] = field(default_factory=list)
+    """More model folders with the same vocabulary: the probability of a token is the mean of
+    all. The settings are those of ``model``."""
+    prefix: str | None = None
+    """File with a line for each line of the input: what its translation begins with."""
+    score: str | None = None
+    """File with a translation for each line of the input: it is scored, and none is made."""
+    alignment: bool = False
+    """Say in ``jsonl`` for each word of a translation which word it comes from."""
     beam_size: int | None = None
     length_penalty: float | None = None
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
     batch_tokens: int | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    no_repeat_ngram: int | None = None
+    sampling: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: say model=FOLDER (see --help)")
         choice("format", self.format, "text", "jsonl")
         choice("engine", self.engine, "auto", "torch", "ctranslate2")
         choice("compute_type", self.compute_type, *COMPUTE_TYPES)
-        require(
-            self.compute_type == "float32" or self.engine != "torch",
-            f"compute_type={self.compute_type} is for CTranslate2: say engine=ctranslate2",
-        )
         choice("split", self.split, "none", "sentences")
         choice("device", self.device, "auto", "cpu", "cuda")
         require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
@@ -116,3 +131,21 @@ class TranslateJob:
             self.nbest == 1 or self.format == "jsonl",
             f"nbest={self.nbest} needs format=jsonl: text is one line out for each line in",
         )
+        require(
+            not self.alignment or self.format == "jsonl",
+            "alignment=true needs format=jsonl: text has no place for it",
+        )
+        if self.score is not None:
+            for key, used in (
+                ("prefix", self.prefix is not None),
+                ("alignment", self.alignment),
+                ("nbest", self.nbest > 1),
+                ("sampling", bool(self.sampling)),
+            ):
+                require(not used, f"{key} is for translating, and score makes no translations")
+        if self.split == "sentences":
+            for key in ("prefix", "score", "alignment"):
+                require(
+                    getattr(self, key) in (None, False),
+                    f"{key} is of whole lines: it does not go with split=sentences",
+                )

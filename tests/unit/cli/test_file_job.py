@@ -13,7 +13,7 @@ import pytest
 import torch
 from test_translate import TEXT, api, write_model
 
-from transformer_mt.cli import file_job, translate
+from transformer_mt.cli import file_job, streaming, translate
 from transformer_mt.cli.file_job import translate_file
 from transformer_mt.cli.streaming import Oddities
 from transformer_mt.config import TranslateJob
@@ -237,7 +237,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 KILLED = """
 import os, signal, sys
-from transformer_mt.cli import file_job, translate
+from transformer_mt.cli import file_job, streaming, translate
 from transformer_mt.config import TranslateJob
 
 file_job.CHUNK = 10
@@ -257,7 +257,7 @@ translate.run(TranslateJob(
 
 
 def count_answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    answer, firsts = translate.answer, []
+    answer, firsts = streaming.answer, []
 
     def spy(translator: Any, raw: list[bytes], first: int, **settings: Any) -> Any:
         firsts.append(first)

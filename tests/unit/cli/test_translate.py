@@ -317,7 +317,7 @@ def test_the_engine_is_chosen(
     tmp_path: Path,
     engines: list[str],
     capfd: pytest.CaptureFixture[str],
-    settings: dict[str, str],
+    settings: dict[str, Any],
     engine: str,
 ) -> None:
     source = tmp_path / "in"

@@ -20,6 +20,7 @@ from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import train_tokenizer
 from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
 from transformer_mt.model import inference
 from transformer_mt.model.transformer import Transformer
@@ -394,3 +395,14 @@ def test_what_changes_the_output_begins_a_file_job_anew(
     assert new(prefix=path)
     write_lines(tmp_path / "beside", ["b"] * 5)
     assert new(prefix=path)
+
+
+def test_freed_memory_is_kept_without_a_launcher(
+    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(world, "_keep_freed_memory", lambda: kept.append(True))
+    for key in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(key, raising=False)
+    translate.run(TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch"))
+    assert kept == [True]

@@ -1,0 +1,43 @@
+"""What ``mt-translate`` does with every line: translates it, or scores what is given for it."""
+
+from dataclasses import dataclass
+
+from transformer_mt.cli.beside import LinesBeside
+from transformer_mt.decode.sentences import SentenceTranslator
+from transformer_mt.decode.translator import Translation, Translator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A translator, and what is asked of it."""
+
+    translator: Translator
+    nbest: int = 1
+    """Translations of each line."""
+    sentences: SentenceTranslator | None = None
+    """Cuts lines before ``translator`` gets them; it knows nothing of the settings below."""
+    prefixes: LinesBeside | None = None
+    """What each translation begins with."""
+    targets: LinesBeside | None = None
+    """Translations to score; none is made then."""
+    align: bool = False
+    """Say which words belong together."""
+
+    @property
+    def beside(self) -> LinesBeside | None:
+        """The file that is read in step with the input."""
+        return self.targets or self.prefixes
+
+    @property
+    def cut_lines(self) -> int:
+        """Lines so far that were too long and translated in parts."""
+        return self.translator.cut_lines
+
+    def do(self, lines: list[str], first: int) -> list[list[Translation]]:
+        """For each line its translations, best first; the first line has the number given."""
+        if self.sentences is not None:
+            return self.sentences.translate_nbest(lines, self.nbest)
+        given = None if self.beside is None else self.beside.take(first, len(lines))
+        if self.targets is not None and given is not None:
+            return [[scored] for scored in self.translator.score(lines, given)]
+        return self.translator.translate_nbest(lines, self.nbest, prefixes=given, align=self.align)
