@@ -50,7 +50,7 @@ TEXTS = {
     "wmt": ("wmt-sample/train.en.gz", "wmt-sample/train.de.gz"),
 }
 BEST_BATCH = {"hf": 64, "ct2": 32}
-"""Lines a batch where an engine is free: what was fastest of 16, 32, 64 and 128 on two cores."""
+"""Lines a batch where an engine is free; a first choice, not yet compared with others."""
 
 Lines = Sequence[str]
 Run = Callable[[Lines], tuple[list[str], int]]
