@@ -6,7 +6,6 @@ Ranks and runs that start together prepare once, and before any process group ex
 import hashlib
 import json
 import logging
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ from transformer_mt.data.progress import Progress
 from transformer_mt.data.repetitions import Mask, drop_repetitions
 from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import Part, Side, TokenStore
-from transformer_mt.data.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.tokenizer import EOS, Tokenizer, draw, train_tokenizer
 from transformer_mt.data.workers import available_cores, map_ordered
 from transformer_mt.errors import InputError
 
@@ -176,7 +175,7 @@ def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
     with _unchanged(data, sources), closing(Progress("read")) as progress:
-        drawn = _draw(_counted(read_chunks(data), progress), size, job.train.seed)
+        drawn = draw(_counted(read_chunks(data), progress), size, job.train.seed)
     parts = (drawn[i : i + CHUNK_PAIRS] for i in range(0, len(drawn), CHUNK_PAIRS))
     with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
@@ -188,18 +187,6 @@ def _counted(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Pair]:
     for chunk in chunks:
         yield from chunk.pairs
         progress.add(len(chunk.pairs))
-
-
-def _draw(pairs: Iterable[Pair], size: int, seed: int) -> list[Pair]:
-    """At most ``size`` of the pairs, each as likely, in memory for no more (a reservoir)."""
-    draw = random.Random(seed)
-    kept: list[Pair] = []
-    for number, pair in enumerate(pairs):
-        if number < size:
-            kept.append(pair)
-        elif (place := draw.randrange(number + 1)) < size:
-            kept[place] = pair
-    return kept
 
 
 def _encode(work: Encode, sources: Identities, folder: Path) -> None:

@@ -5,11 +5,14 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import sentencepiece as spm
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.errors import InputError
+
+T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols; the same in every vocabulary of this project."""
@@ -94,7 +97,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
     try:
         spm.SentencePieceTrainer.train(
             # Drawn here: SentencePiece 0.2.3 draws anew in each process, whatever its seed.
-            sentence_iterator=iter(_sample(text, config.max_sentences, seed)),
+            sentence_iterator=iter(draw(text, config.max_sentences, seed)),
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,
@@ -113,15 +116,15 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
     return model.getvalue()
 
 
-def _sample(lines: Iterable[str], size: int, seed: int) -> list[str]:
-    """At most ``size`` of the lines, each as likely, in memory for no more (a reservoir)."""
-    draw = random.Random(seed)
-    kept: list[str] = []
-    for number, line in enumerate(lines):
+def draw(items: Iterable[T], size: int, seed: int) -> list[T]:
+    """At most ``size`` of the items, each as likely, in memory for no more (a reservoir)."""
+    chance = random.Random(seed)
+    kept: list[T] = []
+    for number, item in enumerate(items):
         if number < size:
-            kept.append(line)
-        elif (place := draw.randrange(number + 1)) < size:
-            kept[place] = line
+            kept.append(item)
+        elif (place := chance.randrange(number + 1)) < size:
+            kept[place] = item
     return kept
 
 
