@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from transformer_mt.distributed import adopt_slurm_step
-from transformer_mt.distributed.environment import first_host
+from transformer_mt.distributed.environment import env_rank, env_size, first_host
 from transformer_mt.errors import InputError
 
 # What `srun --nodes=2 --ntasks-per-node=4` gives its task 6, among much else.
@@ -32,6 +32,14 @@ def adopted(environ: dict[str, str]) -> dict[str, str]:
     environ = dict(environ)
     adopt_slurm_step(environ)
     return {name: environ[name] for name in OURS if name in environ}
+
+
+@pytest.mark.parametrize("leftover", ["RANK", "WORLD_SIZE"])
+def test_half_a_launcher_is_none(monkeypatch: pytest.MonkeyPatch, leftover: str) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(leftover, "3")
+    assert (env_rank(), env_size()) == (0, 1)
 
 
 def test_a_task_knows_its_place() -> None:

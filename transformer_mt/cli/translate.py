@@ -25,9 +25,11 @@ from transformer_mt.cli.streaming import (
 )
 from transformer_mt.cli.work import Work
 from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
+from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.conversion import checksum
+from transformer_mt.decode.markup import MarkupTranslator
 from transformer_mt.decode.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
@@ -58,7 +60,7 @@ def _translate(job: TranslateJob, world: World) -> None:
     checksums = [checksum(model, tokenizer) for model in models]
     report = _report if world.is_main else _say_nothing
     translator = open_engine(job, world.device, models, tokenizer, trained, report)
-    work = _work(job, translator, trained)
+    work = _work(job, translator, tokenizer, trained)
     answers = partial(answer, work, form=_form(job))
     if files is None:
         odd = _translate_stream(job, answers, work.beside)
@@ -89,14 +91,19 @@ def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     return models, tokenizer, trained
 
 
-def _work(job: TranslateJob, translator: Translator, trained: TrainJob) -> Work:
-    sentences = None
+def _work(
+    job: TranslateJob, translator: Translator, tokenizer: Tokenizer, trained: TrainJob
+) -> Work:
+    within: MarkupTranslator | SentenceTranslator | None = None
+    inner: Translator | MarkupTranslator = translator
+    if job.markup == "keep":
+        within = inner = MarkupTranslator(translator, tokenizer, Normalizer.of(trained.data))
     if job.split == "sentences":
-        sentences = SentenceTranslator(translator, trained.data.src_lang, trained.data.tgt_lang)
+        within = SentenceTranslator(inner, trained.data.src_lang, trained.data.tgt_lang)
     return Work(
         translator=translator,
         nbest=job.nbest,
-        sentences=sentences,
+        within=within,
         prefixes=_beside("prefix", job.prefix),
         targets=_beside("score", job.score),
         align=job.alignment,
@@ -135,7 +142,7 @@ def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, obj
     """All settings that the output depends on."""
     decode = asdict(trained.decode)
     del decode["batch_tokens"]  # changes no translation; one may need less memory the second time
-    keys = ("nbest", "format", "compute_type", "split", "alignment")
+    keys = ("nbest", "format", "compute_type", "split", "markup", "alignment")
     own: dict[str, object] = {key: getattr(job, key) for key in keys}
     own["prefix"], own["score"] = (
         None if beside is None else beside.checksum for beside in (work.prefixes, work.targets)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from transformer_mt.cli.beside import LinesBeside
+from transformer_mt.decode.markup import MarkupTranslator
 from transformer_mt.decode.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
 
@@ -14,8 +15,8 @@ class Work:
     translator: Translator
     nbest: int = 1
     """Translations of each line."""
-    sentences: SentenceTranslator | None = None
-    """Cuts lines before ``translator`` gets them; it knows nothing of the settings below."""
+    within: SentenceTranslator | MarkupTranslator | None = None
+    """Gives ``translator`` what is within lines; it knows nothing of the settings below."""
     prefixes: LinesBeside | None = None
     """What each translation begins with."""
     targets: LinesBeside | None = None
@@ -35,8 +36,8 @@ class Work:
 
     def do(self, lines: list[str], first: int) -> list[list[Translation]]:
         """For each line its translations, best first; the first line has the number given."""
-        if self.sentences is not None:
-            return self.sentences.translate_nbest(lines, self.nbest)
+        if self.within is not None:
+            return self.within.translate_nbest(lines, self.nbest)
         given = None if self.beside is None else self.beside.take(first, len(lines))
         if self.targets is not None and given is not None:
             return [[scored] for scored in self.translator.score(lines, given)]

@@ -18,8 +18,9 @@ class DecodeConfig:
     """α of GNMT's ((5 + |Y|) / 6)^α."""
     max_extra_tokens: int = 50
     """Longest output: the source's length plus this many tokens."""
-    max_source_tokens: int = 1024
-    """Longer lines are cut into parts of at most this many tokens, and counted."""
+    max_source_tokens: int = 256
+    """Longer lines are cut into parts of at most this many tokens, and counted. Training sees no
+    longer ones (``cleaning.max_length``), and the time of a line grows with its square."""
     batch_tokens: int = 8192
     """Most tokens, padding and beams included, decoded at a time."""
     min_length: int = 0
@@ -92,6 +93,9 @@ class TranslateJob:
     """``float32``, ``bfloat16``, ``int8`` (CTranslate2 only) or ``float16`` (GPUs only)."""
     split: str = "none"
     """``sentences`` translates the sentences of a line one by one; ``none`` takes it as one."""
+    markup: str = "text"
+    """``keep`` brings tags, ``{placeholders}`` and addresses through unharmed; to ``text`` they are
+    characters like any."""
     device: str = "auto"
     """``cpu``, ``cuda`` or ``auto``."""
     step: int | None = None
@@ -125,6 +129,7 @@ class TranslateJob:
         choice("engine", self.engine, "auto", "torch", "ctranslate2")
         choice("compute_type", self.compute_type, *COMPUTE_TYPES)
         choice("split", self.split, "none", "sentences")
+        choice("markup", self.markup, "text", "keep")
         choice("device", self.device, "auto", "cpu", "cuda")
         require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
         require(
@@ -143,9 +148,12 @@ class TranslateJob:
                 ("sampling", bool(self.sampling)),
             ):
                 require(not used, f"{key} is for translating, and score makes no translations")
-        if self.split == "sentences":
-            for key in ("prefix", "score", "alignment"):
+        for setting, used in (
+            ("split=sentences", self.split == "sentences"),
+            ("markup=keep", self.markup == "keep"),
+        ):
+            for key in ("prefix", "score", "alignment") if used else ():
                 require(
                     getattr(self, key) in (None, False),
-                    f"{key} is of whole lines: it does not go with split=sentences",
+                    f"{key} is of whole lines as they are: it does not go with {setting}",
                 )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_mt.data.tokenizer import one_line
+from transformer_mt.decode.markup import MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
@@ -25,7 +26,7 @@ class SentenceTranslator:
         InputError: sentencex is not installed.
     """
 
-    def __init__(self, translator: Translator, src_lang: str, tgt_lang: str):
+    def __init__(self, translator: Translator | MarkupTranslator, src_lang: str, tgt_lang: str):
         try:
             from sentencex import segment
         except ImportError:
@@ -34,11 +35,6 @@ class SentenceTranslator:
             ) from None
         self._translator, self._segment, self._src_lang = translator, segment, src_lang
         self._space = "" if tgt_lang in _WITHOUT_SPACES else " "
-
-    @property
-    def cut_lines(self) -> int:
-        """Sentences so far that were longer than ``max_source_tokens``."""
-        return self._translator.cut_lines
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""

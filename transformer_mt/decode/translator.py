@@ -144,24 +144,27 @@ class Translator:
         Raises:
             InputError: A prefix is longer than the model's positions.
         """
-        parts: list[list[int]] = []  # every part of every line
-        owners: list[list[int]] = []  # for each line, its parts
-        for ids in self._encode_sources(lines):
+        given = self._encode_targets(prefixes) if prefixes is not None else [[] for _ in lines]
+        jobs: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}  # (part, prefix) → number
+        owners: list[list[int]] = []  # for each line, the jobs that its parts are
+        for ids, prefix in zip(self._encode_sources(lines), given, strict=True):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
-            owners.append(list(range(len(parts), len(parts) + len(cut))))
-            parts.extend(cut)
+            beginnings = [self._checked(prefix), *([] for _ in cut[1:])]
+            # What comes twice, as headings do and the parts of an endless "aaaa", is done once.
+            owners.append(
+                [
+                    jobs.setdefault((tuple(part), tuple(beginning)), len(jobs))
+                    for part, beginning in zip(cut, beginnings, strict=False)  # a line may be empty
+                ]
+            )
+        parts = [list(part) for part, _ in jobs]
         if prefixes is None and self._config.plain:
             found = self._search(parts, nbest)
         else:
-            beginnings: list[list[int]] = [[] for _ in parts]
-            given = self._encode_targets(prefixes if prefixes is not None else [""] * len(lines))
-            for own, ids in zip(owners, given, strict=True):
-                if own:
-                    beginnings[own[0]] = self._checked(ids)
-            found = self._search_all(parts, nbest, beginnings)
+            found = self._search_all(parts, nbest, [list(beginning) for _, beginning in jobs])
         return [
-            self._join([parts[part] for part in own], [found[part] for part in own], align)
+            self._join([parts[job] for job in own], [found[job] for job in own], align)
             for own in owners
         ]
 

@@ -12,18 +12,21 @@ _PORTS = range(20000, 32000)
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything that sets its environment, started this process."""
+    """Whether torchrun, or anything that sets its environment, started this process.
+
+    One of the two alone is a leftover in somebody's shell.
+    """
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def env_rank() -> int:
     """This process's rank by its environment; 0 where there is no launcher."""
-    return int(os.environ.get("RANK", "0"))
+    return int(os.environ["RANK"]) if under_launcher() else 0
 
 
 def env_size() -> int:
     """How many ranks there are by the environment; 1 where there is no launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ["WORLD_SIZE"]) if under_launcher() else 1
 
 
 def place() -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -294,6 +295,38 @@ def test_scores(model: Path, second: Path, run: Run, tmp_path: Path) -> None:
             assert math.fsum(scored["piece_log_probs"]) == pytest.approx(scored["log_prob"])
 
 
+MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>. The {dog}."]
+MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"engine": "ctranslate2"}, marks=needs_ctranslate2),
+        pytest.param(
+            {"split": "sentences"},
+            marks=pytest.mark.skipif(
+                find_spec("sentencex") is None,
+                reason="sentencex is not installed (the extra 'sentences')",
+            ),
+        ),
+    ],
+)
+def test_markup_is_kept(
+    second: Path, source: Path, run: Run, capfd: Any, settings: dict[str, Any]
+) -> None:
+    source.write_text("".join(f"{line}\n" for line in MARKED))
+    if settings.get("engine") == "ctranslate2":  # says once that it converted
+        translate.run(TranslateJob(model=str(second), input=str(source), **settings))
+        capfd.readouterr()
+    plain = run(model=str(second), **settings).splitlines()
+    kept = run(model=str(second), markup="keep", **settings).splitlines()
+    assert kept[2:4] == plain[2:4]
+    for line, found in zip(MARKED, kept, strict=True):
+        assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
+
+
 def test_alignment(model: Path, run: Run) -> None:
     rows = [json.loads(row) for row in run(alignment=True, format="jsonl", nbest=2).splitlines()]
     expected = opened(model).translate_nbest(LINES, 2, align=True)
@@ -346,6 +379,9 @@ def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
         ({"split": "sentences", "prefix": "x"}, "prefix is of whole lines"),
         ({"split": "sentences", "score": "x"}, "score is of whole lines"),
         ({"split": "sentences", "alignment": True}, "alignment is of whole lines"),
+        ({"markup": "keep", "prefix": "x"}, "prefix is of whole lines"),
+        ({"markup": "keep", "alignment": True}, "does not go with markup=keep"),
+        ({"markup": "html"}, "markup='html' is not one of"),
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
@@ -389,6 +425,7 @@ def test_what_changes_the_output_begins_a_file_job_anew(
         {"prefix": path},
         {"score": path},
         {"format": "jsonl", "alignment": True},
+        {"markup": "keep"},
     ):
         assert new(**settings)
         assert not new(**settings)

@@ -14,8 +14,6 @@ pytest.importorskip("sentencex", reason="sentencex is not installed (the extra '
 class Brackets:
     """Puts what it is given in brackets; n best are the same with more of them."""
 
-    cut_lines = 3
-
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         def found(line: str) -> list[Translation]:
             if not line.strip():
@@ -55,7 +53,6 @@ def test_scores_and_tokens_are_sums_and_only_single_sentences_have_n_best() -> N
     assert both == [Translation("[One.] [Two three.]", -2, 14)]
     assert [t.text for t in single] == ["[Four.]", "[[Four.]]", "[[[Four.]]]"]
     assert blank == [Translation("", 0.0, 0)]
-    assert brackets().cut_lines == 3
     assert brackets().translate_nbest([], 1) == []
 
 

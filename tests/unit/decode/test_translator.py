@@ -14,6 +14,7 @@ from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.decode.search import Hypothesis
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import DecoderState
@@ -218,16 +219,36 @@ def test_long_lines_are_cut_before_words(
     assert max(map(len, parts)) <= 12
 
     (ids,) = tokenizer.encode([line])
-    cuts = 0
+    cuts, used = 0, []
     while ids:  # together, in some order, they are the line
         part = next(part for part in parts if part and ids[: len(part)] == part)
-        parts.remove(part)
+        used.append(part)
         ids = ids[len(part) :]
         if ids and not tokenizer.pieces(ids)[0].startswith("▁"):
             cuts += 1
             assert not any(piece.startswith("▁") for piece in tokenizer.pieces([*part, ids[0]])[1:])
-    assert parts == []
+    assert sorted(parts) == sorted({tuple(part): part for part in used}.values())  # each once
     assert (cuts == 0) == (line == " ".join(WORDS * 4))
+
+
+def test_what_comes_twice_is_translated_once(
+    translator: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["the red dog", "a fox", "the red dog", "", "x" * 200, "a fox", "x" * 200]
+    searching = translator(max_source_tokens=12)
+    one_by_one = [[t.text for t in searching.translate_nbest([line], 3)[0]] for line in lines]
+    searched: list[list[list[int]]] = []
+    search = Translator._search
+
+    def spy(self: Translator, sources: list[list[int]], nbest: int) -> list[list[Hypothesis]]:
+        searched.append(sources)
+        return search(self, sources, nbest)
+
+    monkeypatch.setattr(Translator, "_search", spy)
+    found = searching.translate_nbest(lines, 3)
+    assert [[t.text for t in best] for best in found] == one_by_one
+    ((*parts,),) = searched
+    assert len(parts) == len(set(map(tuple, parts))) <= 6
 
 
 def test_only_long_lines_are_cut_and_counted(translator: Settings) -> None:
