@@ -100,9 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.child:
             child(options.child, load(options, [], Path(scratch)))
             return
-        if options.child:
-            child(options.child, load(options, [], Path(scratch)))
-            return
         sources, references = read_text(options)
         model = load(options, references, Path(scratch))
         engines = [name for name in options.engines if why_not(name, model) is None]
