@@ -86,7 +86,8 @@ def main() -> int:
             seconds = time.perf_counter() - begun
             good = status == 0 and out == lines and "Traceback" not in said
             failed += not good
-            notes = "; ".join(line.removeprefix("mt-translate: ") for line in said.splitlines())
+            short = (line.removeprefix("mt-translate: ") for line in said.splitlines())
+            notes = "; ".join(line.partition(" (the first")[0] for line in short)
             rows.append([name, f"{lines:,}", f"{out:,}", f"{seconds:.1f}", notes])
             if not good:
                 rows[-1][0] = f"**{name}** (status {status})"

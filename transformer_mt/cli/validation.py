@@ -11,6 +11,7 @@ from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluate import metrics
+from transformer_mt.evaluate.protocols import tokens_bleu
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.monitor import Shown
@@ -38,11 +39,18 @@ class Validation:
         self._samples = np.unique(np.linspace(0, len(pairs) - 1, _SAMPLES).astype(int)).tolist()
 
     def __call__(self, model: Transformer) -> tuple[float, Shown | None]:
-        """BLEU of a model in ``eval`` mode and, on the main rank, some of what it wrote."""
+        """BLEU of a model in ``eval`` mode and, on the main rank, some of what it wrote.
+
+        The BLEU is sacreBLEU's, or with ``data.normalization=moses_lowercase`` that protocol's.
+        """
         translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
         hypotheses = translate_sharded(translator, self._src, self._world)
-        bleu = metrics.bleu(hypotheses, [self._references], tgt_lang=self._job.data.tgt_lang).score
-        return bleu, self._show(model, hypotheses) if self._world.is_main else None
+        # A model that writes lower case would have hardly any BLEU by text with capitals.
+        lower = self._normalizer.name == "moses_lowercase"
+        score = (tokens_bleu if lower else metrics.bleu)(
+            hypotheses, [self._references], tgt_lang=self._job.data.tgt_lang
+        )
+        return score.score, self._show(model, hypotheses) if self._world.is_main else None
 
     def _show(self, model: Transformer, hypotheses: Sequence[str]) -> Shown:
         samples = [(self._src[i], self._references[i], hypotheses[i]) for i in self._samples]

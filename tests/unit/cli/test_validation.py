@@ -7,6 +7,7 @@ import pytest
 import sacrebleu
 import torch
 
+from transformer_mt.cli import validation as validation_module
 from transformer_mt.cli.validation import Validation
 from transformer_mt.config import (
     DataConfig,
@@ -57,6 +58,17 @@ def translations(tokenizer: Tokenizer, job: TrainJob) -> list[str]:
         model_of(job.model), tokenizer, job.decode, Normalizer("none", "en", "de")
     )
     return translator.translate(SOURCES)
+
+
+def test_lower_case_models_are_scored_in_lower_case(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
+    perfect = [pair.tgt.lower() for pair in PAIRS]
+    monkeypatch.setattr(validation_module, "translate_sharded", lambda *_: perfect)
+    model = model_of(lower.model)
+    assert Validation(lower, tokenizer, PAIRS, World(CPU))(model)[0] == pytest.approx(100)
+    assert Validation(job(), tokenizer, PAIRS, World(CPU))(model)[0] < 50
 
 
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:

@@ -108,12 +108,24 @@ def test_batches_and_workers_never_change_a_translation(
     expected = Translator(model, tokenizer, DecodeConfig(), PLAIN).translate(lines)
     for workers, batch_tokens in [(1, 1), (3, 300), (2, 10**6)]:
         monkeypatch.setattr(torch, "get_num_threads", lambda n=workers: n)
+        monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
         config = DecodeConfig(batch_tokens=batch_tokens)
         translator = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)
         found = translator.translate([lines[i] for i in order])
         assert found == [expected[i] for i in order]
     assert len(left) < 3 * 30
+
+
+def test_pytorch_keeps_its_threads(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    model, before = MODELS["pre"](), torch.get_num_threads()
+    folder = converted(tmp_path / "m", model, tokenizer)
+    try:
+        torch.set_num_threads(2)
+        CTranslate2Translator(folder, model, tokenizer, DecodeConfig(), PLAIN)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("max_extra_tokens", [0, 1, 4])
