@@ -217,7 +217,7 @@ class Bench:
         # On a CPU attention turns bf16 into fp32, for training under autocast.
         bf16 = [torch.bfloat16] if self._device.type == "cuda" else []
         for dtype in (torch.float32, *bf16):
-            for tokens in (DecodeConfig().batch_tokens, 8 * DecodeConfig().batch_tokens):
+            for tokens in (8192, 65536, 131072):
                 found = decode(self._store, self._scale, self._device, dtype, tokens)
                 self.decoding.append(found)
 

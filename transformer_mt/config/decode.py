@@ -21,8 +21,9 @@ class DecodeConfig:
     max_source_tokens: int = 256
     """Longer lines are cut into parts of at most this many tokens, and counted. Training sees no
     longer ones (``cleaning.max_length``), and the time of a line grows with its square."""
-    batch_tokens: int = 8192
-    """Most tokens, padding and beams included, decoded at a time."""
+    batch_tokens: int | None = None
+    """Most tokens, padding and beams included, decoded at a time; null is 8192 on a CPU, and as
+    many as its memory holds with ease on a GPU."""
     min_length: int = 0
     """Fewest tokens of a translation."""
     max_length: int | None = None
@@ -42,7 +43,11 @@ class DecodeConfig:
     """Of sampling."""
 
     def __post_init__(self) -> None:
-        for key in ("beam_size", "max_source_tokens", "batch_tokens"):
+        require(
+            self.batch_tokens is None or self.batch_tokens >= 1,
+            f"decode.batch_tokens={self.batch_tokens} must be ≥ 1 (or null)",
+        )
+        for key in ("beam_size", "max_source_tokens"):
             require(getattr(self, key) >= 1, f"decode.{key}={getattr(self, key)} must be ≥ 1")
         for key in ("min_length", "no_repeat_ngram", "top_k"):
             require(getattr(self, key) >= 0, f"decode.{key}={getattr(self, key)} must be ≥ 0")

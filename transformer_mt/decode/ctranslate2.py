@@ -133,7 +133,7 @@ class CTranslate2Translator(Translator):
         batches = []
         while order:
             longest = len(sources[order[0]]) + 1
-            size = min(share, max(1, self._config.batch_tokens // (longest * beams)))
+            size = min(share, max(1, self._batch_tokens // (longest * beams)))
             batches.append(order[:size])
             order = order[size:]
         return batches

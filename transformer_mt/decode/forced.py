@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS
+from transformer_mt.decode.batches import in_batches
 from transformer_mt.decode.ensemble import log_mean
 from transformer_mt.model.transformer import Transformer
 
@@ -34,18 +35,15 @@ def forced_log_probs(
     """
     device = models[0].embedding.weight.device
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-    results: list[list[float]] = [[] for _ in order]
-    while order:
-        number = max(1, batch_tokens // sizes[order[0]])
-        batch, order = order[:number], order[number:]
+
+    def score(batch: list[int]) -> list[list[float]]:
         src = Packed.of_sequences([[*sources[i], EOS] for i in batch]).to(device)
         tgt_in = Packed.of_sequences([[BOS, *targets[i]] for i in batch]).to(device)
         tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
         found = _log_probs(models, src, tgt_in, tgt_out.to(device))
-        for i, values in zip(batch, found.split([len(targets[i]) + 1 for i in batch]), strict=True):
-            results[i] = values.tolist()
-    return results
+        return [values.tolist() for values in found.split([len(targets[i]) + 1 for i in batch])]
+
+    return in_batches(sizes, batch_tokens, score)
 
 
 def _log_probs(

@@ -14,6 +14,7 @@ from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer, one_line
 from transformer_mt.decode.alignment import WORD, Link, align_parts
+from transformer_mt.decode.batches import fitting_tokens, in_batches
 from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.ensemble import open_search
 from transformer_mt.decode.forced import forced_log_probs
@@ -178,7 +179,7 @@ class Translator:
             [self._checked(ids) for ids in side]
             for side in (self._encode_sources(sources), self._encode_targets(targets))
         )
-        found = forced_log_probs(self._fast, src, tgt, self._config.batch_tokens)
+        found = forced_log_probs(self._fast, src, tgt, self._batch_tokens)
         scored = []
         for text, ids, values in zip(targets, tgt, found, strict=True):
             log_prob = sum(values)
@@ -207,6 +208,11 @@ class Translator:
         """The models made ready for decoding."""
         return [for_inference(model, self._dtype) for model in self._all]
 
+    @cached_property
+    def _batch_tokens(self) -> int:
+        given = self._config.batch_tokens
+        return given or fitting_tokens(self._fast, self._dtype.itemsize)
+
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Parts of a sentence that fit the model, cut before a word where there is one."""
         parts = []
@@ -225,22 +231,14 @@ class Translator:
     def _search_all(
         self, sources: list[list[int]], nbest: int, prefixes: list[list[int]]
     ) -> list[list[Hypothesis]]:
-        results: list[list[Hypothesis]] = [[] for _ in sources]
-        # Longest first: the largest batch comes first, and memory only falls after it.
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         beams = nbest if self._config.sampling else max(self._config.beam_size, nbest)
-        start = 0
-        while start < len(order):
-            longest = len(sources[order[start]]) + 1
-            size = max(1, self._config.batch_tokens // (longest * beams))
-            batch = order[start : start + size]
-            start += len(batch)
-            found = self._search_batch(
+        return in_batches(
+            [(len(source) + 1) * beams for source in sources],
+            self._batch_tokens,
+            lambda batch: self._search_batch(
                 [sources[i] for i in batch], beams, nbest, [prefixes[i] for i in batch]
-            )
-            for i, best in zip(batch, found, strict=True):
-                results[i] = best
-        return results
+            ),
+        )
 
     def _search_batch(
         self, sources: list[list[int]], beams: int, nbest: int, prefixes: list[list[int]]
