@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from bench_peers import SMOOTHING, PaddedPairs, PeerStep, TorchPeer
-from bench_train import finish, update_flops
+from bench_train import finish
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -46,6 +46,7 @@ from transformer_mt.model import attention
 from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model.varlen import varlen_attention
+from transformer_mt.train.flops import update_flops
 from transformer_mt.train.hardware import fitting_tokens
 from transformer_mt.train.step import LossModule, TrainStep
 
@@ -124,10 +125,7 @@ class Update:
 
     def flops(self, scale: Scale) -> float:
         """Operations that it needs, padding left out."""
-        offsets = [np.concatenate([[0], np.cumsum(side)]) for side in self.lengths]
-        src, tgt = (Side(np.empty(0), side) for side in offsets)
-        pairs = TokenStore(src, tgt)
-        return update_flops(scale.model, scale.vocab_size, pairs, np.arange(len(pairs)))
+        return update_flops(scale.model, scale.vocab_size, *self.lengths)
 
 
 Read = Callable[[int], Update]

@@ -46,10 +46,11 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.batching import CHUNKS_PER_BATCH, BatchPlan, Indices, collate
+from transformer_mt.data.batching import CHUNKS_PER_BATCH, BatchPlan, collate
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import TokenStore
 from transformer_mt.errors import InputError
+from transformer_mt.train.flops import update_flops
 
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 LEARNING_RATE = 1e-4
@@ -176,33 +177,16 @@ def plan_updates(
             padded = [PaddedPairs.collate(store, group) for group in groups]
             done = time.perf_counter()
             pairs = np.concatenate(groups)
+            src, tgt = (side.lengths[pairs] for side in (store.src, store.tgt))
             yield Update(
                 ours=ours.to(device),
                 padded=[part.to(device) for part in padded],
-                src_tokens=int(store.src.lengths[pairs].sum()),
-                tgt_tokens=int(store.tgt.lengths[pairs].sum()),
-                flops=update_flops(config, options.vocab, store, pairs),
+                src_tokens=int(src.sum()),
+                tgt_tokens=int(tgt.sum()),
+                flops=update_flops(config, options.vocab, src, tgt),
                 layout_seconds=(between - begun, done - between),
             )
         step += 1
-
-
-def update_flops(c: ModelConfig, vocab_size: int, store: TokenStore, pairs: Indices) -> float:
-    """Operations that an update needs, padding left out.
-
-    Forward and backward, a weight of a matrix product takes 6 operations for each token it meets:
-    an encoder layer has 4D² + 2DF of them; a decoder layer 2D² that meet the source (keys and
-    values) and 6D² + 2DF that meet the target, as the output's DV do. Attention of T queries on S
-    keys takes 12·D·T·S a layer (two products, forward and twice that back), half if causal.
-    """
-    D, F = c.d_model, c.d_ff
-    S, T = (side.lengths[pairs].astype(float) for side in (store.src, store.tgt))
-    encoder, decoder = c.num_encoder_layers, c.num_decoder_layers
-    src_weights = encoder * (4 * D * D + 2 * D * F) + decoder * 2 * D * D
-    tgt_weights = decoder * (6 * D * D + 2 * D * F) + D * vocab_size
-    products = 6 * (src_weights * S + tgt_weights * T)
-    attention = 12 * D * (encoder * S * S + decoder * (T * T / 2 + T * S))
-    return float((products + attention).sum())
 
 
 def check_losses(variants: list[Variant], work: Update) -> None:

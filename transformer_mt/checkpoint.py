@@ -100,8 +100,12 @@ def read_config(folder: Path) -> TrainJob:
     return job
 
 
-def load_model(folder: Path) -> tuple[Transformer, Tokenizer, TrainJob]:
+def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
     """Opens a model folder for inference: the averaged weights, in ``eval`` mode on the CPU.
+
+    Args:
+        folder: The folder.
+        step: Takes the weights of this checkpoint instead.
 
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
@@ -109,13 +113,14 @@ def load_model(folder: Path) -> tuple[Transformer, Tokenizer, TrainJob]:
     if not folder.is_dir():
         raise InputError(f"no model folder {folder}")
     job = read_config(folder)
-    if not (folder / WEIGHTS).exists():
+    weights = folder / WEIGHTS if step is None else _checkpoint_of(folder, step).path / WEIGHTS
+    if not weights.exists():
         raise InputError(
             f"{folder} has no {WEIGHTS} yet: its training has not come to a first checkpoint"
         )
     tokenizer = Tokenizer(folder / TOKENIZER)
     model = Transformer(job.model, tokenizer.vocab_size)
-    load_weights(model, folder / WEIGHTS)
+    load_weights(model, weights)
     return model.eval(), tokenizer, job
 
 
@@ -329,6 +334,20 @@ def _verify(path: Path) -> Checkpoint:
     return Checkpoint(path, state)
 
 
+def _checkpoint_of(folder: Path, step: int) -> Checkpoint:
+    path = folder / "checkpoints" / _name(step)
+    if not path.is_dir():
+        found = ", ".join(
+            str(int(other.name.removeprefix("step_")))
+            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
+        )
+        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
+    try:
+        return _verify(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
 def _state_digest(state: dict[str, Any]) -> str:
     """Checksum of a state, in which it has itself no part."""
     files = {name: digest for name, digest in state["sha256"].items() if name != _STATE}
@@ -350,29 +369,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def load_model_of_step(folder: Path, step: int) -> tuple[Transformer, Tokenizer, TrainJob]:
-    """Like ``load_model``, but with the weights of one checkpoint instead of the average.
-
-    Raises:
-        InputError: There is no such checkpoint, or it or something in the folder is damaged.
-    """
-    if not folder.is_dir():
-        raise InputError(f"no model folder {folder}")
-    job = read_config(folder)
-    path = folder / "checkpoints" / _name(step)
-    if not path.is_dir():
-        found = ", ".join(
-            str(int(other.name.removeprefix("step_")))
-            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
-        )
-        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
-    try:
-        _verify(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    tokenizer = Tokenizer(folder / TOKENIZER)
-    model = Transformer(job.model, tokenizer.vocab_size)
-    load_weights(model, path / WEIGHTS)
-    return model.eval(), tokenizer, job

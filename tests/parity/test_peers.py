@@ -21,6 +21,7 @@ from transformer_mt.data.tokenizer import EOS
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.flops import update_flops
 from transformer_mt.train.step import TrainStep
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -85,9 +86,9 @@ def test_flops_are_those_that_pytorch_counts() -> None:
     pairs = bench_peers.PaddedPairs.collate(EVEN, np.arange(3))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         peer.train()(pairs)  # in eval, PyTorch would take a fused encoder that it does not count
-    # It counts the forward pass, a third of an update, and the masked half of causal attention.
-    masked = CONFIG.num_decoder_layers * CONFIG.d_model * 2 * 3 * 4**2
-    flops = bench_train.update_flops(CONFIG, VOCABULARY, EVEN, np.arange(3))
+    # It counts the forward pass, a third of an update, and what causal attention masks.
+    masked = CONFIG.num_decoder_layers * 4 * CONFIG.d_model * 3 * (4 * 3 // 2)
+    flops = update_flops(CONFIG, VOCABULARY, EVEN.src.lengths, EVEN.tgt.lengths)
     assert counter.get_total_flops() == flops / 3 + masked
 
 

@@ -23,12 +23,12 @@ from transformer_mt.errors import InputError
 from transformer_mt.model import attention
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model.varlen import varlen_attention
+from transformer_mt.train.flops import update_flops
 from transformer_mt.train.step import LossModule
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 bench_gpu = importlib.import_module("bench_gpu")
-bench_train = importlib.import_module("bench_train")
 variants = importlib.import_module("bench_gpu_variants")
 
 CPU = torch.device("cpu")
@@ -83,15 +83,13 @@ def test_only_real_tokens_and_operations_count(rehearsal: tuple[str, dict[str, A
     plan = BatchPlan(store, TINY.batch_tokens, seed=1)
     steps = TINY.warmup + np.arange(TINY.repeats * TINY.updates).reshape(TINY.repeats, -1)
     targets = [sum(plan[int(step)].num_targets for step in repeat) for repeat in steps]
-    flops = [
-        sum(
-            bench_train.update_flops(
-                TINY.model, TINY.vocab_size, store, np.concatenate(plan[int(step)].chunks)
-            )
-            for step in repeat
-        )
-        for repeat in steps
-    ]
+
+    def flops_of(step: np.int64) -> float:
+        pairs = np.concatenate(plan[int(step)].chunks)
+        lengths = (side.lengths[pairs] for side in (store.src, store.tgt))
+        return update_flops(TINY.model, TINY.vocab_size, *lengths)
+
+    flops = [sum(flops_of(step) for step in repeat) for repeat in steps]
     rows = {row["name"]: row for row in rehearsal[1]["training"]}
     for name in ("ours", "layers", "buckets", "residual"):
         assert rows[name]["targets"] == targets

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("step", [5, 20])
 def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
-    model, tokenizer, job = ckpt.load_model_of_step(folder, step)
+    model, tokenizer, job = ckpt.load_model(folder, step)
     assert model.embedding.weight.unique().tolist() == [step]
     assert not model.training
     assert (tokenizer.vocab_size, job.model) == (269, SIZES)
@@ -53,14 +53,14 @@ def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
 
 def test_a_step_that_is_not_there(folder: Path) -> None:
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
-        ckpt.load_model_of_step(folder, 6)
+        ckpt.load_model(folder, 6)
     with pytest.raises(InputError, match="no model folder"):
-        ckpt.load_model_of_step(folder / "nowhere", 5)
+        ckpt.load_model(folder / "nowhere", 5)
 
 
 def test_a_damaged_step(folder: Path) -> None:
     weights = folder / "checkpoints" / "step_00000005" / ckpt.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="step_00000005 is damaged: the checksum of model"):
-        ckpt.load_model_of_step(folder, 5)
-    ckpt.load_model_of_step(folder, 20)
+        ckpt.load_model(folder, 5)
+    ckpt.load_model(folder, 20)

@@ -75,10 +75,7 @@ def _translate(job: TranslateJob, world: World) -> None:
 def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     """The model and those that translate with it, and the model's vocabulary and config."""
     folder = Path(job.model).expanduser()
-    if job.step is None:
-        model, tokenizer, trained = ckpt.load_model(folder)
-    else:
-        model, tokenizer, trained = ckpt.load_model_of_step(folder, job.step)
+    model, tokenizer, trained = ckpt.load_model(folder, job.step)
     models, pieces = [model], tokenizer.pieces(range(tokenizer.vocab_size))
     for name in job.ensemble:
         other, vocabulary, _ = ckpt.load_model(Path(name).expanduser())
