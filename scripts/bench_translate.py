@@ -366,7 +366,7 @@ def report(
     if batch == "1":
         head += ["p50 ms", "p95 ms"]
     elif model.length is None:
-        head.append("BLEU")
+        head += ["BLEU", "lines as the first"]
     rows = []
     for name, result in results.items():
         row = [name, f"{statistics.median(result.speeds):,.0f}"]
@@ -378,6 +378,8 @@ def report(
             import sacrebleu
 
             row.append(f"{sacrebleu.corpus_bleu(result.texts, [list(references)]).score:.2f}")
+            pairs = zip(result.texts, next(iter(results.values())).texts, strict=True)
+            row.append(f"{sum(own == first for own, first in pairs):,} of {len(references):,}")
         rows.append(row)
     return table(head, rows)
 
