@@ -59,7 +59,9 @@ def open_engine(
     for model in models:
         model.to(device)
     if converted is not None:
-        return CTranslate2Translator(converted, models[0], *parts, job.compute_type)
+        return CTranslate2Translator(
+            converted, models[0], *parts, job.compute_type, token_scores=job.format == "jsonl"
+        )
     dtype = _dtype(job.compute_type, device, special)
     return Translator(models[0], *parts, others=models[1:], dtype=dtype)
 

@@ -16,6 +16,7 @@ In the last three cases, all rare, our own search does the sentence. So the best
 same, but for equal scores and rounding; the end of an n-best list may lack one that was dropped.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.conversion import num_positions
+from transformer_mt.decode.forced import forced_log_probs
 from transformer_mt.decode.search import Hypothesis, length_penalty
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -69,6 +71,8 @@ class CTranslate2Translator(Translator):
         config: Beam search settings.
         normalizer: See ``Translator``.
         compute_type: What CTranslate2 computes in (``check_available``).
+        token_scores: Say the log-probability of each token as well. CTranslate2 gives only their
+            sum; for float32, the model is asked once more.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class CTranslate2Translator(Translator):
         config: DecodeConfig,
         normalizer: Normalizer,
         compute_type: str = "float32",
+        *,
+        token_scores: bool = False,
     ):
         super().__init__(model, tokenizer, config, normalizer)
         import ctranslate2
@@ -99,6 +105,7 @@ class CTranslate2Translator(Translator):
         self._pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         self._num_positions = num_positions(model.config)
+        self._token_scores = token_scores and compute_type == "float32"
 
     def _search(self, sources: list[list[int]], nbest: int) -> list[list[Hypothesis]]:
         beams = max(self._config.beam_size, nbest)
@@ -124,7 +131,18 @@ class CTranslate2Translator(Translator):
         left = [i for i, best in enumerate(results) if not best]
         for i, best in zip(left, super()._search([sources[i] for i in left], nbest), strict=True):
             results[i] = best
-        return results
+        return self._with_token_scores(sources, results) if self._token_scores else results
+
+    def _with_token_scores(
+        self, sources: list[list[int]], found: list[list[Hypothesis]]
+    ) -> list[list[Hypothesis]]:
+        pairs = [(ids, h.tokens) for ids, best in zip(sources, found, strict=True) for h in best]
+        values = iter(
+            forced_log_probs(
+                self._fast, [ids for ids, _ in pairs], [ids for _, ids in pairs], self._batch_tokens
+            )
+        )
+        return [[replace(h, token_log_probs=next(values)) for h in best] for best in found]
 
     def _batches(self, order: list[int], sources: list[list[int]], beams: int) -> list[list[int]]:
         """Sentences of similar length, longest first; a batch for each worker if there are few."""

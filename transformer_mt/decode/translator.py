@@ -41,7 +41,7 @@ class Translation:
     pieces: list[str] = field(default_factory=list)
     """The tokens and, after each part of the line, an end symbol."""
     piece_log_probs: list[float] = field(default_factory=list)
-    """The log-probability of each piece; empty where the engine gives none."""
+    """The log-probability of each piece; empty where it was not asked for, or in int8."""
     alignment: list[Link] | None = None
     """For each word of the translation, the word of the line that it comes from, where asked for;
     words are what spaces part, counted from 0."""

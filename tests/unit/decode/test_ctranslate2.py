@@ -117,6 +117,19 @@ def test_batches_and_workers_never_change_a_translation(
     assert len(left) < 3 * 30
 
 
+def test_token_scores_are_those_of_our_own_search(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    model = MODELS["pre"]()
+    folder = converted(tmp_path / "m", model, tokenizer)
+    lines = [*random_lines(12, 9), ""]
+    parts = (model, tokenizer, DecodeConfig(max_extra_tokens=20), PLAIN)
+    theirs = CTranslate2Translator(folder, *parts, token_scores=True).translate_nbest(lines, 1)
+    ours = Translator(*parts).translate_nbest(lines, 1)
+    for (found,), (expected,) in zip(theirs, ours, strict=True):
+        assert found.text == expected.text
+        assert found.piece_log_probs == pytest.approx(expected.piece_log_probs, abs=1e-4)
+    assert any(len(best.piece_log_probs) > 2 for (best,) in theirs)
+
+
 def test_pytorch_keeps_its_threads(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model, before = MODELS["pre"](), torch.get_num_threads()
     folder = converted(tmp_path / "m", model, tokenizer)
