@@ -1,9 +1,13 @@
 """What holds for every test."""
 
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
+
+# What a shell starts with & ignores Ctrl-C, and so would all that these tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
