@@ -66,30 +66,38 @@ def put_back(source: Marked, translation: str, alignment: Sequence[Link]) -> str
     came_from = {target: word for word, target in alignment}
     words = translation.split()
     origin = [came_from.get(i, -1) for i in range(len(words))]
-    _put_verbatim(source, words, origin)
+    _say_each_once(source, words, origin)
     items = [_Item("", (False, False)), *_render(source.whole, words, origin, 0, len(words))]
-    return "".join(
-        (" " if _parted(left, right) else "") + right.text for left, right in pairwise(items)
-    )
+    text = ""
+    for left, right in pairwise(items):
+        said = right.text
+        if not right.tag:  # only now, so that no punctuation was cut off a placeholder
+            for number, (what, _) in source.verbatim.items():
+                said = _alone(number).sub(lambda _, what=what: what, said)  # type: ignore[misc]
+        text += (" " if _parted(left, right) else "") + said
+    return text
 
 
-def _put_verbatim(source: Marked, words: list[str], origin: list[int]) -> None:
-    """Puts back, in place, what numbers stand for: where they are, else where they should be."""
-    for number, (what, word) in source.verbatim.items():
-        said = [i for i, each in enumerate(words) if re.search(rf"(?<!\d){number}(?!\d)", each)]
+def _say_each_once(source: Marked, words: list[str], origin: list[int]) -> None:
+    """Sees to it, in place, that each number that stands for something is there, and once."""
+    for number, (_, word) in source.verbatim.items():
+        said = [i for i, each in enumerate(words) if _alone(number).search(each)]
         if not said:
             at = _boundary(word, origin, 0, len(words))
-            words.insert(at, what)
+            words.insert(at, number)
             origin.insert(at, word)
             continue
         best = next((i for i in said if origin[i] == word), said[0])
-        words[best] = words[best].replace(number, what, 1)
         origin[best] = word
         for i in reversed(said):
-            if i != best:  # said twice
-                words[i] = words[i].replace(number, "")
-                if not words[i]:
-                    del words[i], origin[i]
+            head, *others = _alone(number).split(words[i])
+            words[i] = head + (number if i == best else "") + "".join(others)
+            if not words[i]:
+                del words[i], origin[i]
+
+
+def _alone(number: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\d){number}(?!\d)")
 
 
 def _render(

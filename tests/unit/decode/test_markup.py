@@ -46,6 +46,7 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("See https://a.b/c?d=e#f, or www.g.hi.", "SEE https://a.b/c?d=e#f, OR www.g.hi."),
         ("Write to me+x@my-host.org!", "WRITE TO me+x@my-host.org!"),
         ("<b>{a}</b> and ${b}", "<b>{a}</b> AND ${b}"),
+        ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
         ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],
