@@ -155,6 +155,8 @@ def _take(
         space_after=not line[match.end() :].strip() or line[match.end()].isspace(),
         touches_left=left,
         touches_right=right,
+        mark_before=_is_mark(text[max(at - 1, 0) : at]),
+        mark_after=_is_mark(text[at : at + 1]),
         name=name,
     )
     if match["closes"]:
@@ -172,6 +174,10 @@ def _take(
     if left and right:
         tag.space_after = True  # within a word: after it
     around[-1].inside.append(tag)
+
+
+def _is_mark(character: str) -> bool:
+    return bool(character.strip()) and not re.match(r"\w", character)
 
 
 def _leave(around: list[Tag], depth: int) -> None:

@@ -22,6 +22,9 @@ class Tag:
     touches_left: bool = False
     """Whether a character of a word touches it on the left, other tags left out."""
     touches_right: bool = False
+    mark_before: bool = False
+    """Whether a punctuation mark is right before it, other tags left out."""
+    mark_after: bool = False
     name: str = ""
     closing: "Tag | None" = None
     inside: "list[Tag]" = field(default_factory=list)
@@ -113,7 +116,8 @@ def _render(
             yield _Item(each.text, spaces, spaces, "alone")
             continue
         inner = [*_render(each, words, origin, start, end)]
-        left, inner, right = _edges(each, each.closing, inner)
+        whole = (each.first, each.end) == (tag.first, tag.end)
+        left, inner, right = _edges(each, each.closing, inner, whole)
         yield from left
         yield _Item(each.text, (not left, each.space_after), spaces, "opening")
         yield from inner
@@ -125,21 +129,24 @@ def _render(
 
 
 def _edges(
-    opening: Tag, closing: Tag, inner: list[_Item]
+    opening: Tag, closing: Tag, inner: list[_Item], whole: bool
 ) -> tuple[list[_Item], list[_Item], list[_Item]]:
-    """Punctuation at the ends of a pair goes outside where the line has it outside."""
+    """Punctuation at the ends of a pair goes outside, but where the line has it inside.
+
+    Around all that is in the pair around it (``whole``) it has to be outside in the line too.
+    """
     left: list[_Item] = []
     right: list[_Item] = []
-    if opening.touches_left and inner:
+    if inner and (opening.touches_left or not (whole or opening.mark_after)):
         first, *rest = inner
-        if first.from_word == _LEFT_EDGE:  # of a pair inside
+        if first.from_word == _LEFT_EDGE and not first.tag:  # of a pair inside
             left, inner = [first], rest
         elif mark := re.match(r"[^\w\s<]+(?=\w)", first.text):
             left = [_Item(mark[0], _LEFT_EDGE)]
             inner = [_Item(first.text[mark.end() :], first.from_word), *rest]
-    if closing.touches_right and inner:
+    if inner and (closing.touches_right or not (whole or closing.mark_before)):
         *rest, last = inner
-        if last.from_word == _RIGHT_EDGE:
+        if last.from_word == _RIGHT_EDGE and not last.tag:
             inner, right = rest, [last]
         elif mark := re.search(r"(?<=\w)[^\w\s>]+$", last.text):
             inner = [*rest, _Item(last.text[: mark.start()], last.from_word)]

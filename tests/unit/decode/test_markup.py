@@ -83,6 +83,20 @@ def test_what_the_translation_lacks_or_repeats() -> None:
     assert put_back(source, "", []) == "{a} <b></b>"
 
 
+def test_punctuation_goes_where_the_line_has_it() -> None:
+    def back(line: str, translation: str, count: int) -> str:
+        source = take_out(line, str.strip, NUMBERS)
+        return put_back(source, translation, [(i, i) for i in range(count)])
+
+    assert back("the <b>bag</b> that I saw", "die Tasche, die ich sah", 5) == (
+        "die <b>Tasche</b>, die ich sah"
+    )
+    assert back("he <q>came</q> in", "er »kam« rein", 3) == "er »<q>kam</q>« rein"
+    assert back("he <q>“came!”</q> in", "er „kam!“ rein", 3) == "er <q>„kam!“</q> rein"
+    assert back("<p>Come</p>", "Komm!", 1) == "<p>Komm!</p>"
+    assert back("(<b>so</b>)", "(so)", 1) == "(<b>so</b>)"
+
+
 def test_normalised_text_and_untouched_markup() -> None:
     source = take_out("“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS)
     assert source.text == '"So" - so'
