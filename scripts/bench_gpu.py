@@ -218,8 +218,9 @@ class Bench:
         bf16 = [torch.bfloat16] if self._device.type == "cuda" else []
         for dtype in (torch.float32, *bf16):
             for tokens in (8192, 65536, 131072):
-                found = decode(self._store, self._scale, self._device, dtype, tokens)
-                self.decoding.append(found)
+                for alike in (True, False):
+                    found = decode(self._store, self._scale, self._device, dtype, tokens, alike)
+                    self.decoding.append(found)
 
     # The report.
 
@@ -623,37 +624,62 @@ class Decoding:
 class ForcedSteps:
     """A model's steps, each translation as long as its reference: random weights never end one."""
 
-    def __init__(self, model: Transformer, sources: list[Any], limits: list[int], beam_size: int):
+    def __init__(
+        self,
+        model: Transformer,
+        sources: list[Any],
+        limits: list[int],
+        beam_size: int,
+        alike: bool,
+    ):
+        self.alike = alike
         device = model.embedding.weight.device
         self._model = model
         self._state = model.start(Packed.of_sequences(sources).to(device), beam_size)
         self._limits = torch.tensor(limits, device=device)[:, None]
 
+    def reserve(self, steps: int) -> bool:
+        is_other = self._state.reserve(steps)
+        self._model.embedding.reserve(self._state.length)
+        return is_other
+
     def step(self, tokens: Tensor) -> Tensor:
         early = self._limits != self._state.position
         log_probs = self._model.decode_step(tokens, self._state).float().log_softmax(-1)
-        log_probs[..., [PAD, UNK, BOS]] = -torch.inf
+        for token in (PAD, UNK, BOS):
+            log_probs[..., token].fill_(-torch.inf)
         log_probs[..., EOS].masked_fill_(early, -torch.inf)
         return log_probs
 
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        self._state.select(sentences, beams)
-        if sentences is not None:
-            self._limits = self._limits[sentences]
+    def select(self, beams: Tensor) -> None:
+        self._state.select(beams)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self._state.keep(sentences)
+        self._limits = self._limits[list(sentences)]
 
 
 @torch.inference_mode()
 def decode(
-    store: TokenStore, scale: Scale, device: torch.device, dtype: torch.dtype, batch_tokens: int
+    store: TokenStore,
+    scale: Scale,
+    device: torch.device,
+    dtype: torch.dtype,
+    batch_tokens: int,
+    alike: bool,
 ) -> Decoding:
-    """Beam search as in §6.1, in the batches of ``decode.translator``."""
+    """Beam search as in §6.1, in the batches of ``decode.translator``.
+
+    ``alike`` lets a GPU do its steps from a recording.
+    """
     torch.manual_seed(1)
     model = Transformer(scale.model, scale.vocab_size).to(device, dtype).eval()
     config = DecodeConfig(batch_tokens=batch_tokens)
 
     def search(batch: list[int]) -> int:
         limits = [len(store.tgt[i]) - 1 for i in batch]
-        steps = ForcedSteps(model, [store.src[i] for i in batch], limits, config.beam_size)
+        sources = [store.src[i] for i in batch]
+        steps = ForcedSteps(model, sources, limits, config.beam_size, alike)
         found = beam_search(
             steps,
             limits,
@@ -674,7 +700,8 @@ def decode(
         tokens += search(order[:size])
         order = order[size:]
     finish(device)
-    name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens a batch"
+    how = "recorded" if alike and device.type == "cuda" else "step by step"
+    name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens a batch, {how}"
     return Decoding(name, time.perf_counter() - begun, tokens)
 
 

@@ -137,6 +137,7 @@ def test_cached_decoding_equals_full_decoding(
     targets = torch.from_numpy(np.random.default_rng(seed).integers(VOCABULARY, size=shape))
     with torch.inference_mode():
         state = model.start(packed(sources), beam_size)
+        state.reserve(length)
         steps = [model.decode_step(targets[:, :, t], state) for t in range(length)]
     got = torch.stack(steps, dim=2).flatten(0, 1)
     repeated = [source for source in sources for _ in range(beam_size)]
@@ -151,12 +152,15 @@ def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh
     norm: str, positions: str, sources: Rows, data: st.DataObject
 ) -> None:
     model = transformer(norm, positions)
-    width = data.draw(st.integers(1, 3), label="beams at the start")
+    beam_size = data.draw(st.integers(1, 3), label="beams")
+    width = data.draw(st.sampled_from([1, beam_size]), label="beams in the first step")
     alive = list(range(len(sources)))
     prefixes: list[Rows] = [[[] for _ in range(width)] for _ in alive]  # [B][W], as the search is
     with torch.inference_mode():
-        state = model.start(packed(sources), width)
+        state = model.start(packed(sources), beam_size)
     for t in range(LONGEST):
+        if state.length == t:  # mostly more room than for the next step
+            state.reserve(data.draw(st.integers(1, 4), label="steps"))
         for beams in prefixes:
             for prefix in beams:
                 prefix.append(data.draw(token) if t else BOS)
@@ -171,20 +175,17 @@ def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh
         expected = torch.stack([rows[-1] for rows in afresh]).view(got.shape)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
-        # Some sentences go on, in any order, each from any of its beams, in any number.
+        # Each goes on from any of its beams, and some of them alone, in any order.
+        one_row = st.lists(st.integers(0, width - 1), min_size=beam_size, max_size=beam_size)
+        parents = [data.draw(one_row, label="parents") for _ in alive]
+        state.select(torch.tensor(parents))
         kept = data.draw(
-            st.none() | st.lists(st.sampled_from(range(len(alive))), min_size=1, unique=True),
+            st.lists(st.sampled_from(range(len(alive))), min_size=1, unique=True)
+            | st.just(list(range(len(alive)))),
             label="sentences",
         )
-        survivors = range(len(alive)) if kept is None else kept
-        new_width = data.draw(st.integers(1, 3), label="beams")
-        one_row = st.lists(st.integers(0, width - 1), min_size=new_width, max_size=new_width)
-        parents = [data.draw(one_row, label="parents") for _ in survivors]
-        state.select(None if kept is None else torch.tensor(kept), torch.tensor(parents))
-        prefixes = [
-            [list(prefixes[i][parent]) for parent in row]
-            for i, row in zip(survivors, parents, strict=True)
-        ]
-        alive, width = [alive[i] for i in survivors], new_width
+        state.keep(kept)
+        prefixes = [[list(prefixes[i][parent]) for parent in parents[i]] for i in kept]
+        alive, width = [alive[i] for i in kept], beam_size
         for keys, values in state.sources:  # the source is never expanded by the beam
             assert keys.shape[0] == values.shape[0] == len(alive)

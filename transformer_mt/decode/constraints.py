@@ -37,11 +37,17 @@ class Constrained:
         eos: Id of the end symbol.
     """
 
+    alike = False  # what may be said depends on what was said
+
     def __init__(self, model: StepFunction, constraints: Sequence[Constraints], eos: int):
         self._model, self._constraints, self._eos = model, list(constraints), eos
         self._said: list[list[list[int]]] = [[] for _ in constraints]  # [B][W][t]
         self._remembers = any(rule.no_repeat_ngram for rule in constraints)
         self._position = 0
+
+    def reserve(self, steps: int) -> bool:
+        """See ``StepFunction``."""
+        return self._model.reserve(steps)
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
@@ -80,15 +86,20 @@ class Constrained:
             stuck = log_probs.amax(-1) == -torch.inf
             log_probs[..., self._eos] = ends.where(stuck, log_probs[..., self._eos])
 
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
+    def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
-        self._model.select(sentences, beams)
-        rows = range(len(self._said)) if sentences is None else sentences.tolist()
-        self._constraints = [self._constraints[row] for row in rows]
-        self._said = [
-            [list(self._said[row][beam]) for beam in chosen]
-            for row, chosen in zip(rows, beams.tolist(), strict=True)
-        ]
+        self._model.select(beams)
+        if self._remembers:
+            self._said = [
+                [list(said[beam]) for beam in chosen]
+                for said, chosen in zip(self._said, beams.tolist(), strict=True)
+            ]
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """See ``StepFunction``."""
+        self._model.keep(sentences)
+        self._constraints = [self._constraints[row] for row in sentences]
+        self._said = [self._said[row] for row in sentences]
 
 
 def repeating(tokens: list[int], n: int) -> list[int]:

@@ -28,7 +28,7 @@ from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.conversion import num_positions
 from transformer_mt.decode.forced import forced_log_probs
-from transformer_mt.decode.search import Hypothesis, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

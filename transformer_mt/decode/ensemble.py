@@ -22,19 +22,30 @@ def open_search(models: Sequence[Transformer], src: Packed, beam_size: int) -> S
 class _Single:
     """One model."""
 
+    alike = True
+
     def __init__(self, model: Transformer, state: DecoderState):
         self._model, self._state = model, state
+
+    def reserve(self, steps: int) -> bool:
+        is_other = self._state.reserve(steps)
+        self._model.embedding.reserve(self._state.length)
+        return is_other
 
     def step(self, tokens: Tensor) -> Tensor:
         logits = self._model.decode_step(tokens, self._state).float()
         log_probs = logits.log_softmax(-1)
         # No translation holds these; ruled out after the softmax, which training gave them a
         # share of.
-        log_probs[..., [PAD, UNK, BOS]] = -torch.inf
+        for token in (PAD, UNK, BOS):
+            log_probs[..., token].fill_(-torch.inf)
         return log_probs
 
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        self._state.select(sentences, beams)
+    def select(self, beams: Tensor) -> None:
+        self._state.select(beams)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self._state.keep(sentences)
 
 
 class Ensemble:
@@ -42,15 +53,26 @@ class Ensemble:
 
     def __init__(self, members: Sequence[StepFunction]):
         self._members = list(members)
+        self.alike = all(member.alike for member in members)
+
+    def reserve(self, steps: int) -> bool:
+        """See ``StepFunction``."""
+        others = [member.reserve(steps) for member in self._members]  # all of them, in any case
+        return any(others)
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
         return log_mean([member.step(tokens) for member in self._members])
 
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
+    def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
         for member in self._members:
-            member.select(sentences, beams)
+            member.select(beams)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """See ``StepFunction``."""
+        for member in self._members:
+            member.keep(sentences)
 
 
 def log_mean(log_probs: Sequence[Tensor]) -> Tensor:

@@ -1,16 +1,45 @@
 """Translations drawn at random, for back-translation and the like."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
 import torch
 from torch import Tensor
 
-from transformer_mt.decode.search import Beam, Hypothesis, StepFunction, best, only_end, remaining
+from transformer_mt.decode.beams import best
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search import StepFunction, remaining
 
 _FEW = 512
 """Tokens that mostly hold ``top_p`` of the probability; only else are all of them sorted."""
+
+
+@dataclass
+class _Draft:
+    """A translation as far as it is drawn."""
+
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    """Of each token, and the end symbol's behind them."""
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.log_probs) > len(self.tokens)
+
+    def add(self, token: int, log_prob: float, eos: int) -> None:
+        """What is drawn after the end counts for nothing."""
+        if self.is_finished:
+            return
+        self.log_probs.append(log_prob)
+        if token != eos:
+            self.tokens.append(token)
+
+    def hypothesis(self, alpha: float) -> Hypothesis:
+        log_prob = sum(self.log_probs)
+        score = log_prob / length_penalty(len(self.log_probs), alpha)
+        return Hypothesis(self.tokens, log_prob, score, self.log_probs)
 
 
 def sample(
@@ -45,34 +74,40 @@ def sample(
         For each sentence its N translations, in the order of ``draws``. Their log-probabilities
         are the model's, whatever temperature, ``top_k`` and ``top_p`` made of them.
     """
+    drafts = [[_Draft() for _ in own] for own in draws]
     active = list(range(len(max_lengths)))
-    beams = [[Beam(bos, 0.0, 0.0, 0, None)] * len(own) for own in draws]
-    finished: list[dict[int, Hypothesis]] = [{} for _ in active]
+    tokens = torch.full((len(active), 1), bos, device=device)  # all begin alike
     for t in count():
         if not active:
             break
-        width = 1 if t == 0 else len(draws[0])  # all begin alike
-        tokens = torch.tensor([[b.token for b in beams[i][:width]] for i in active], device=device)
+        model.reserve(1)
         log_probs = only_end(model.step(tokens), [max_lengths[i] == t for i in active], eos)
         numbers = torch.tensor(
             [[each.random() for each in draws[i]] for i in active], dtype=torch.float64
         ).to(log_probs.device)
         distribution = log_probs.expand(*numbers.shape, -1)
-        words, values = draw(distribution, numbers, temperature, top_k, top_p)
-        for i, row, own in zip(active, words.tolist(), values.tolist(), strict=True):
-            for n, (word, value) in enumerate(zip(row, own, strict=True)):
-                before = beams[i][n]
-                beam = Beam(word, value, before.log_prob + value, min(n, width - 1), before)
-                beams[i][n] = beam
-                if word == eos and n not in finished[i]:
-                    finished[i][n] = beam.finish(alpha)
-        going = [len(finished[i]) < len(draws[i]) for i in active]
-        rows = remaining(going)
-        active = [active[row] for row in rows]
-        slots = torch.tensor([[beam.slot for beam in beams[i]] for i in active], device=device)
-        if active:
-            model.select(None if all(going) else torch.tensor(rows, device=device), slots)
-    return [[own[n] for n in sorted(own)] for own in finished]
+        tokens, values = draw(distribution, numbers, temperature, top_k, top_p)
+        for i, row, own in zip(active, tokens.tolist(), values.tolist(), strict=True):
+            for draft, token, value in zip(drafts[i], row, own, strict=True):
+                draft.add(token, value, eos)
+        if t == 0:
+            model.select(torch.zeros_like(tokens))
+        rows = remaining([not all(draft.is_finished for draft in drafts[i]) for i in active])
+        if rows and len(rows) < len(active):
+            model.keep(rows)
+        active, tokens = [active[row] for row in rows], tokens[rows]
+    return [[draft.hypothesis(alpha) for draft in own] for own in drafts]
+
+
+def only_end(log_probs: Tensor, full: Sequence[bool], eos: int) -> Tensor:
+    """Lets the sentences that are ``full`` do nothing but end, in place."""
+    if any(full):
+        rows = torch.tensor([row for row, is_full in enumerate(full) if is_full])
+        rows = rows.to(log_probs.device)
+        ends = log_probs[rows, :, eos]
+        log_probs[rows] = -torch.inf
+        log_probs[rows, :, eos] = ends
+    return log_probs
 
 
 def draw(

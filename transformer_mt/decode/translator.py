@@ -18,8 +18,9 @@ from transformer_mt.decode.batches import fitting_tokens, in_batches
 from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.ensemble import open_search
 from transformer_mt.decode.forced import forced_log_probs
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.sampling import sample
-from transformer_mt.decode.search import Hypothesis, beam_search, length_penalty
+from transformer_mt.decode.search import beam_search
 from transformer_mt.distributed import World, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.inference import for_inference

@@ -1,11 +1,16 @@
 """What decoding remembers between steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from transformer_mt.model.attention import KeysValues
+
+_BLOCK = 32
+"""Entries. Where several steps have to be alike, the pool grows by whole blocks, so that many are;
+kernels like such numbers, too."""
 
 
 @dataclass
@@ -15,78 +20,97 @@ class DecoderState:
     The beams of a sentence mostly begin alike. So their keys and values lie in one pool of P
     entries a sentence, and a mask says which entries are whose. An entry is written once and never
     moved; once no beam has it any more, a new one takes its place.
+
+    A step changes tensors in place and nothing else, so that it can be recorded and repeated.
     """
 
-    position: int
-    """Target positions decoded so far, t."""
+    position: Tensor
+    """[] int64, target positions decoded so far, t."""
     cache: Tensor
     """[L, ≥ B, ≥ P, H·K + H·K'], each decoder layer's own keys and, beside them, its values; what
     is beyond B and P is room."""
     owned: Tensor
     """[B, W, ≥ P] bool, True for the t entries that are a beam's."""
-    used: int
-    """P: no entry of any sentence is beyond."""
     sources: list[KeysValues]
     """Each decoder layer's keys and values of the source, [B, H, S, K]: one copy for all beams."""
     source_mask: Tensor | None
     """[B, 1, 1, S], 0 for source tokens and −∞ for padding; None if there is none."""
+    used: int = 0
+    """P: no entry of any sentence is beyond."""
+    length: int = 0
+    """Positions that there is room for."""
 
-    def new_entries(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Gives each of W beams an entry for its newest position.
+    @torch.inference_mode()
+    def reserve(self, steps: int) -> bool:
+        """Makes room for so many more steps, which then need not look whether there is any.
 
         Returns:
-            Where in the cache, sentences [B, 1] and entries [B, W]; and which entries each beam
-            has now, [B, 1, W, P], as 0 and −∞.
+            Whether a step is another one than before: on other tensors, or on more of them.
         """
-        if self.position == 0:
-            self.owned = self.owned.expand(-1, beams, -1).clone()
-        taken = self.owned.any(1)  # [B, ≥ P]
-        number = int(taken.sum(1).max()) + beams
-        if number > taken.shape[1]:
-            self._reserve(number + number // 2)
-            taken = self.owned.any(1)
-        if number > self.used:
-            # Numbers, not what memory happens to hold: they are multiplied, if only by 0.
-            self.cache[:, :, self.used : number] = 0
-            self.used = number
-        # The first that are free: all within that number.
-        entries = taken[:, :number].byte().argsort(dim=1, stable=True)[:, :beams]
-        self.owned.scatter_(2, entries[:, :, None], True)
-        self.position += 1
-        owned = self.owned[:, None, :, : self.used]
-        mask = torch.zeros(owned.shape, dtype=self.cache.dtype, device=owned.device)
-        sentences = torch.arange(len(entries), device=entries.device)[:, None]
-        return (sentences, entries), mask.masked_fill_(~owned, -torch.inf)
+        self.length += steps
+        beams, room = self.owned.shape[1:]
+        number = int(self.owned.any(1).sum(1).max()) + steps * beams
+        if number <= self.used:
+            return False
+        if steps > 1:
+            number = -(-number // _BLOCK) * _BLOCK
+        if number > room:
+            self._grow(number + number // 2)
+        # Numbers, not what memory happens to hold: they are multiplied, if only by 0.
+        self.cache[:, :, self.used : number] = 0
+        self.used = number
+        return True
 
-    def _reserve(self, entries: int) -> None:
+    def _grow(self, entries: int) -> None:
         layers, sentences, room, width = self.cache.shape
         bigger = self.cache.new_empty(layers, sentences, entries, width)
         bigger[:, :, : self.used] = self.cache[:, :, : self.used]
         self.cache = bigger
         self.owned = torch.nn.functional.pad(self.owned, (0, entries - room))
 
-    @torch.inference_mode()
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        """Goes on with some sentences, and in each with some of its beams.
+    def new_entries(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Gives each of the first W' beams an entry for its newest position.
 
-        Beams cost nothing, nor does a sentence that stays at its place.
+        Returns:
+            Where in the cache, sentences [B, 1] and entries [B, W']; and which entries each beam
+            has now, [B, 1, W', P], as 0 and −∞.
+        """
+        owned = self.owned[:, :, : self.used]
+        entries = owned.any(1).byte().argsort(dim=1, stable=True)[:, :beams]  # the first free ones
+        owned = owned[:, :beams]
+        owned.scatter_(2, entries[:, :, None], True)
+        self.position += 1
+        mask = torch.zeros(owned.shape, dtype=self.cache.dtype, device=owned.device)
+        sentences = torch.arange(len(entries), device=entries.device)[:, None]
+        return (sentences, entries), mask.masked_fill_(~owned, -torch.inf)[:, None]
+
+    @torch.inference_mode()
+    def select(self, beams: Tensor) -> None:
+        """Goes on, in each sentence, from some of its beams.
 
         Args:
-            sentences: [B'] int64, the sentences kept; None keeps all.
-            beams: [B', W'] int64, for each the beams to go on from; may repeat.
+            beams: [B, W] int64, the beams to go on from; may repeat.
         """
-        if sentences is not None:
-            kept = len(sentences)
-            here = torch.arange(kept, device=sentences.device)
-            moved = (sentences != here).nonzero().flatten()
-            origins = sentences[moved]
+        owned = self.owned[:, :, : self.used]
+        owned.copy_(owned.gather(1, beams[:, :, None].expand(owned.shape)))
+
+    @torch.inference_mode()
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Goes on with some sentences alone; one that stays at its place costs nothing.
+
+        Args:
+            sentences: Their numbers so far, in the order that they have from now on.
+        """
+        kept, device = len(sentences), self.owned.device
+        moves = [(old, new) for new, old in enumerate(sentences) if old != new]
+        if moves:
+            origins, places = torch.tensor(moves, device=device).T
             used = self.cache[:, :, : self.used]
-            used[:, moved] = used[:, origins]  # reads all before it writes
-            for part in (part for source in self.sources for part in source):
-                part[moved] = part[origins]
-            self.sources = [(keys[:kept], values[:kept]) for keys, values in self.sources]
-            if self.source_mask is not None:
-                self.source_mask = self.source_mask[sentences]
-            self.owned = self.owned[sentences]
-        index = beams[:, :, None].expand(-1, -1, self.owned.shape[2])
-        self.owned = self.owned.gather(1, index)
+            used[:, places] = used[:, origins]  # reads all before it writes
+            rows = [self.owned, *(part for source in self.sources for part in source)]
+            for part in rows if self.source_mask is None else [*rows, self.source_mask]:
+                part[places] = part[origins]
+        self.owned = self.owned[:kept]
+        self.sources = [(keys[:kept], values[:kept]) for keys, values in self.sources]
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[:kept]

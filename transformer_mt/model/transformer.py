@@ -71,7 +71,7 @@ class Transformer(nn.Module):
 
     @torch.inference_mode()
     def start(self, src: Packed, beam_size: int) -> DecoderState:
-        """Encodes sentences, one group of them, and opens a search with so many beams at most."""
+        """Encodes sentences, one group of them, and opens a search with W beams for each."""
         assert isinstance(src.layout, Buckets)
         (group,) = src.layout.groups
         heads, memory = self.config.num_heads, self.encode(src)
@@ -90,11 +90,11 @@ class Transformer(nn.Module):
         # Most translations are about as long as their sources, and beams differ in the last tokens.
         room = group.length + 4 * beam_size
         width = heads * (self.config.key_size + self.config.value_size)
+        shape = (group.size, beam_size, room)
         return DecoderState(
-            position=0,
+            position=torch.zeros((), dtype=torch.int64, device=memory.device),
             cache=memory.new_empty(len(self.decoder), group.size, room, width),
-            owned=torch.zeros(group.size, 1, room, dtype=torch.bool, device=memory.device),
-            used=0,
+            owned=torch.zeros(shape, dtype=torch.bool, device=memory.device),
             sources=sources,
             source_mask=mask,
         )
@@ -104,15 +104,15 @@ class Transformer(nn.Module):
         """Logits of the next token, given the newest one of each beam.
 
         Args:
-            tokens: [B, W] int64.
-            state: Of the positions before; it moves on by one.
+            tokens: [B, W'] int64, of the first W' of the W beams.
+            state: Of the positions before, with room for one more; it moves on by one.
 
         Returns:
-            [B, W, V].
+            [B, W', V].
         """
-        rows, position = tokens.flatten(), state.position
+        rows = tokens.flatten()
+        x = self.embedding(rows, state.position.expand(len(rows)), state.length)
         entries, mask = state.new_entries(tokens.shape[1])
-        x = self.embedding(rows, torch.full_like(rows, position), position + 1)
         caches = state.cache[:, : len(tokens), : state.used]
         for layer, cache, source in zip(self._decoder_layers(), caches, state.sources, strict=True):
             x = layer.step(x, cache, entries, mask, source, state.source_mask)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from test_search import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score, unhurried
 
 from transformer_mt.decode.constraints import Constrained, Constraints, repeating
-from transformer_mt.decode.search import Hypothesis, beam_search
+from transformer_mt.decode.hypothesis import Hypothesis
+from transformer_mt.decode.search import beam_search
 
 
 def obeys(tokens: Prefix, rule: Constraints) -> bool:
@@ -97,9 +98,12 @@ def test_rules_stay_with_their_sentence_as_others_leave() -> None:
 
 def test_the_others_are_not_scaled_up() -> None:
     table = Table(3, 5, 1.0, 0.0)
-    plain = TableModel(table, [0]).step(torch.tensor([[BOS]]))
-    (rule,) = [Constraints((), 1)]
-    ruled = Constrained(TableModel(table, [0]), [rule], EOS).step(torch.tensor([[BOS]]))
+    model = TableModel(table, [0])
+    model.reserve(1)
+    plain = model.step(torch.tensor([[BOS]]))
+    constrained = Constrained(TableModel(table, [0]), [Constraints((), 1)], EOS)
+    constrained.reserve(1)
+    ruled = constrained.step(torch.tensor([[BOS]]))
     assert ruled[0, 0, EOS] == -torch.inf
     others = [word for word in range(5) if word != EOS]
     assert torch.equal(ruled[..., others], plain[..., others])

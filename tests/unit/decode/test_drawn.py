@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_search import BOS, EOS, Table, TableModel, unhurried
 
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.sampling import draw, sample
-from transformer_mt.decode.search import Hypothesis, length_penalty
 
 
 def distribution(

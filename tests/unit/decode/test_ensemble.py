@@ -11,7 +11,7 @@ from transformer_mt.data.batching import Batch
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.forced import forced_log_probs
-from transformer_mt.decode.search import length_penalty
+from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_mt.decode.search import Hypothesis, beam_search, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search import beam_search
 
 BOS, EOS = 0, 1
 Prefix = tuple[int, ...]
@@ -103,13 +104,23 @@ class Table:
 class TableModel:
     """A step function that knows only what it is told: it keeps each beam's prefix itself."""
 
+    alike = False
+
     def __init__(self, table: Callable[[int, Prefix], list[float]], sentences: Sequence[int]):
         self.table, self.sentences = table, list(sentences)
         self.prefixes: list[list[Prefix]] = []
-        self.steps = 0
+        self.steps = self.room = 0
+
+    def reserve(self, steps: int) -> bool:
+        assert steps > 0
+        assert self.room == 0, "room that was not used"
+        self.room = steps
+        return False
 
     def step(self, tokens: Tensor) -> Tensor:
         self.steps += 1
+        self.room -= 1
+        assert self.room >= 0, "a step that there is no room for"
         assert tokens.dtype == torch.int64
         if not self.prefixes:
             assert set(tokens.flatten().tolist()) == {BOS}
@@ -126,13 +137,15 @@ class TableModel:
             ]
         )
 
-    def select(self, sentences: Tensor | None, beams: Tensor) -> None:
-        kept = range(len(self.sentences)) if sentences is None else sentences.tolist()
-        self.sentences = [self.sentences[row] for row in kept]
+    def select(self, beams: Tensor) -> None:
         self.prefixes = [
-            [self.prefixes[row][beam] for beam in chosen]
-            for row, chosen in zip(kept, beams.tolist(), strict=True)
+            [row[beam] for beam in chosen]
+            for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
         ]
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self.sentences = [self.sentences[row] for row in sentences]
+        self.prefixes = [self.prefixes[row] for row in sentences]
 
 
 TABLES = st.builds(
@@ -292,6 +305,18 @@ def test_stops_as_soon_as_the_best_is_certain() -> None:
     model = TableModel(lambda sentence, prefix: costs[0], [0])
     ((best,),) = beam_search(model, [100], beam_size=4, alpha=0.0, bos=BOS, eos=EOS)
     assert (best.tokens, best.log_prob, model.steps) == ([], -1.0, 1)
+
+
+def test_a_far_limit_costs_nothing() -> None:
+    """And translations may be longer than what there was room for at first."""
+
+    def row(_: int, prefix: Prefix) -> list[float]:
+        return [-9.0, 0.0 if len(prefix) == 70 else -99.0, -0.5]
+
+    model = TableModel(row, [0])
+    ((best,),) = beam_search(model, [10**15], beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
+    assert best.tokens == [2] * 70
+    assert best.token_log_probs == [-0.5] * 70 + [0.0]
 
 
 def test_does_not_stop_while_a_longer_translation_may_win() -> None:

@@ -14,7 +14,7 @@ from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
-from transformer_mt.decode.search import Hypothesis
+from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import DecoderState

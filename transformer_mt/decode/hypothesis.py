@@ -1,0 +1,22 @@
+"""What a search finds, and how it is ranked (§6.1)."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation."""
+
+    tokens: list[int]
+    """Token ids, without start and end symbols."""
+    log_prob: float
+    """Sum of the log-probabilities of the tokens and of the end symbol."""
+    score: float
+    """``log_prob`` over the length penalty: what hypotheses are ranked by."""
+    token_log_probs: list[float] = field(default_factory=list)
+    """The terms of ``log_prob``, the end symbol's last; empty where the engine gives none."""
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """GNMT's lp(Y) = ((5 + |Y|) / 6)^α (Wu et al. 2016, eq. 14); |Y| counts the end symbol."""
+    return ((5 + length) / 6) ** alpha
