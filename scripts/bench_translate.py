@@ -251,7 +251,7 @@ def _ct2_by_hand(compute_type: str, model: Model, beam_size: int, batch: str, sc
         intra_threads=cores if one else 1,
     )
     torch.set_num_threads(cores)  # it has set those of the whole process
-    names = model.tokenizer.pieces(range(model.tokenizer.vocab_size))
+    names = model.tokenizer.vocabulary
     ids = {piece: i for i, piece in enumerate(names)}
     lengths: dict[str, Any] = {"max_decoding_length": 256}
     if model.length is not None:  # the end symbol counts

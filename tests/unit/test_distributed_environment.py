@@ -34,6 +34,26 @@ def adopted(environ: dict[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in OURS if name in environ}
 
 
+@pytest.mark.parametrize(
+    ("rank", "size", "complaint"),
+    [
+        ("a", "2", "RANK='a', which is not a number"),
+        ("0", "", "WORLD_SIZE='', which is not a number"),
+        ("-1", "2", "RANK='-1', which is not a number"),
+        ("2", "2", "RANK=2 and WORLD_SIZE=2: ranks are counted from 0"),
+        ("0", "0", "RANK=0 and WORLD_SIZE=0: ranks are counted from 0"),
+    ],
+)
+def test_a_launcher_that_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch, rank: str, size: str, complaint: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for ask in (env_rank, env_size):
+        with pytest.raises(InputError, match=complaint):
+            ask()
+
+
 @pytest.mark.parametrize("leftover", ["RANK", "WORLD_SIZE"])
 def test_half_a_launcher_is_none(monkeypatch: pytest.MonkeyPatch, leftover: str) -> None:
     for name in ("RANK", "WORLD_SIZE"):

@@ -76,10 +76,10 @@ def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     """The model and those that translate with it, and the model's vocabulary and config."""
     folder = Path(job.model).expanduser()
     model, tokenizer, trained = ckpt.load_model(folder, job.step)
-    models, pieces = [model], tokenizer.pieces(range(tokenizer.vocab_size))
+    models = [model]
     for name in job.ensemble:
-        other, vocabulary, _ = ckpt.load_model(Path(name).expanduser())
-        if vocabulary.pieces(range(vocabulary.vocab_size)) != pieces:
+        other, its_tokenizer, _ = ckpt.load_model(Path(name).expanduser())
+        if its_tokenizer.vocabulary != tokenizer.vocabulary:
             raise InputError(
                 f"{job.model} and {name} have different vocabularies: models of an ensemble must "
                 "share one (train the second with tokenizer.path=FIRST/tokenizer.model)"

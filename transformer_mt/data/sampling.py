@@ -42,7 +42,7 @@ class Sampler:
     """
 
     def __init__(self, tokenizer: Tokenizer, strength: float):
-        self._pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        self._pieces = tokenizer.vocabulary
         scores = {self._pieces[i]: score for i, score in tokenizer.scores().items()}
         for piece in scores:
             if "▁" in piece[1:]:

@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,7 +73,13 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces themselves; a piece that begins a word begins with ``▁``."""
-        return [self._sp.id_to_piece(i) for i in ids]
+        vocabulary = self.vocabulary
+        return [vocabulary[i] for i in ids]
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """All pieces, by id."""
+        return [self._sp.id_to_piece(i) for i in range(self.vocab_size)]
 
 
 def one_line(text: str) -> str:

@@ -60,7 +60,7 @@ def checksum(model: Transformer, tokenizer: Tokenizer) -> str:
 
     It is taken from memory and not from the files, which a training run may replace meanwhile.
     """
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    pieces = tokenizer.vocabulary
     digest = hashlib.sha256(json.dumps([asdict(model.config), pieces]).encode())
     for name, parameter in model.named_parameters():
         digest.update(name.encode())
@@ -152,7 +152,7 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
 
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    pieces = list(tokenizer.vocabulary)  # CTranslate2 may pad it
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.layer_norm_epsilon = LAYER_NORM_EPS

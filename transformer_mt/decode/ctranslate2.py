@@ -102,7 +102,7 @@ class CTranslate2Translator(Translator):
             intra_threads=1,
         )
         torch.set_num_threads(threads)  # it has set OpenMP's to 1, for all in this process
-        self._pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         self._num_positions = num_positions(model.config)
         self._token_scores = token_scores and compute_type == "float32"

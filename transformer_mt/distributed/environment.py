@@ -21,12 +21,40 @@ def under_launcher() -> bool:
 
 def env_rank() -> int:
     """This process's rank by its environment; 0 where there is no launcher."""
-    return int(os.environ["RANK"]) if under_launcher() else 0
+    return _rank_and_size()[0]
 
 
 def env_size() -> int:
     """How many ranks there are by the environment; 1 where there is no launcher."""
-    return int(os.environ["WORLD_SIZE"]) if under_launcher() else 1
+    return _rank_and_size()[1]
+
+
+def env_local_rank() -> int:
+    """This process's rank among those of its machine, for which it takes a GPU."""
+    return _number("LOCAL_RANK", "0")
+
+
+def env_local_size() -> int:
+    """How many ranks share this machine; 1 where the launcher does not say."""
+    return max(1, _number("LOCAL_WORLD_SIZE", "1"))
+
+
+def _rank_and_size() -> tuple[int, int]:
+    if not under_launcher():
+        return 0, 1
+    rank, size = _number("RANK"), _number("WORLD_SIZE")
+    if rank >= size:
+        raise InputError(
+            f"RANK={rank} and WORLD_SIZE={size}: ranks are counted from 0; unset both to be alone"
+        )
+    return rank, size
+
+
+def _number(name: str, default: str = "") -> int:
+    value = os.environ.get(name, default)
+    if not re.fullmatch("[0-9]+", value):
+        raise InputError(f"the environment says {name}={value!r}, which is not a number: unset it")
+    return int(value)
 
 
 def place() -> str:

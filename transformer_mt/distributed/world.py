@@ -1,7 +1,6 @@
 """What a rank may do: know its place, sum, vote, gather, broadcast, average gradients."""
 
 import ctypes
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
-from transformer_mt.distributed.environment import env_rank, env_size, place
+from transformer_mt.distributed.environment import (
+    env_local_rank,
+    env_local_size,
+    env_rank,
+    env_size,
+    place,
+)
 from transformer_mt.distributed.failures import store_for_group
 from transformer_mt.errors import InputError
 
@@ -162,7 +167,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         device = torch.device("cuda", _gpu_index())
         torch.cuda.set_device(device)
     else:  # srun binds each task to cores of its own, and does not set LOCAL_WORLD_SIZE
-        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        local_size = env_local_size()
         torch.set_num_threads(max(1, torch.get_num_threads() // local_size))
     timeout = timedelta(minutes=config.timeout_minutes)
     store = store_for_group(timeout)
@@ -174,7 +179,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
 
 def _gpu_index() -> int:
     """Which of the visible GPUs is this rank's."""
-    count, index = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
+    count, index = torch.cuda.device_count(), env_local_rank()
     if count == 1:  # srun --gpus-per-task=1 shows each task its own only
         return 0
     if index >= count:

@@ -108,7 +108,7 @@ def test_a_translation_s_own_scores_are_those_of_scoring_it(
         models[0], tokenizer, DecodeConfig(max_extra_tokens=3), PLAIN, others=models[1:]
     )
     lines = random_lines(8, 6, seed=5)
-    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     for line, found in zip(lines, translator.translate_nbest(lines, 4), strict=True):
         sources = tokenizer.encode([line] * 4)
         targets = [[ids[piece] for piece in t.pieces[:-1]] for t in found]
