@@ -32,8 +32,7 @@ from typing import Any
 import torch
 from bench_train import SHARED_DATA, heading, model_config, table
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed
+from transformer_mt import distributed, model_folder
 from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
@@ -176,9 +175,9 @@ def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 def load(options: argparse.Namespace, references: Lines, scratch: Path) -> Model:
     """The model of the folder, or one of random weights and a vocabulary learned from the text."""
     if options.model is not None:
-        model, tokenizer, job = ckpt.load_model(options.model.expanduser())
+        model, tokenizer, job = model_folder.load_model(options.model.expanduser())
         return Model(options.model, model, tokenizer, Normalizer.of(job.data), None)
-    path = scratch / ckpt.TOKENIZER
+    path = scratch / model_folder.TOKENIZER
     text: list[str] = []
     for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
         with gzip.open(options.data / name, "rt", encoding="utf-8") as file:
@@ -435,7 +434,7 @@ def alone_in_a_process(
     if name.startswith("ct2"):
         compute_type = name.removeprefix("ct2-")
         place = _converted(model, compute_type, Path())
-        vocabulary = options.model.expanduser() / ckpt.TOKENIZER
+        vocabulary = options.model.expanduser() / model_folder.TOKENIZER
         command = [sys.executable, "-c", CT2_ALONE, str(place), str(vocabulary), compute_type]
         command.append(str(torch.get_num_threads()))
     else:

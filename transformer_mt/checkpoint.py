@@ -1,127 +1,30 @@
-"""Checkpoints and model folders: safetensors and JSON, written whole or not at all.
-
-Nothing here unpickles, and nothing in a folder names code to run: loading one is safe.
-"""
+"""Checkpoints, which a run goes on from: safetensors and JSON, written whole or not at all."""
 
 import hashlib
 import json
 import logging
-import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from transformer_mt.config import TrainJob, schema
-from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.files import atomic, sync, write_text
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Version of the model folder; a change that breaks loading raises it."""
-CHECKPOINT_FORMAT = 3
-"""Version of the checkpoint, which a run goes on from; likewise."""
+FORMAT = 3
+"""Version of the checkpoint; a change that breaks going on from one raises it."""
 
-CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
+WEIGHTS = "model.safetensors"
 _STATE, _OPTIMIZER, _VALIDATION = "state.json", "optimizer.safetensors", "validation.json"
 _RUNNING_MEAN = "running_mean."
 """Begins the names, beside the optimizer's, of a running mean of the weights."""
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its name once written, and never before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a small file atomically."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_config(folder: Path, job: TrainJob) -> None:
-    """Saves the resolved configuration of a run."""
-    text = yaml.safe_dump(
-        {"format": FORMAT, **asdict(job)}, sort_keys=False, allow_unicode=True, width=1000
-    )
-    write_text(folder / CONFIG, text)
-
-
-def read_config(folder: Path) -> TrainJob:
-    """Reads the configuration of a model folder.
-
-    Raises:
-        InputError: There is none, or it is of another format or damaged.
-    """
-    path = folder / CONFIG
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"{folder} is no model folder: cannot read {path.name} ({error.strerror})"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
-    if "${" in text:
-        raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path} is damaged: it holds no settings")
-    found = values.pop("format", None)
-    if found != FORMAT:
-        raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
-    try:
-        job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
-    except (OmegaConfBaseException, InputError) as error:
-        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
-    assert isinstance(job, TrainJob)
-    return job
-
-
-def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
-    """Opens a model folder for inference: the averaged weights, in ``eval`` mode on the CPU.
-
-    Args:
-        folder: The folder.
-        step: Takes the weights of this checkpoint instead.
-
-    Raises:
-        InputError: The folder, or something in it, is missing or damaged.
-    """
-    if not folder.is_dir():
-        raise InputError(f"no model folder {folder}")
-    job = read_config(folder)
-    weights = folder / WEIGHTS if step is None else _checkpoint_of(folder, step).path / WEIGHTS
-    if not weights.exists():
-        raise InputError(
-            f"{folder} has no {WEIGHTS} yet: its training has not come to a first checkpoint"
-        )
-    tokenizer = Tokenizer(folder / TOKENIZER)
-    model = Transformer(job.model, tokenizer.vocab_size)
-    load_weights(model, weights)
-    return model.eval(), tokenizer, job
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -199,15 +102,15 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
     try:
         for name, values in tensors.items():
             _write(values, unfinished / name)
-            _sync(unfinished / name)
-        state = {"format": CHECKPOINT_FORMAT, **state}
+            sync(unfinished / name)
+        state = {"format": FORMAT, **state}
         state["sha256"] = {name: _sha256(unfinished / name) for name in tensors}
         state["sha256"][_STATE] = _state_digest(state)
         write_text(unfinished / _STATE, json.dumps(state, indent=2))
         unfinished.rename(path)
     finally:  # on a full disk its space is needed
         shutil.rmtree(unfinished, ignore_errors=True)
-    _sync(checkpoints)
+    sync(checkpoints)
     return Checkpoint(path, state)
 
 
@@ -231,6 +134,25 @@ def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is damaged and left out: %s", path, error)
     return found
+
+
+def checkpoint_of(folder: Path, step: int) -> Checkpoint:
+    """The checkpoint of a run at a step.
+
+    Raises:
+        InputError: There is none, or it is damaged.
+    """
+    path = folder / "checkpoints" / _name(step)
+    if not path.is_dir():
+        found = ", ".join(
+            str(int(other.name.removeprefix("step_")))
+            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
+        )
+        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
+    try:
+        return _verify(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> None:
@@ -320,10 +242,8 @@ def _name(step: int) -> str:
 
 def _verify(path: Path) -> Checkpoint:
     state = json.loads((path / _STATE).read_text())
-    if state["format"] != CHECKPOINT_FORMAT:
-        raise ValueError(
-            f"format {state['format']}, but this version reads format {CHECKPOINT_FORMAT}"
-        )
+    if state["format"] != FORMAT:
+        raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
         raise ValueError(f"{_STATE} says step {state['step']}")
     if _state_digest(state) != state["sha256"][_STATE]:
@@ -332,20 +252,6 @@ def _verify(path: Path) -> Checkpoint:
         if _sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
-
-
-def _checkpoint_of(folder: Path, step: int) -> Checkpoint:
-    path = folder / "checkpoints" / _name(step)
-    if not path.is_dir():
-        found = ", ".join(
-            str(int(other.name.removeprefix("step_")))
-            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
-        )
-        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
-    try:
-        return _verify(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def _state_digest(state: dict[str, Any]) -> str:
@@ -361,11 +267,3 @@ def _digest(values: dict[str, Any]) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

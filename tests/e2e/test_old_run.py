@@ -16,6 +16,7 @@ import torch
 from test_train import Running, corpus, curve, train  # noqa: F401 (fixtures)
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 
@@ -28,7 +29,7 @@ OVERRIDES = [
 
 def test_it_translates_as_it_did() -> None:
     expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
-    model, tokenizer, job = ckpt.load_model(FOLDER)
+    model, tokenizer, job = model_folder.load_model(FOLDER)
     translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
     found = translator.translate_nbest(list(expected), 1)
     # From our own output, on purpose: that it does not change is what is tested.
@@ -42,7 +43,7 @@ def test_its_checkpoint_is_whole() -> None:
     assert found.step == 400
     assert found.validation is not None
     weights = ckpt.mean([found])
-    model, _, _ = ckpt.load_model(FOLDER)
+    model, _, _ = model_folder.load_model(FOLDER)
     for name, tensor in ckpt.parameters(model).items():
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
 

@@ -29,6 +29,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 
 LONG = 60.0
 MODEL = [
@@ -197,7 +198,7 @@ def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
     assert [path.name for path in checkpoints(run_dir)] == [
         f"step_{step:08d}" for step in (8, 16, 20, 24, 32, 40)
     ]
-    model, tokenizer, job = ckpt.load_model(run_dir)
+    model, tokenizer, job = model_folder.load_model(run_dir)
     assert tokenizer.vocab_size == 290
     assert model.embedding.weight.shape == (290, 16)
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
@@ -317,7 +318,7 @@ def test_stopped_by_a_signal_it_saves_and_goes_on(
     stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
     assert 8 <= stopped_at < 40
     assert not (run_dir / "test.json").exists()
-    ckpt.load_model(run_dir)  # a model that translates, at any time
+    model_folder.load_model(run_dir)  # a model that translates, at any time
 
     status, _, err = train(run_dir).wait()
     assert status == 0

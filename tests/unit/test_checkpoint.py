@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import files, model_folder
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -198,11 +199,11 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
 def test_a_file_is_written_under_another_name_first(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with ckpt.atomic(path) as temporary:
+    with files.atomic(path) as temporary:
         temporary.write_text("ne")
         assert path.read_text() == "old"
     assert path.read_text() == "ne"
-    with contextlib.suppress(InterruptedError), ckpt.atomic(path) as temporary:
+    with contextlib.suppress(InterruptedError), files.atomic(path) as temporary:
         temporary.write_text("half")
         raise InterruptedError
     assert path.read_text() == "ne"
@@ -416,7 +417,7 @@ def vocabulary() -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path, vocabulary: bytes) -> Path:
-    ckpt.write_config(tmp_path, job())
+    model_folder.write_config(tmp_path, job())
     (tmp_path / "tokenizer.model").write_bytes(vocabulary)
     torch.manual_seed(1)
     ckpt.save_weights(Transformer(MODEL, 280), tmp_path / "model.safetensors")
@@ -426,7 +427,7 @@ def folder(tmp_path: Path, vocabulary: bytes) -> Path:
 def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
     torch.manual_seed(1)
     expected = Transformer(MODEL, 280)
-    model, tokenizer, read = ckpt.load_model(folder)
+    model, tokenizer, read = model_folder.load_model(folder)
     assert_equal(weights(model), weights(expected))
     assert not model.training
     assert read == job()
@@ -461,7 +462,7 @@ def test_a_damaged_folder_is_refused_in_one_line(
 ) -> None:
     damage(folder)
     with pytest.raises(InputError, match=message) as error:
-        ckpt.load_model(folder)
+        model_folder.load_model(folder)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
 
@@ -509,17 +510,17 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path, text: str) ->
         tokenizer=TokenizerConfig(path=text),
         decode=DecodeConfig(length_penalty=1 / 3),
     )
-    ckpt.write_config(tmp_path, written)
-    assert ckpt.read_config(tmp_path) == written
+    model_folder.write_config(tmp_path, written)
+    assert model_folder.read_config(tmp_path) == written
 
 
 def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
     written = job(decode=DecodeConfig(length_penalty=0.1 + 0.2))
     for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
         optimizer = replace(written.optimizer, eps=value)
-        ckpt.write_config(tmp_path, replace(written, optimizer=optimizer))
-        assert ckpt.read_config(tmp_path).optimizer.eps == value
-    assert ckpt.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
+        model_folder.write_config(tmp_path, replace(written, optimizer=optimizer))
+        assert model_folder.read_config(tmp_path).optimizer.eps == value
+    assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
 
 
 def is_pickle(content: bytes) -> bool:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.config import (
     DataConfig,
     ModelConfig,
@@ -31,9 +32,9 @@ def folder(tmp_path: Path) -> Path:
     """A run with checkpoints of steps 5 and 20, and no average yet."""
     source = [SourceConfig(sample="train")]
     data = DataConfig(src_lang="en", tgt_lang="de", train=source, valid=source)
-    ckpt.write_config(tmp_path, TrainJob(data=data, model=SIZES))
+    model_folder.write_config(tmp_path, TrainJob(data=data, model=SIZES))
     text = train_tokenizer(["a b c d"] * 9, TokenizerConfig(vocab_size=269), seed=1)
-    (tmp_path / ckpt.TOKENIZER).write_bytes(text)
+    (tmp_path / model_folder.TOKENIZER).write_bytes(text)
     for step in (5, 20):
         model = Transformer(SIZES, 269)
         with torch.no_grad():
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("step", [5, 20])
 def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
-    model, tokenizer, job = ckpt.load_model(folder, step)
+    model, tokenizer, job = model_folder.load_model(folder, step)
     assert model.embedding.weight.unique().tolist() == [step]
     assert not model.training
     assert (tokenizer.vocab_size, job.model) == (269, SIZES)
@@ -53,14 +54,14 @@ def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
 
 def test_a_step_that_is_not_there(folder: Path) -> None:
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
-        ckpt.load_model(folder, 6)
+        model_folder.load_model(folder, 6)
     with pytest.raises(InputError, match="no model folder"):
-        ckpt.load_model(folder / "nowhere", 5)
+        model_folder.load_model(folder / "nowhere", 5)
 
 
 def test_a_damaged_step(folder: Path) -> None:
     weights = folder / "checkpoints" / "step_00000005" / ckpt.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="step_00000005 is damaged: the checksum of model"):
-        ckpt.load_model(folder, 5)
-    ckpt.load_model(folder, 20)
+        model_folder.load_model(folder, 5)
+    model_folder.load_model(folder, 20)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed
+from transformer_mt import distributed, model_folder
 from transformer_mt.cli import app
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.corpus import read_pairs
@@ -73,7 +72,7 @@ class _System:
 
     @classmethod
     def load(cls, folder: Path, device: str) -> "_System":
-        model, tokenizer, job = ckpt.load_model(folder)
+        model, tokenizer, job = model_folder.load_model(folder)
         model.to(distributed.pick_device(device))
         normalizer = Normalizer.of(job.data)
         translator = Translator(model, tokenizer, job.decode, normalizer)

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from transformer_mt import checkpoint as ckpt
+from transformer_mt import files
 from transformer_mt.cli.beside import LinesBeside
 from transformer_mt.cli.streaming import Oddities, raw_lines
 from transformer_mt.data.text import open_binary
@@ -84,7 +84,7 @@ def translate_file(
                 if _claim(parts, number):
                     text, odd = answer(chunk, number * CHUNK + 1)
                     header = json.dumps(asdict(odd)).encode()
-                    with ckpt.atomic(_part(parts, number)) as temporary:
+                    with files.atomic(_part(parts, number)) as temporary:
                         temporary.write_bytes(header + b"\n" + text)
                     progress.show()
             world.gather(None)  # until every rank has ended
@@ -133,7 +133,7 @@ def _open(parts: Path, job: dict[str, Any], report: Report) -> None:
         if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
             file.unlink()
     if not same:
-        ckpt.write_text(parts / _JOB, json.dumps(job, indent=1))
+        files.write_text(parts / _JOB, json.dumps(job, indent=1))
     if done := _done(parts):
         report(f"going on: {min(done * CHUNK, job['lines']):,} of {job['lines']:,} lines were done")
 
@@ -168,7 +168,7 @@ def _claim(parts: Path, number: int) -> bool:
 def _join(parts: Path, target: Path, lines: int) -> Oddities:
     """The output from its chunks, which are no longer needed then."""
     odd = Oddities()
-    with ckpt.atomic(target) as temporary, temporary.open("wb") as out:
+    with files.atomic(target) as temporary, temporary.open("wb") as out:
         for number in range(-(-lines // CHUNK)):
             try:
                 part = _part(parts, number).open("rb")

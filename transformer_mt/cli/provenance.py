@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt.checkpoint import write_text
 from transformer_mt.distributed import World
+from transformer_mt.files import write_text
 
 RUN = "run.json"
 

@@ -13,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import files, model_folder
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.errors import InputError
@@ -94,15 +95,15 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
     Raises:
         InputError: The folder holds something else than an earlier part of this run.
     """
-    if not (run_dir / ckpt.CONFIG).exists():
-        for name in (ckpt.WEIGHTS, ckpt.TOKENIZER, "checkpoints", "metrics.jsonl", SCORES):
+    if not (run_dir / model_folder.CONFIG).exists():
+        for name in (ckpt.WEIGHTS, model_folder.TOKENIZER, "checkpoints", "metrics.jsonl", SCORES):
             if (run_dir / name).exists():
                 raise InputError(
-                    f"{run_dir} holds a {name} but no {ckpt.CONFIG}: it is no run of mt-train; "
-                    "choose another run_dir"
+                    f"{run_dir} holds a {name} but no {model_folder.CONFIG}: it is no run of "
+                    "mt-train; choose another run_dir"
                 )
         return
-    old, new = _flat(asdict(ckpt.read_config(run_dir))), _flat(asdict(job))
+    old, new = _flat(asdict(model_folder.read_config(run_dir))), _flat(asdict(job))
     differ = [
         key
         for key in sorted(old.keys() | new.keys())
@@ -134,7 +135,7 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
         InputError: The run was begun with other training data, or with another vocabulary.
     """
     report = run_dir / "data" / "cleaning.json"
-    if (run_dir / ckpt.CONFIG).exists() and report.exists():
+    if (run_dir / model_folder.CONFIG).exists() and report.exists():
         try:
             known = json.loads(report.read_text(encoding="utf-8")).get("corpus")
         except (ValueError, AttributeError):
@@ -146,17 +147,17 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
             )
     _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
-    ckpt.write_config(run_dir, job)
-    with ckpt.atomic(run_dir / ckpt.TOKENIZER) as temporary:
+    model_folder.write_config(run_dir, job)
+    with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)
-    ckpt.write_text(
+    files.write_text(
         report, json.dumps({**data.cleaning, "corpus": data.train.fingerprint}, indent=2)
     )
 
 
 def _remove_unfinished(run_dir: Path) -> None:
-    """Files that a kill left half written, under the names of ``ckpt.atomic`` and safetensors."""
+    """Files that a kill left half written, under the names of ``files.atomic`` and safetensors."""
     for pattern in (".*.tmp", ".tmp*"):
         for path in [*run_dir.glob(pattern), *(run_dir / "checkpoints").rglob(pattern)]:
             if path.is_dir():

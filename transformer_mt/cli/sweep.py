@@ -14,10 +14,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from transformer_mt import distributed
-from transformer_mt.checkpoint import write_text
 from transformer_mt.cli.run_folder import SCORES
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
+from transformer_mt.files import write_text
 
 Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed
+from transformer_mt import distributed, files
 from transformer_mt.cli import app, run_folder
 from transformer_mt.cli.provenance import record_start
 from transformer_mt.cli.validation import Validation
@@ -153,7 +153,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
             tgt_lang=job.data.tgt_lang,
             normalization=job.data.normalization,
         )
-        ckpt.write_text(scores_file, metrics.to_json(scores) + "\n")
+        files.write_text(scores_file, metrics.to_json(scores) + "\n")
         record_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
         print(metrics.to_text(scores))
 

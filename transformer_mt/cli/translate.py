@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from transformer_mt import __version__, distributed
-from transformer_mt import checkpoint as ckpt
+from transformer_mt import __version__, distributed, files, model_folder
 from transformer_mt.cli import app
 from transformer_mt.cli.beside import LinesBeside
 from transformer_mt.cli.engine import open_engine
@@ -75,10 +74,10 @@ def _translate(job: TranslateJob, world: World) -> None:
 def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     """The model and those that translate with it, and the model's vocabulary and config."""
     folder = Path(job.model).expanduser()
-    model, tokenizer, trained = ckpt.load_model(folder, job.step)
+    model, tokenizer, trained = model_folder.load_model(folder, job.step)
     models = [model]
     for name in job.ensemble:
-        other, its_tokenizer, _ = ckpt.load_model(Path(name).expanduser())
+        other, its_tokenizer, _ = model_folder.load_model(Path(name).expanduser())
         if its_tokenizer.vocabulary != tokenizer.vocabulary:
             raise InputError(
                 f"{job.model} and {name} have different vocabularies: models of an ensemble must "
@@ -185,7 +184,7 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
             yield stream
         return
-    with ckpt.atomic(target) as temporary, temporary.open("wb") as file:
+    with files.atomic(target) as temporary, temporary.open("wb") as file:
         yield file
 
 

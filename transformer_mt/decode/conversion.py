@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from transformer_mt import checkpoint as ckpt
+from transformer_mt import files, model_folder
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer
 from transformer_mt.errors import InputError
@@ -102,7 +102,7 @@ def convert(
             parent.mkdir(parents=True, exist_ok=True)
             with FileLock(parent / ".lock"):
                 if _made_from(place) != wanted:  # another process may have been faster
-                    _write(place, wanted, model, tokenizer, folder / ckpt.TOKENIZER)
+                    _write(place, wanted, model, tokenizer, folder / model_folder.TOKENIZER)
         except OSError as error:
             obstacles.append(f"{parent} cannot be written ({error.strerror or error})")
         else:
@@ -209,7 +209,7 @@ def _write(
         spec.validate()
         spec.optimize(quantization=place.name)
         spec.save(str(unfinished))
-        ckpt.write_text(unfinished / _MADE_FROM, json.dumps(made_from))
+        files.write_text(unfinished / _MADE_FROM, json.dumps(made_from))
         for file in unfinished.iterdir():
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())

@@ -8,7 +8,6 @@ from random import Random
 
 import torch
 
-from transformer_mt.checkpoint import load_model
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
@@ -25,6 +24,7 @@ from transformer_mt.distributed import World, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import load_model
 
 
 @dataclass(frozen=True)

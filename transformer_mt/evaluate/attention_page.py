@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from transformer_mt.checkpoint import atomic
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.figures import attention_image
+from transformer_mt.files import atomic
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 

@@ -15,13 +15,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from transformer_mt.checkpoint import write_text
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import breakdown, charts, figures
 from transformer_mt.evaluate.attention_page import Attention, to_data
 from transformer_mt.evaluate.breakdown import Change, LineCounts
 from transformer_mt.evaluate.evaluation import Evaluation
 from transformer_mt.evaluate.metrics import lasting_signature
+from transformer_mt.files import write_text
 
 DIFFERENCES = 30
 """Sentences whose differences are marked; the page can search and sort all of them."""

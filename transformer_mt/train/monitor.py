@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from transformer_mt.checkpoint import write_text
+from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.train import board
 from transformer_mt.train.flops import FlopsMeter

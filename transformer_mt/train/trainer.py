@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import files
 from transformer_mt.checkpoint import Checkpoint
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching import Batch
@@ -264,7 +265,7 @@ class Trainer:
         steps = range(first, first + self._job.train.max_skipped)
         if self._world.is_main:
             lines = {step: [self._train.place(i) for i in self._feed.pairs(step)] for step in steps}
-            ckpt.write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
+            files.write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
         raise InputError(
             f"the gradient was not finite in {len(steps)} updates in a row, {first:,} to "
             f"{steps[-1]:,}, which were skipped; the lines in them are in {path}: {_ADVICE}"

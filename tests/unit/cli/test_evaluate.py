@@ -13,6 +13,7 @@ import sacrebleu
 import torch
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.cli import evaluate
 from transformer_mt.config import (
     DataConfig,
@@ -275,17 +276,17 @@ def model(tmp_path: Path, files: Files) -> Path:
     )
     folder = tmp_path / "model"
     folder.mkdir()
-    ckpt.write_config(folder, job)
+    model_folder.write_config(folder, job)
     config = TokenizerConfig(vocab_size=320)
     vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config, seed=1)
-    (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
+    (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(1)
     ckpt.save_weights(Transformer(job.model, config.vocab_size), folder / ckpt.WEIGHTS)
     return folder
 
 
 def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
-    network, tokenizer, job = ckpt.load_model(model)
+    network, tokenizer, job = model_folder.load_model(model)
     translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     hypotheses = translator.translate(SOURCE)
     assert any(hypotheses)
@@ -297,8 +298,8 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
 
 
 def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = ckpt.read_config(model)
-    ckpt.write_config(model, replace(job, data=replace(job.data, test=[])))
+    job = model_folder.read_config(model)
+    model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))
     message = error_of(capsys, model=str(model))
     assert message == f"{model} was trained without a test set (data.test)"
 
@@ -315,7 +316,7 @@ def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) -> None:
     source, reference, short = files(src2=SOURCE[:2], ref2=OTHER[:2], short=OTHER[:1])
     rows, _ = scores(model=str(model), source=source, references=[reference])
-    network, tokenizer, job = ckpt.load_model(model)
+    network, tokenizer, job = model_folder.load_model(model)
     translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     assert [row["score"] for row in rows[:3]] == by_hand(
         translator.translate(SOURCE[:2]), OTHER[:2]
@@ -377,7 +378,7 @@ def test_attention_alone_scores_nothing(
             device="cpu",
         )
     )
-    network, tokenizer, job = ckpt.load_model(model)
+    network, tokenizer, job = model_folder.load_model(model)
     translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
     assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")

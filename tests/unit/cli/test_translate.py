@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.cli import engine, translate
 from transformer_mt.config import (
     DataConfig,
@@ -53,9 +54,9 @@ VOCAB_SIZE = 290
 
 def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
     folder.mkdir()
-    ckpt.write_config(folder, job)
+    model_folder.write_config(folder, job)
     vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1)
-    (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
+    (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(seed)
     ckpt.save_weights(Transformer(job.model, VOCAB_SIZE), folder / ckpt.WEIGHTS)
 
@@ -65,7 +66,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
     if find_spec("ctranslate2") is not None:  # what the first use would do, and say
-        network, tokenizer, _ = ckpt.load_model(folder)
+        network, tokenizer, _ = model_folder.load_model(folder)
         convert(folder, network, tokenizer, "float32")
     return folder
 
@@ -116,7 +117,7 @@ def translated(
 
 
 def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
-    network, tokenizer, job = ckpt.load_model(model)
+    network, tokenizer, job = model_folder.load_model(model)
     decode = replace(job.decode, **settings)
     return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 
@@ -424,7 +425,7 @@ def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> N
 
 def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        config = folder / ckpt.CONFIG
+        config = folder / model_folder.CONFIG
         text = config.read_text()
         config.write_text(change(text))
         assert config.read_text() != text
@@ -447,16 +448,16 @@ def another_shape(folder: Path) -> None:
 
 def another_vocabulary(folder: Path) -> None:
     vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
-    (folder / ckpt.TOKENIZER).write_bytes(vocabulary)
+    (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "no config": (lambda f: (f / ckpt.CONFIG).unlink(), ["no model folder", "config.yaml"]),
+    "no config": (lambda f: (f / model_folder.CONFIG).unlink(), ["no model folder", "config.yaml"]),
     "no weights": (lambda f: (f / ckpt.WEIGHTS).unlink(), ["model.safetensors"]),
-    "no vocabulary": (lambda f: (f / ckpt.TOKENIZER).unlink(), ["tokenizer.model"]),
+    "no vocabulary": (lambda f: (f / model_folder.TOKENIZER).unlink(), ["tokenizer.model"]),
     "cut weights": (cut(ckpt.WEIGHTS), ["model.safetensors"]),
     "empty weights": (lambda f: (f / ckpt.WEIGHTS).write_bytes(b""), ["model.safetensors"]),
-    "cut vocabulary": (cut(ckpt.TOKENIZER), ["tokenizer.model"]),
+    "cut vocabulary": (cut(model_folder.TOKENIZER), ["tokenizer.model"]),
     "another shape": (another_shape, ["model.safetensors", "(48,)", "(32,)"]),
     "another vocabulary": (another_vocabulary, ["embedding.weight", "(290, 16)", "(289, 16)"]),
     "interpolation": (
@@ -485,7 +486,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["config.yaml"],
     ),
     "latin1 config": (
-        lambda f: (f / ckpt.CONFIG).write_bytes(b"format: 2\nrun_dir: \xe4\n"),
+        lambda f: (f / model_folder.CONFIG).write_bytes(b"format: 2\nrun_dir: \xe4\n"),
         ["config.yaml"],
     ),
 }

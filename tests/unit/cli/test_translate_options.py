@@ -15,6 +15,7 @@ from test_translate import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.cli import file_job, translate
 from transformer_mt.cli.streaming import Oddities
 from transformer_mt.config import TokenizerConfig, TranslateJob
@@ -90,9 +91,9 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
-    network, tokenizer, job = ckpt.load_model(folder)
+    network, tokenizer, job = model_folder.load_model(folder)
     decode = replace(job.decode, **settings)
-    more = [ckpt.load_model(other)[0] for other in others]
+    more = [model_folder.load_model(other)[0] for other in others]
     normalizer = Normalizer.of(job.data)
     return Translator(network, tokenizer, decode, normalizer, others=more, dtype=dtype)
 
@@ -259,7 +260,7 @@ def test_an_ensemble_has_one_vocabulary(
     other = tmp_path / "other"
     write_model(other)
     text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
-    (other / ckpt.TOKENIZER).write_bytes(text)
+    (other / model_folder.TOKENIZER).write_bytes(text)
     ckpt.save_weights(Transformer(JOB.model, VOCAB_SIZE - 1), other / ckpt.WEIGHTS)
     message = error_of(capfd, model=str(model), input=str(source), ensemble=[str(other)])
     assert message.startswith(f"{model} and {other} have different vocabularies")

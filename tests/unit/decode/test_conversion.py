@@ -9,7 +9,7 @@ import sentencepiece as spm
 import torch
 from test_translator import make_tokenizer, random_lines, random_model
 
-from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
@@ -26,12 +26,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "run").mkdir()
     make_tokenizer(tmp_path)
-    (tmp_path / "m").rename(tmp_path / "run" / ckpt.TOKENIZER)
+    (tmp_path / "m").rename(tmp_path / "run" / model_folder.TOKENIZER)
     return tmp_path / "run"
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    return Tokenizer(folder / ckpt.TOKENIZER)
+    return Tokenizer(folder / model_folder.TOKENIZER)
 
 
 def files(folder: Path) -> dict[str, int]:

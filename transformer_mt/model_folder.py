@@ -1,0 +1,90 @@
+"""Model folders: settings, vocabulary and weights, which is all that a translation needs.
+
+Nothing here unpickles, and nothing in a folder names code to run: loading one is safe.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import TrainJob, schema
+from transformer_mt.data.tokenizer import Tokenizer
+from transformer_mt.errors import InputError
+from transformer_mt.files import write_text
+from transformer_mt.model.transformer import Transformer
+
+FORMAT = 2
+"""Version of the model folder; a change that breaks loading raises it."""
+
+CONFIG, TOKENIZER = "config.yaml", "tokenizer.model"
+
+
+def write_config(folder: Path, job: TrainJob) -> None:
+    """Saves the resolved configuration of a run."""
+    text = yaml.safe_dump(
+        {"format": FORMAT, **asdict(job)}, sort_keys=False, allow_unicode=True, width=1000
+    )
+    write_text(folder / CONFIG, text)
+
+
+def read_config(folder: Path) -> TrainJob:
+    """Reads the configuration of a model folder.
+
+    Raises:
+        InputError: There is none, or it is of another format or damaged.
+    """
+    path = folder / CONFIG
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{folder} is no model folder: cannot read {path.name} ({error.strerror})"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
+    if "${" in text:
+        raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged: it holds no settings")
+    found = values.pop("format", None)
+    if found != FORMAT:
+        raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
+    try:
+        job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
+    except (OmegaConfBaseException, InputError) as error:
+        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    assert isinstance(job, TrainJob)
+    return job
+
+
+def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
+    """Opens a model folder for inference: the averaged weights, in ``eval`` mode on the CPU.
+
+    Args:
+        folder: The folder.
+        step: Takes the weights of this checkpoint instead.
+
+    Raises:
+        InputError: The folder, or something in it, is missing or damaged.
+    """
+    if not folder.is_dir():
+        raise InputError(f"no model folder {folder}")
+    job = read_config(folder)
+    place = folder if step is None else ckpt.checkpoint_of(folder, step).path
+    weights = place / ckpt.WEIGHTS
+    if not weights.exists():
+        raise InputError(
+            f"{folder} has no {ckpt.WEIGHTS} yet: its training has not come to a first checkpoint"
+        )
+    tokenizer = Tokenizer(folder / TOKENIZER)
+    model = Transformer(job.model, tokenizer.vocab_size)
+    ckpt.load_weights(model, weights)
+    return model.eval(), tokenizer, job
