@@ -26,6 +26,7 @@ from transformer_mt.config import (
     config_dir,
 )
 from transformer_mt.errors import InputError
+from transformer_mt.train.progress import Limits
 
 GROUPS = {
     "cleaning": CleaningConfig,
@@ -77,7 +78,8 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
-    assert job.train.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
+    limits = Limits.of(job.train, steps_per_epoch=5000)
+    assert limits.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
     assert [source.hub for source in job.data.train] == ["wmt/wmt14"]
     assert (job.data.src_lang, job.data.tgt_lang) == ("en", "de")
@@ -274,7 +276,8 @@ def test_help_tells_the_defaults_and_fits_a_terminal(command: app.Command) -> No
     told = dict(re.findall(r"^  ([a-z_.]+) +(\S+) +\S", settings[0], re.MULTILINE))
     for key, default in told.items():
         value = OmegaConf.select(config, key, throw_on_missing=True)
-        assert default == {"None": "null", "": "(needed)"}.get(str(value), str(value)), key
+        as_yaml = {"None": "null", "": "(needed)", "False": "false", "True": "true"}
+        assert default == as_yaml.get(str(value), str(value)), key
     if command == "train":
         assert len(told) > 10
     else:

@@ -1,7 +1,7 @@
 """What the three commands share: compose the configuration, call one function, report errors.
 
-Exit status: 0 done, 1 bad input or environment, 2 bad usage, 130 interrupted. An error is one line
-on standard error; only a bug shows a traceback.
+Exit status: 0 done, 1 bad input or environment, 2 bad usage, 130 and 143 interrupted. An error is
+one line on standard error; only a bug shows a traceback.
 """
 
 import os
@@ -216,8 +216,14 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
                 item = cause.object_type
                 names = [f.name for f in fields(item)] if is_dataclass(item) else []
                 return f"unknown key {key!r} in {parent}; choose from {', '.join(names)}"
-            groups = (f.name for f in config_folder(command).iterdir() if f.is_dir())
-            known = sorted({*_dotted_keys(schema(_SCHEMAS[command])), *groups})
+            groups = {f.name for f in config_folder(command).iterdir() if f.is_dir()}
+            settings = set(_dotted_keys(schema(_SCHEMAS[command])))
+            if key in groups - settings:  # Hydra takes what is in experiment/ for settings of it
+                return (
+                    f"unknown key {key!r}: a file in a folder {key}/ has to begin with the line "
+                    "'# @package _global_'"
+                )
+            known = sorted(settings | groups)
             source = f"{place[0]} " if place and parent is None else ""
             choice = _suggest(key, known) or "; --cfg job lists all keys"
             return f"{source}unknown key {key!r}{choice}"
@@ -253,7 +259,9 @@ def _explain_option(path: str, options: Sequence[str], root: Path) -> str:
 def _suggest(key: str, known: Sequence[str]) -> str:
     """``; did you mean …?``, or nothing."""
     leaf = key.rpartition(".")[2]
-    near = [name for name in known if name.rpartition(".")[2] == leaf]
+    leaves = {name: name.rpartition(".")[2] for name in known}
+    near = [name for name in known if leaves[name] == leaf]
+    near = near or [name for name in known if leaves[name].endswith(f"_{leaf}")]  # lr: peak_lr
     near = near or get_close_matches(key, known, n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 

@@ -19,8 +19,8 @@ class DecodeConfig:
     max_extra_tokens: int = 50
     """Longest output: the source's length plus this many tokens."""
     max_source_tokens: int = 256
-    """Longer lines are cut into parts of at most this many tokens, and counted. Training sees no
-    longer ones (``cleaning.max_length``), and the time of a line grows with its square."""
+    """Longer lines are cut into parts of at most this many tokens, and counted. ``mt-train`` makes
+    it ``data.cleaning.max_tokens``: training sees no longer ones."""
     batch_tokens: int | None = None
     """Most tokens, padding and beams included, decoded at a time; null is 8192 on a CPU, and as
     many as its memory holds with ease on a GPU."""

@@ -116,10 +116,12 @@ class TrainConfig:
     """Steps between two lines of the log."""
     interval: str = "step"
     """What ``validate_every`` and ``checkpoint_every`` count: ``step`` or ``epoch``."""
-    validate_every: int = 1500
-    """From one validation to the next: loss, perplexity and BLEU, and a checkpoint."""
-    checkpoint_every: int = 1500
-    """From one checkpoint to the next: 10 minutes of the paper's 0.4 s steps (§6.1)."""
+    validate_every: int | None = None
+    """From one validation to the next: loss, perplexity and BLEU, and a checkpoint. Null is 1500
+    steps, or 1 epoch."""
+    checkpoint_every: int | None = None
+    """From one checkpoint to the next. Null is 1500 steps, 10 minutes of the paper's 0.4 s steps
+    (§6.1), or 1 epoch."""
     average_checkpoints: int = 5
     """How many of the last checkpoints are averaged into the final model (§6.1); as many, and at
     least two, are kept, and the best."""
@@ -129,13 +131,11 @@ class TrainConfig:
             "batch_tokens",
             "max_steps",
             "log_every",
-            "validate_every",
-            "checkpoint_every",
             "average_checkpoints",
             "max_skipped",
         ):
             require(getattr(self, key) >= 1, f"train.{key}={getattr(self, key)} must be ≥ 1")
-        for key in ("max_epochs", "patience"):
+        for key in ("max_epochs", "patience", "validate_every", "checkpoint_every"):
             value = getattr(self, key)
             require(value is None or value >= 1, f"train.{key}={value} must be ≥ 1 (or null)")
         for key in ("max_hours", "clip_norm"):

@@ -61,13 +61,13 @@ class Limits:
     @classmethod
     def of(cls, config: TrainConfig, steps_per_epoch: int) -> "Limits":
         """Those that a configuration names."""
-        unit = steps_per_epoch if config.interval == "epoch" else 1
+        unit, usual = (steps_per_epoch, 1) if config.interval == "epoch" else (1, 1500)
         epochs = config.max_epochs
         last = config.max_steps
         return cls(
             last_step=last if epochs is None else min(last, epochs * steps_per_epoch),
-            checkpoint_every=config.checkpoint_every * unit,
-            validate_every=config.validate_every * unit,
+            checkpoint_every=(config.checkpoint_every or usual) * unit,
+            validate_every=(config.validate_every or usual) * unit,
             max_seconds=float("inf") if config.max_hours is None else config.max_hours * 3600,
             patience=float("inf") if config.patience is None else config.patience,
         )

@@ -74,6 +74,8 @@ def test_a_model_folder_is_no_choice_from_a_group(run: Run) -> None:
 BAD_USAGE = {
     "train.batch_size=1": ["'train.batch_size'", "train.batch_tokens"],
     "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
+    "train.lr=1": ["'train.lr'", "schedule.peak_lr?"],
+    "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
     "nonsense=1": ["'nonsense'", "--cfg job"],
     "+train.nonsense=1": ["'train.nonsense'"],
@@ -108,6 +110,20 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
     assert err.startswith("mt-train: error: ")
     for part in BAD_USAGE[argument]:
         assert part in err
+
+
+def test_an_experiment_of_ones_own_needs_a_header(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    mine = tmp_path / "experiment/mine.yaml"
+    mine.write_text("train:\n  max_steps: 5\n")
+    argv = [f"--config-dir={tmp_path}", "experiment=mine"]
+    status, _, err = run("train", *argv, job=pytest.fail)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "# @package _global_" in err
+    mine.write_text("# @package _global_\n" + mine.read_text())
+    jobs: list[Any] = []
+    assert run("train", *argv, job=jobs.append)[0] == 0
+    assert jobs[0].train.max_steps == 5
 
 
 def test_checks_of_the_schema_are_bad_input(run: Run) -> None:

@@ -39,6 +39,8 @@ def test_epochs_are_counted_in_updates() -> None:
     config = TrainConfig(interval="epoch", validate_every=2, checkpoint_every=1, max_epochs=7)
     limits = Limits.of(config, steps_per_epoch=54)
     assert (limits.checkpoint_every, limits.validate_every, limits.last_step) == (54, 108, 378)
+    limits = Limits.of(TrainConfig(interval="epoch"), 54)  # once an epoch, unless told
+    assert (limits.checkpoint_every, limits.validate_every) == (54, 54)
     assert Limits.of(TrainConfig(max_steps=100, max_epochs=7), 54).last_step == 100
     assert Limits.of(TrainConfig(max_steps=10**6, max_epochs=7), 54).last_step == 378
 
