@@ -219,8 +219,11 @@ class Bench:
         for dtype in (torch.float32, *bf16):
             for tokens in (8192, 65536, 131072):
                 for alike in (True, False):
-                    found = decode(self._store, self._scale, self._device, dtype, tokens, alike)
-                    self.decoding.append(found)
+                    found = [
+                        decode(self._store, self._scale, self._device, dtype, tokens, alike)
+                        for _ in range(2)  # the first one also loads kernels
+                    ]
+                    self.decoding.append(min(found, key=lambda each: each.seconds))
 
     # The report.
 
@@ -640,8 +643,7 @@ class ForcedSteps:
 
     def reserve(self, steps: int) -> bool:
         is_other = self._state.reserve(steps)
-        self._model.embedding.reserve(self._state.length)
-        return is_other
+        return self._model.embedding.reserve(self._state.length) or is_other
 
     def step(self, tokens: Tensor) -> Tensor:
         early = self._limits != self._state.position

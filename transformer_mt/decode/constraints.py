@@ -59,24 +59,38 @@ class Constrained:
             for beams, newest in zip(self._said, tokens.tolist(), strict=True):
                 for said, token in zip(beams, newest, strict=True):
                     said.append(token)
-        for row, rule in enumerate(self._constraints):
-            self._rule_out(log_probs[row], rule, self._said[row])
+        self._force(log_probs)
+        if self._remembers:
+            self._rule_out_repetitions(log_probs)
         early = [self._position < rule.min_length for rule in self._constraints]
         if any(early):
             self._go_on(log_probs, torch.tensor(early, device=log_probs.device))
         self._position += 1
         return log_probs
 
-    def _rule_out(self, log_probs: Tensor, rule: Constraints, said: list[list[int]]) -> None:
-        """What a sentence may not say, in place: [W, V]."""
-        forced = rule.forced(self._position)
-        if forced is not None:
-            kept = log_probs[:, forced].clone()
-            log_probs.fill_(-torch.inf)
-            log_probs[:, forced] = kept
-        elif rule.no_repeat_ngram:
-            for beam, tokens in enumerate(said):
-                log_probs[beam, repeating(tokens, rule.no_repeat_ngram)] = -torch.inf
+    def _force(self, log_probs: Tensor) -> None:
+        """Leaves sentences the one token that their prefix has here, in place: [B, W, V]."""
+        forced = [rule.forced(self._position) for rule in self._constraints]
+        pairs = [(row, token) for row, token in enumerate(forced) if token is not None]
+        if pairs:
+            rows, tokens = torch.tensor(pairs, device=log_probs.device).T
+            kept = log_probs[rows, :, tokens]
+            log_probs[rows] = -torch.inf
+            log_probs[rows, :, tokens] = kept
+
+    def _rule_out_repetitions(self, log_probs: Tensor) -> None:
+        """Forbids what would say an n-gram again, in place: [B, W, V]."""
+        places = [
+            (row, beam, token)
+            for row, rule in enumerate(self._constraints)
+            if rule.no_repeat_ngram and rule.forced(self._position) is None
+            for beam, said in enumerate(self._said[row])
+            if self._eos not in said  # sampling goes on behind an end, to no effect
+            for token in repeating(said, rule.no_repeat_ngram)
+        ]
+        if places:
+            index = tuple(torch.tensor(places, device=log_probs.device).T)
+            log_probs[index] = -torch.inf
 
     def _go_on(self, log_probs: Tensor, early: Tensor) -> None:
         """Lets the sentences that are ``early``, [B], not end yet, in place: [B, W, V]."""

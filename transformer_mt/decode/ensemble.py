@@ -29,8 +29,7 @@ class _Single:
 
     def reserve(self, steps: int) -> bool:
         is_other = self._state.reserve(steps)
-        self._model.embedding.reserve(self._state.length)
-        return is_other
+        return self._model.embedding.reserve(self._state.length) or is_other
 
     def step(self, tokens: Tensor) -> Tensor:
         logits = self._model.decode_step(tokens, self._state).float()

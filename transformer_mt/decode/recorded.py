@@ -1,10 +1,17 @@
-"""Work that is recorded once and then repeated, so that a GPU need not be told each part of it."""
+"""Work that is recorded and then repeated, so that a GPU need not be told each part of it."""
 
+import logging
+import threading
 from collections.abc import Callable
 
 import torch
 
+log = logging.getLogger(__name__)
+
 Work = Callable[[], None]
+
+_ONE_AT_A_TIME = threading.Lock()
+"""A process can make one recording at a time."""
 
 
 def record(work: Work) -> Work:
@@ -16,16 +23,28 @@ def record(work: Work) -> Work:
 
     Returns:
         Does the work, each time on the same tensors.
+
+    Raises:
+        torch.OutOfMemoryError: The device's memory does not hold what lies between.
     """
-    graph = torch.cuda.CUDAGraph()
-    # Other threads, which read lines, may use the device meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        # Other threads, which read lines, may use the device meanwhile.
+        with _ONE_AT_A_TIME, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # an old driver, say; nothing is lost but speed
+        torch.cuda.set_stream(stream)
+        log.warning("no CUDA graph (%s): steps are told one by one", str(error).partition("\n")[0])
+        return work
     return graph.replay
 
 
 class Recorded:
-    """Work that is recorded when it is first asked for.
+    """Work that is recorded when it is done a second time.
+
+    The first time loads kernels, which a recording may not; and once is not worth one.
 
     Args:
         work: What to do.
@@ -35,16 +54,16 @@ class Recorded:
     def __init__(self, work: Work, record: Callable[[Work], Work] | None):
         self._work, self._record = work, record
         self._recording: Work | None = None
+        self._was_done = False
 
     def __call__(self) -> None:
         """Does the work."""
-        if self._record is None:
-            self._work()
-            return
-        if self._recording is None:
+        if self._record is not None and self._was_done and self._recording is None:
             self._recording = self._record(self._work)
-        self._recording()
+        (self._recording or self._work)()
+        self._was_done = True
 
     def forget(self) -> None:
         """The recording is void: the work is on other tensors from now on."""
-        self._recording = None
+        self._recording = None  # before the next is made, which may take its memory
+        self._was_done = False

@@ -11,7 +11,7 @@ import torch
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
-from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer, one_line
+from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer, one_line
 from transformer_mt.decode.alignment import WORD, Link, align_parts
 from transformer_mt.decode.batches import fitting_tokens, in_batches
 from transformer_mt.decode.constraints import Constrained, Constraints
@@ -144,7 +144,7 @@ class Translator:
             align: Say which words belong together.
 
         Raises:
-            InputError: A prefix is longer than the model's positions.
+            InputError: A prefix is longer than the model's positions, or cannot be spelled.
         """
         given = self._encode_targets(prefixes) if prefixes is not None else [[] for _ in lines]
         jobs: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}  # (part, prefix) → number
@@ -152,7 +152,7 @@ class Translator:
         for ids, prefix in zip(self._encode_sources(lines), given, strict=True):
             cut = self._cut(ids)
             self.cut_lines += len(cut) > 1
-            beginnings = [self._checked(prefix), *([] for _ in cut[1:])]
+            beginnings = [self._sayable(self._checked(prefix)), *([] for _ in cut[1:])]
             # What comes twice, as headings do and the parts of an endless "aaaa", is done once.
             owners.append(
                 [
@@ -201,6 +201,14 @@ class Translator:
             raise InputError(
                 f"{len(ids)} tokens are more than the {self._max_target} that this model has "
                 f"positions for: {text[:40]!r}…"
+            )
+        return ids
+
+    def _sayable(self, ids: list[int]) -> list[int]:
+        if UNK in ids:
+            raise InputError(
+                "a prefix has characters that this model's vocabulary does not spell: "
+                f"{self._tokenizer.decode([ids])[0]!r}"
             )
         return ids
 

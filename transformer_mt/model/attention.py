@@ -4,14 +4,19 @@ Shapes: N, M flat tokens; B sequences of a group; S keys, T queries a sequence; 
 D model; H heads; K size of a head. Masks are True where attention is allowed.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.packed import Buckets, Group, Layout, Offsets
 from transformer_mt.model.linear import Linear
 from transformer_mt.model.varlen import varlen_attention
+
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def scaled_dot_product_attention(
@@ -29,8 +34,10 @@ def scaled_dot_product_attention(
     Returns:
         [B, H, T, K'].
     """
+    # Not cuDNN's kernel, which takes half a second to plan each new shape.
+    kernels = sdpa_kernel(_KERNELS) if query.device.type == "cuda" else nullcontext()
     # In the dtype given: autocast would take fp32 to bf16 here.
-    with torch.autocast(query.device.type, enabled=False):
+    with kernels, torch.autocast(query.device.type, enabled=False):
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
 
 

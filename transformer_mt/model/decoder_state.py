@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_mt.model.attention import KeysValues
 
-_BLOCK = 32
+BLOCK = 64
 """Entries. Where several steps have to be alike, the pool grows by whole blocks, so that many are;
 kernels like such numbers, too."""
 
@@ -27,8 +27,8 @@ class DecoderState:
     position: Tensor
     """[] int64, target positions decoded so far, t."""
     cache: Tensor
-    """[L, ≥ B, ≥ P, H·K + H·K'], each decoder layer's own keys and, beside them, its values; what
-    is beyond B and P is room."""
+    """[L, B, ≥ P, H·K + H·K'], each decoder layer's own keys and, beside them, its values; what is
+    beyond P is room."""
     owned: Tensor
     """[B, W, ≥ P] bool, True for the t entries that are a beam's."""
     sources: list[KeysValues]
@@ -53,7 +53,7 @@ class DecoderState:
         if number <= self.used:
             return False
         if steps > 1:
-            number = -(-number // _BLOCK) * _BLOCK
+            number = -(-number // BLOCK) * BLOCK
         if number > room:
             self._grow(number + number // 2)
         # Numbers, not what memory happens to hold: they are multiplied, if only by 0.
@@ -110,7 +110,7 @@ class DecoderState:
             rows = [self.owned, *(part for source in self.sources for part in source)]
             for part in rows if self.source_mask is None else [*rows, self.source_mask]:
                 part[places] = part[origins]
-        self.owned = self.owned[:kept]
+        self.cache, self.owned = self.cache[:, :kept], self.owned[:kept]
         self.sources = [(keys[:kept], values[:kept]) for keys, values in self.sources]
         if self.source_mask is not None:
             self.source_mask = self.source_mask[:kept]

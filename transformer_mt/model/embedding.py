@@ -60,9 +60,14 @@ class Embedding(nn.Module):
         """The pre-softmax linear transformation (§3.4): [N, D] → [N, V]."""
         return nn.functional.linear(hidden, self.weight)
 
-    def reserve(self, length: int) -> None:
-        """Makes room for sequences of ``length``: a compiled step must not find it missing."""
-        self._table(length)
+    def reserve(self, length: int) -> bool:
+        """Makes room for sequences of ``length``: a compiled step must not find it missing.
+
+        Returns:
+            Whether the table of positions is another one than before.
+        """
+        before = self._table(0)
+        return self._table(length) is not before
 
     def _table(self, length: int) -> Tensor:
         if hasattr(self, "positions"):

@@ -10,7 +10,7 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching import Batch
 from transformer_mt.data.packed import Buckets, Packed
 from transformer_mt.model.attention import SourceProjection, pad, split_heads
-from transformer_mt.model.decoder_state import DecoderState
+from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
 
@@ -88,7 +88,7 @@ class Transformer(nn.Module):
             padding = ~group.mask[:, None, None, :]
             mask = memory.new_zeros(padding.shape).masked_fill_(padding, -torch.inf)
         # Most translations are about as long as their sources, and beams differ in the last tokens.
-        room = group.length + 4 * beam_size
+        room = max(group.length + 4 * beam_size, BLOCK)
         width = heads * (self.config.key_size + self.config.value_size)
         shape = (group.size, beam_size, room)
         return DecoderState(
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         rows = tokens.flatten()
         x = self.embedding(rows, state.position.expand(len(rows)), state.length)
         entries, mask = state.new_entries(tokens.shape[1])
-        caches = state.cache[:, : len(tokens), : state.used]
+        caches = state.cache[:, :, : state.used]
         for layer, cache, source in zip(self._decoder_layers(), caches, state.sources, strict=True):
             x = layer.step(x, cache, entries, mask, source, state.source_mask)
         return self.logits(self.decoder_norm(x)).view(*tokens.shape, -1)

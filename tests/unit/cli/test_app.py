@@ -112,11 +112,14 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
         assert part in err
 
 
-def test_an_experiment_of_ones_own_needs_a_header(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    mine = tmp_path / "experiment/mine.yaml"
+def test_an_experiment_of_ones_own_needs_a_header(
+    run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("configs")
+    (folder / "experiment").mkdir()
+    mine = folder / "experiment/mine.yaml"
     mine.write_text("train:\n  max_steps: 5\n")
-    argv = [f"--config-dir={tmp_path}", "experiment=mine"]
+    argv = [f"--config-dir={folder}", "experiment=mine"]
     status, _, err = run("train", *argv, job=pytest.fail)
     assert (status, err.count("\n")) == (2, 1)
     assert "# @package _global_" in err

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_search import BOS, EOS, Table, TableModel, unhurried
 
+from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.sampling import draw, sample
 
@@ -82,3 +83,18 @@ def test_company_does_not_change_what_is_drawn(seed: int, limits: list[int], n: 
             assert h.score == pytest.approx(h.log_prob / length_penalty(len(path), 0.6))
             assert len(h.tokens) <= limit
             assert EOS not in h.tokens
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("seed", range(20))
+def test_drawing_without_repetitions_goes_on_behind_an_end(seed: int, n: int) -> None:
+    """What is drawn behind an end may repeat itself; the others end within their limit."""
+    model = Constrained(
+        TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
+    )
+    draws = [[Random(f"{seed} {i}") for i in range(3)]]
+    (found,) = sample(model, [4], draws, temperature=1, top_k=0, top_p=1, alpha=0, bos=BOS, eos=EOS)
+    for h in found:
+        ngrams = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
+        assert len(set(ngrams)) == len(ngrams)
+        assert len(h.tokens) <= 4

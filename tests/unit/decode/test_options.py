@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,6 +74,13 @@ def test_no_ngram_twice(make: Make, tokenizer: Tokenizer) -> None:
     ((found,),) = make(model, min_length=8, no_repeat_ngram=2).translate_nbest(["the"], 1)
     pairs = list(zip(found.pieces, found.pieces[1:], strict=False))
     assert len(set(pairs)) == len(pairs) > 3
+
+
+def test_a_prefix_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
+    translator = Translator(random_model(), tokenizer, DecodeConfig(), PLAIN)
+    with pytest.raises(InputError, match="a prefix has characters that this model's vocabulary"):
+        translator.translate_nbest(["the dog"], 1, prefixes=["☃"])
 
 
 def test_prefixes(make: Make) -> None:

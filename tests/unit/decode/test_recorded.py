@@ -96,7 +96,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize(
-    "config", [{}, {"norm": "pre", "positions": "learned", "max_positions": 31}]
+    "config",
+    [{}, {"max_positions": 12}, {"norm": "pre", "positions": "learned", "max_positions": 31}],
 )
 @pytest.mark.parametrize("members", [1, 2])
 def test_played_from_a_tape_translations_are_the_same(
@@ -108,7 +109,7 @@ def test_played_from_a_tape_translations_are_the_same(
 ) -> None:
     tokenizer = make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
     models = [random_model(**config) for _ in range(members)]
-    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=20)
+    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=60)
     lines = random_lines(40, 9)
 
     def translations() -> list[list[Any]]:
@@ -122,7 +123,7 @@ def test_played_from_a_tape_translations_are_the_same(
     for theirs, ours in zip(expected, found, strict=True):
         assert [t.pieces for t in ours] == [t.pieces for t in theirs]
         assert [t.score for t in ours] == pytest.approx([t.score for t in theirs], abs=1e-4)
-    assert len({tuple(found[0].pieces) for found in expected}) > 20
+    assert len({tuple(found[0].pieces) for found in expected}) > 10
 
 
 @unhurried
@@ -156,16 +157,17 @@ def test_what_is_not_alike_is_not_recorded(
     assert translator.translate(lines) == found
 
 
-def test_a_recording_is_made_once_and_again_when_it_is_void() -> None:
+def test_a_recording_is_made_the_second_time_and_again_when_it_is_void() -> None:
     done: list[str] = []
 
     def record(work: Work) -> Callable[[], None]:
         done.append("record")
-        return work
+        return lambda: done.append("play")
 
     step = Recorded(lambda: done.append("work"), record)
-    step()
-    step()
+    for _ in range(3):
+        step()
     step.forget()
     step()
-    assert done == ["record", "work", "work", "record", "work"]
+    step()
+    assert done == ["work", "record", "play", "play", "work", "record", "play"]

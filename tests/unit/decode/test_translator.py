@@ -40,8 +40,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
-def make_tokenizer(folder: Path, normalization: str = "identity") -> Tokenizer:
-    config = TokenizerConfig(vocab_size=330, normalization=normalization)
+def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -> Tokenizer:
+    config = TokenizerConfig(**{"vocab_size": 330, "normalization": normalization, **more})
     (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config, seed=1))
     return Tokenizer(folder / "m")
 
