@@ -262,6 +262,28 @@ def test_run_again_it_says_finished_and_changes_nothing(
     assert [path.name for path in before if before[path] != after[path]] == []
 
 
+def test_a_finished_run_with_another_search_is_scored_again_and_not_trained(
+    copy: Path, train: Callable[..., Running], tmp_path: Path
+) -> None:
+    before = curve(copy), curve(copy, "valid")
+    argv = ["train.final=best", "decode.beam_size=1", "decode.max_length=3"]
+    status, out, err = train(copy, *argv).wait()
+    assert status == 0, err
+    assert "nothing to do" not in err
+    assert (curve(copy), curve(copy, "valid")) == before  # no update, no validation
+    records = map(json.loads, (copy / "metrics.jsonl").read_text().splitlines())
+    best = max((r["bleu"], -r["step"]) for r in records if r["split"] == "valid")
+    checkpoint = copy / f"checkpoints/step_{-best[1]:08d}/model.safetensors"
+    with safe_open(checkpoint, "pt") as chosen, safe_open(copy / "model.safetensors", "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (it is no dict)
+            assert torch.equal(file.get_tensor(name), chosen.get_tensor(name))
+    status, scores, err = Running("evaluate", [f"model={copy}"], tmp_path / "text").wait()
+    assert (status, scores) == (0, out), err  # it searches with the folder's settings
+    status, out, err = train(copy, *argv).wait()
+    assert "is finished: nothing to do" in err
+    assert json.loads(out) == json.loads((copy / "test.json").read_text())
+
+
 def test_evaluating_the_folder_gives_the_scores_of_the_run(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -43,7 +43,10 @@ _MAY_CHANGE = (
     "train.validate_every",
     "train.checkpoint_every",
     "train.average_checkpoints",
+    "train.final",
 )
+# What the final model, and the scores of a finished run, come from beside its checkpoints.
+_SCORED_BY = ("decode.", "data.test", "train.average_checkpoints", "train.final")
 
 
 def with_absolute_paths(job: TrainJob) -> TrainJob:
@@ -103,19 +106,36 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
                     "mt-train; choose another run_dir"
                 )
         return
-    old, new = _flat(asdict(model_folder.read_config(run_dir))), _flat(asdict(job))
-    differ = [
-        key
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(_MAY_CHANGE)
-    ]
+    differ = {
+        key: values
+        for key, values in _differences(run_dir, job).items()
+        if not key.startswith(_MAY_CHANGE)
+    }
     if differ:
-        shown = ", ".join(f"{key} was {old.get(key)}, now {new.get(key)}" for key in differ[:3])
+        first = list(differ.items())[:3]
+        shown = ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in first)
         more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
         raise InputError(
             f"{run_dir} was begun with another configuration ({shown}{more}): choose another "
             "run_dir, or delete that folder"
         )
+
+
+def scores_stand(run_dir: Path, job: TrainJob) -> bool:
+    """Whether the scores in the folder are those that the job, when finished, would come to."""
+    if not (run_dir / SCORES).exists() or not (run_dir / ckpt.WEIGHTS).exists():
+        return False
+    return not any(key.startswith(_SCORED_BY) for key in _differences(run_dir, job))
+
+
+def _differences(run_dir: Path, job: TrainJob) -> dict[str, tuple[Any, Any]]:
+    """The settings, by dotted name, that the folder's run and the job differ in."""
+    old, new = _flat(asdict(model_folder.read_config(run_dir))), _flat(asdict(job))
+    return {
+        key: (old.get(key), new.get(key))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    }
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
