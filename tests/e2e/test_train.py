@@ -553,3 +553,53 @@ def test_bad_input_is_one_line(
     result = train(run_dir, *(word.format(f=tmp_path) for word in more)).wait()
     assert re.search(message, one_line_error(result))
     assert not (run_dir / "model.safetensors").exists()
+
+
+def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
+    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write_corpus(other, translate=str.title, pairs=40)  # of another vocabulary, were it learned
+    # At so small a rate the weights stay where they began.
+    schedule = ["schedule=inverse_sqrt", "schedule.peak_lr=1e-12", "train.max_steps=3"]
+    start = f"train.init_from={finished[0]}"
+    ema = ["train.final=ema", "train.ema_decay=0.9"]
+    argv = [start, *schedule, "model.dropout=0.3", "train.validate_every=1", *ema]
+    run_dir = tmp_path / "tuned"
+    status, _, err = train(run_dir, *argv, folder=other).wait()
+    assert status == 0, err
+    for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
+        with (
+            safe_open(finished[0] / "model.safetensors", "pt") as old,
+            safe_open(run_dir / name, "pt") as new,
+        ):
+            assert set(old.keys()) == set(new.keys())
+            for key in old.keys():  # noqa: SIM118 (it is no dict)
+                torch.testing.assert_close(new.get_tensor(key), old.get_tensor(key))
+    pieces = (finished[0] / "tokenizer.model").read_bytes()
+    assert (run_dir / "tokenizer.model").read_bytes() == pieces
+    status, _, err = train(run_dir, *argv, folder=other).wait()
+    assert "is finished: nothing to do" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["model.d_ff=64", "model.norm=pre"], "say model.d_ff=32 model.norm=post"),
+        (["data.normalization=nfc"], "say data.normalization=none"),
+        (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
+        (["train.init_from={corpus}"], "there is no model.safetensors"),
+    ],
+)
+def test_fine_tuning_of_another_model_is_refused(
+    more: list[str],
+    expected: str,
+    finished: tuple[Path, str],
+    corpus: Path,
+    train: Callable[..., Running],
+    tmp_path: Path,
+) -> None:
+    argv = [f"train.init_from={finished[0]}", *(item.format(corpus=corpus) for item in more)]
+    assert expected in one_line_error(train(tmp_path / "tuned", *argv).wait())
+    assert not (tmp_path / "tuned").exists()

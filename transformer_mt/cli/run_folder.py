@@ -71,8 +71,11 @@ def with_absolute_paths(job: TrainJob) -> TrainJob:
     tokenizer = job.tokenizer
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str(Path(tokenizer.path).expanduser().resolve()))
+    train = job.train
+    if train.init_from is not None:
+        train = replace(train, init_from=str(Path(train.init_from).expanduser().resolve()))
     run_dir = str(Path(job.run_dir).expanduser().resolve())
-    return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer)
+    return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files
 from transformer_mt.cli import app, run_folder
+from transformer_mt.cli.fine_tuning import with_vocabulary_of_start
 from transformer_mt.cli.provenance import record_start
 from transformer_mt.cli.validation import Validation
 from transformer_mt.config import TrainJob
@@ -37,7 +38,7 @@ def run(job: TrainJob) -> None:
     """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
     distributed.adopt_slurm_step()
     with distributed.one_report():
-        _run(run_folder.with_absolute_paths(job))
+        _run(with_vocabulary_of_start(run_folder.with_absolute_paths(job)))
 
 
 def _run(job: TrainJob) -> None:

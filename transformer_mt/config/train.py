@@ -75,6 +75,9 @@ class TrainConfig:
 
     seed: int = 1
     """Seed of the initial weights, the order of the data and dropout."""
+    init_from: str | None = None
+    """Model folder whose weights and vocabulary training begins with: fine-tuning. The optimizer
+    and the schedule begin anew."""
     batch_tokens: int = 25000
     """Target tokens of one update, over all ranks and accumulation steps (§5.1)."""
     max_tokens_per_device: int | None = None

@@ -75,6 +75,8 @@ class Trainer:
         self._precision = pick_precision(config.precision, world.device)
         torch.manual_seed(config.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
+        if config.init_from is not None:
+            ckpt.load_weights(self.model, Path(config.init_from) / ckpt.WEIGHTS)
         self._max_tokens = config.max_tokens_per_device or fitting_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
         self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
