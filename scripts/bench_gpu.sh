@@ -34,7 +34,7 @@ everything() {
   gpu_tests=$(grep -rlE 'mark\.gpu' --include='*.py' tests)
   if [[ -n $gpu_tests ]]; then
     # shellcheck disable=SC2086  # several files
-    timeout -k 5 120 "$python" -m pytest -q -m gpu -p no:cacheprovider $gpu_tests || failed=1
+    timeout -k 5 200 "$python" -m pytest -q -m gpu -p no:cacheprovider $gpu_tests || failed=1
   else
     echo "no GPU tests in tests/"
   fi

@@ -38,6 +38,10 @@ def work(folder: Path, how: str) -> None:
                     raise InputError("data.tsv, line 7: the file is on fire")
                 case "bug":
                     raise ValueError("seven")
+                case "bug in a kernel":
+                    raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+                case "lost GPU at first" if starts < 4:
+                    raise torch.AcceleratorError("CUDA error: GPU is lost")
                 case "disk":
                     (folder / "no" / "such" / "file").read_text()
                 case "killed":
@@ -83,7 +87,7 @@ def test_bad_input_on_one_rank_is_one_line(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("how", ["bug", "bug everywhere"])
+@pytest.mark.parametrize("how", ["bug", "bug everywhere", "bug in a kernel"])
 def test_a_bug_is_one_traceback_with_its_place(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,8 +97,11 @@ def test_a_bug_is_one_traceback_with_its_place(
     assert len((tmp_path / "starts").read_text()) == 2
     lines = capfd.readouterr().err.splitlines()
     assert [line for line in lines if "Traceback" in line] == lines[:1]
-    assert lines[-2] == "ValueError: seven"
-    assert lines[-1].startswith("rank 1 of 2, on " if how == "bug" else "rank ")
+    if how == "bug in a kernel":
+        assert "torch.AcceleratorError: CUDA error: device-side assert triggered" in lines
+    else:
+        assert lines[-2] == "ValueError: seven"
+    assert lines[-1].startswith("rank " if how == "bug everywhere" else "rank 1 of 2, on ")
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +123,10 @@ def test_a_killed_worker_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[s
     with pytest.raises(InputError, match=r"^worker 1 \(process \d+\) was killed by SIGKILL"):
         launch(tmp_path, "killed")
     assert capfd.readouterr().err == ""
+
+
+def test_a_worker_that_lost_its_gpu_is_started_anew(tmp_path: Path) -> None:
+    assert launch(tmp_path, "lost GPU at first", restarts=1) == 2
 
 
 def test_a_killed_worker_is_started_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

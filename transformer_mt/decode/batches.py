@@ -28,6 +28,8 @@ def fitting_tokens(models: Sequence[Transformer], itemsize: int) -> int:
     if device.type != "cuda":
         return _CPU_TOKENS
     free, _ = torch.cuda.mem_get_info(device)
+    # torch keeps what it has freed, of the training before a validation above all.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     each = 0
     for model in models:
         config = model.config

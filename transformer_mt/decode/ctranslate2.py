@@ -16,6 +16,8 @@ In the last three cases, all rare, our own search does the sentence. So the best
 same, but for equal scores and rounding; the end of an n-best list may lack one that was dropped.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,16 @@ _BATCH_LINES = 32
 int8 a tenth of its speed on 1,000 lines; with smaller ones float32 is slower."""
 
 
+@contextmanager
+def _libraries_explained() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # CUDA's, of another version than torch brings
+        if "cannot be loaded" not in str(error):
+            raise
+        raise InputError(f"CTranslate2: {error}; engine=torch does without") from None
+
+
 class CTranslate2Translator(Translator):
     """A ``Translator`` whose search is CTranslate2's.
 
@@ -93,14 +105,15 @@ class CTranslate2Translator(Translator):
         # One worker a core with one thread each: batches share no work, so nobody waits.
         threads = torch.get_num_threads()
         self._workers = threads if device.type == "cpu" else 1
-        self._engine = ctranslate2.Translator(
-            str(converted),
-            device=device.type,
-            device_index=device.index or 0,
-            compute_type=compute_type,
-            inter_threads=self._workers,
-            intra_threads=1,
-        )
+        with _libraries_explained():
+            self._engine = ctranslate2.Translator(
+                str(converted),
+                device=device.type,
+                device_index=device.index or 0,
+                compute_type=compute_type,
+                inter_threads=self._workers,
+                intra_threads=1,
+            )
         torch.set_num_threads(threads)  # it has set OpenMP's to 1, for all in this process
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
@@ -126,8 +139,10 @@ class CTranslate2Translator(Translator):
             )
             pending.update(zip(batch, answers, strict=True))
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        for i, answer in pending.items():
-            results[i] = self._same_as_ours(answer.result(), sources[i])[:nbest]
+        with _libraries_explained():  # which it loads when it comes to need them
+            found = {i: answer.result() for i, answer in pending.items()}
+        for i, answer in found.items():
+            results[i] = self._same_as_ours(answer, sources[i])[:nbest]
         left = [i for i, best in enumerate(results) if not best]
         for i, best in zip(left, super()._search([sources[i] for i in left], nbest), strict=True):
             results[i] = best

@@ -12,6 +12,8 @@ Work = Callable[[], None]
 
 _ONE_AT_A_TIME = threading.Lock()
 """A process can make one recording at a time."""
+_FAILED = threading.Event()
+"""A recording has failed: the next would as well."""
 
 
 def record(work: Work) -> Work:
@@ -22,11 +24,14 @@ def record(work: Work) -> Work:
             run, but nothing is computed yet.
 
     Returns:
-        Does the work, each time on the same tensors.
+        Does the work, each time on the same tensors. Where that has failed once, in this process,
+        it is ``work`` itself.
 
     Raises:
         torch.OutOfMemoryError: The device's memory does not hold what lies between.
     """
+    if _FAILED.is_set():
+        return work
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         # Other threads, which read lines, may use the device meanwhile.
@@ -35,7 +40,11 @@ def record(work: Work) -> Work:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:  # an old driver, say; nothing is lost but speed
+        _FAILED.set()
         torch.cuda.set_stream(stream)
+        # The generator takes itself for one that is being recorded still: it gets a new state.
+        generator = torch.cuda.default_generators[stream.device_index]
+        generator.graphsafe_set_state(torch.Generator(stream.device))
         log.warning("no CUDA graph (%s): steps are told one by one", str(error).partition("\n")[0])
         return work
     return graph.replay

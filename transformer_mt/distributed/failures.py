@@ -82,8 +82,15 @@ def store_for_group(patience: timedelta) -> Store:
     return store
 
 
-# What a new start may mend. A GPU that fell off its bus ends in an AcceleratorError.
-PASSING = (MachineError, torch.AcceleratorError)
+def may_pass(name: str, text: str) -> bool:
+    """Whether a new start may mend an error, of this type and message.
+
+    A GPU that fell off its bus ends in an AcceleratorError; so does a kernel's own mistake, which
+    comes again.
+    """
+    if name == torch.AcceleratorError.__name__:
+        return not re.search(r"assert|illegal|misaligned|invalid", text)
+    return name == MachineError.__name__
 
 
 @contextmanager
@@ -109,8 +116,9 @@ def one_report() -> Iterator[None]:
         error: Exception = caught
         if _is_lost_contact(caught):
             error = MachineError(f"{place()}, lost contact with another rank: {_core(caught)}")
-        status = os.EX_TEMPFAIL if isinstance(error, PASSING) else 1
-        reason = f"{type(error).__name__}: {error}"
+        name = type(error).__name__
+        status = os.EX_TEMPFAIL if may_pass(name, str(error)) else 1
+        reason = f"{name}: {error}"
         first_status, first_rank, first_reason = _first_word(status, reason)
         atexit.register(_leave, first_status)
         lost = isinstance(error, MachineError)

@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from transformer_mt.distributed.failures import PASSING, one_report
+from transformer_mt.distributed.failures import may_pass, one_report
 from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -144,12 +144,11 @@ def _cause(failed: ChildFailedError, logs: Path) -> _Failure:
     for path in logs.rglob("error.json"):
         with suppress(ValueError):  # cut off in the midst of writing
             reports.append(json.loads(path.read_text())["message"])
-    passing_names = {kind.__name__ for kind in PASSING}
     for report in reports:  # one as a rule: see one_report
         name, _, text = report["message"].partition(": ")
         if name == InputError.__name__:
             return _Failure(text, InputError(text))
-        if name not in passing_names:
+        if not may_pass(name, text):
             print(report["extraInfo"]["py_callstack"], file=sys.stderr, end="")
             return _Failure(name, SystemExit(1))
     if failure.exitcode < 0:

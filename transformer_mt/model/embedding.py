@@ -74,6 +74,7 @@ class Embedding(nn.Module):
             return self.positions
         if len(self.sinusoids) < length:
             # Longer than ever before; doubled, so that decoding step by step seldom comes here.
-            table = sinusoids(2 * length, self.d_model)
-            self.sinusoids = table.to(self.weight.device, self.weight.dtype)
+            with torch.inference_mode(mode=False):  # training may come to use it
+                table = sinusoids(2 * length, self.d_model)
+                self.sinusoids = table.to(self.weight.device, self.weight.dtype)
         return self.sinusoids

@@ -35,11 +35,16 @@ def pick_compiled(
     """
     if device.type != "cuda":
         return bool(choice)
-    possible = precision == "bf16" and has_kernel(model.key_size, model.value_size)
+    possible = (
+        precision == "bf16"
+        and has_kernel(model.key_size, model.value_size)
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
     if choice and not possible:
         raise InputError(
-            "train.compile=true on a GPU needs bf16 and heads with d_k = d_v, a multiple of 8 up "
-            f"to 256; here: {precision}, d_k={model.key_size}, d_v={model.value_size}"
+            "train.compile=true on a GPU needs bf16, heads with d_k = d_v, a multiple of 8 up to "
+            f"256, and an Ampere GPU or a later one; here: {precision}, d_k={model.key_size}, "
+            f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
 

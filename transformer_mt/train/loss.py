@@ -74,7 +74,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 if r_drop:
                     value, apart = _disagreement(log_p, keep)
                     agreement += value
-                grad = log_p.exp_().scatter_add_(1, y, log_p.new_full(y.shape, smoothing - 1))
+                grad = _less_at(log_p.exp_(), y, 1 - smoothing)
                 if apart is not None:
                     grad += r_drop * apart
                 grad = F.pad(grad.to(dtype), (0, padding))
@@ -100,6 +100,20 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None, None
+
+
+def _less_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
+    """``values``, less ``amount`` in one column of each row; may be done in place.
+
+    Args:
+        values: [N, V].
+        columns: [N, 1] int64.
+        amount: What is taken away.
+    """
+    if torch.compiler.is_compiling():  # which joins this, but no scatter, to what is around it
+        every = torch.arange(values.shape[1], device=values.device)
+        return torch.where(every == columns, values - amount, values)
+    return values.scatter_add_(1, columns, values.new_full(columns.shape, -amount))
 
 
 def _disagreement(log_p: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:

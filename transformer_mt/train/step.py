@@ -27,6 +27,7 @@ class LossModule(nn.Module):
         self.smoothing = smoothing
         self.precision = precision
         self.r_drop = r_drop
+        self._loss = smoothed_cross_entropy
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sums of smoothed loss and of negative log-likelihood over the batch's target tokens."""
@@ -35,20 +36,23 @@ class LossModule(nn.Module):
             if self.r_drop:
                 hidden = torch.cat([hidden, self.model(batch)])
             weight = self.model.embedding.weight
-            return smoothed_cross_entropy(
-                hidden, weight, batch.tgt_out, self.smoothing, self.r_drop
-            )
+            return self._loss(hidden, weight, batch.tgt_out, self.smoothing, self.r_drop)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for buffered batches: one graph, loss and all, if there is a single rank.
 
-        With several, each layer is a graph of its own: the gradients of a layer are then ready,
-        and on their way to the other ranks, while the layers below are still at work. One graph
-        would hand over all gradients at its end.
+        With several, each layer is a graph of its own, and so is the loss: the gradients of a layer
+        are then ready, and on their way to the other ranks, while the layers below are still at
+        work. One graph would hand over all gradients at its end.
         """
-        parts = [self] if world_size == 1 else [*self.model.encoder, *self.model.decoder]
-        for part in parts:
-            part.compile(fullgraph=True, dynamic=False)
+        if world_size == 1:
+            self.compile(fullgraph=True, dynamic=False)
+            return
+        # Dynamo would part each graph again, at the bounds of DDP's buckets, for the same end.
+        torch._dynamo.config.optimize_ddp = False
+        for layer in (*self.model.encoder, *self.model.decoder):
+            layer.compile(fullgraph=True, dynamic=False)
+        self._loss = torch.compile(smoothed_cross_entropy, fullgraph=True, dynamic=False)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
+from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.feed import Feed
 from transformer_mt.train.flops import flops_meter
@@ -81,7 +82,10 @@ class Trainer:
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
         self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
         if self._feed.buffers:
-            self.model.embedding.reserve(self._feed.buffers.max_length)
+            # For validation too: another table would have the step compiled anew.
+            translations = job.decode.max_source_tokens + job.decode.max_extra_tokens
+            longest = max(self._feed.buffers.max_length, translations + BLOCK)
+            self.model.embedding.reserve(longest)
         decay = config.ema_decay
         self._mean = None if decay is None else RunningMean(self.model, decay)
         self._limits = Limits.of(config, self._feed.steps_per_epoch)

@@ -3,6 +3,7 @@
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,3 +199,20 @@ def test_a_type_that_the_device_does_not_compute_in_is_named() -> None:
     check_available("float32", torch.device("cpu"))
     with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
         check_available("float15", torch.device("cpu"))
+
+
+def test_a_library_that_a_gpu_lacks_is_named(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MODELS["post"]()
+    folder = converted(tmp_path / "m", model, tokenizer)
+    translator = CTranslate2Translator(folder, model, tokenizer, DecodeConfig(), PLAIN)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+    answer = SimpleNamespace(result=fail)
+    engine = SimpleNamespace(translate_batch=lambda batch, **_: [answer] * len(batch))
+    monkeypatch.setattr(translator, "_engine", engine)
+    with pytest.raises(InputError, match=r"libcublas\.so\.12 .* loaded; engine=torch does without"):
+        translator.translate(["a b"])

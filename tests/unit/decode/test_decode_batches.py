@@ -68,8 +68,11 @@ def on_a_gpu(config: ModelConfig, vocab_size: int) -> Transformer:
 def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     base = on_a_gpu(ModelConfig(), 37000)
     found = {}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**30)
     for gib in (0.001, 4, 24, 140):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, gib=gib: (int(gib * 2**30), 0))
+        half = int(gib * 2**29)  # of what is free, torch holds the other half
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, half=half: (half, 0))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _, half=half: 2**30 + half)
         found[gib] = [fitting_tokens(models, 2) for models in ([base], [base] * 3)]
     assert [alone for alone, _ in found.values()] == sorted(alone for alone, _ in found.values())
     assert found[140][0] == 131072

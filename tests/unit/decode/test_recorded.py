@@ -4,11 +4,14 @@ Like a graph it runs no Python when it is played, works on the very tensors that
 with, and refuses to be asked what is in them.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_search import ALPHAS, TABLES, Table, search, unhurried
@@ -18,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from transformer_mt.config import DecodeConfig
+from transformer_mt.decode import recorded
 from transformer_mt.decode import search as searching
 from transformer_mt.decode.recorded import Recorded, Work
 from transformer_mt.decode.translator import Translator
@@ -171,3 +175,34 @@ def test_a_recording_is_made_the_second_time_and_again_when_it_is_void() -> None
     step()
     step()
     assert done == ["work", "record", "play", "play", "work", "record", "play"]
+
+
+def test_where_a_recording_fails_the_work_goes_on_without_and_none_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[object] = []
+    states: list[torch.Generator] = []
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    stream = SimpleNamespace(device=torch.device("cpu"), device_index=0)
+    generator = SimpleNamespace(graphsafe_set_state=states.append)
+    for name, value in (
+        ("CUDAGraph", object),
+        ("graph", fail),
+        ("current_stream", lambda: stream),
+        ("set_stream", lambda _: None),
+        ("default_generators", [generator]),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(recorded, "_FAILED", threading.Event())
+    done: list[int] = []
+    for _ in range(2):
+        work = Recorded(lambda: done.append(1), recorded.record)
+        for _ in range(3):
+            work()
+    assert len(done) == 6
+    assert len(tried) == len(states) == len(caplog.records) == 1
+    assert "no CUDA graph (operation not permitted when stream is capturing)" in caplog.text

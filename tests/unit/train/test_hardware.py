@@ -26,14 +26,25 @@ BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
     ],
 )
 def test_the_step_is_compiled_where_it_can_be(
-    choice: bool | None, model: ModelConfig, device: torch.device, precision: str, picked: bool
+    choice: bool | None,
+    model: ModelConfig,
+    device: torch.device,
+    precision: str,
+    picked: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     assert pick_compiled(choice, model, device, precision) is picked
 
 
-def test_what_cannot_be_compiled_is_refused() -> None:
+def test_what_cannot_be_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     with pytest.raises(InputError, match="needs bf16"):
         pick_compiled(True, BASE, GPU, "fp32")
+    with pytest.raises(InputError, match=r"Ampere GPU or a later one; here: bf16.*Tesla T4"):
+        pick_compiled(True, BASE, GPU, "bf16")
+    assert pick_compiled(None, BASE, GPU, "bf16") is False
 
 
 def test_more_memory_and_smaller_models_take_more_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
