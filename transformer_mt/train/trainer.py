@@ -355,6 +355,8 @@ class Trainer:
         )
         if self.done:
             log.info("resuming after update %s", f"{self.done:,}")
+        elif self._job.train.init_from:
+            log.info("beginning with the weights of %s", self._job.train.init_from)
 
 
 def _seed(*parts: int) -> int:
