@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from training import LONG
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
+from transformer_mt.distributed.failures import name_of_start
 from transformer_mt.errors import InputError
 
 CPU = torch.device("cpu")
@@ -216,3 +219,27 @@ def test_without_our_launcher_a_killed_rank_is_worth_a_new_start(
     assert status == [os.EX_TEMPFAIL, -signal.SIGKILL, os.EX_TEMPFAIL]
     (line,) = printed.splitlines()
     assert "lost contact with another rank: " in line
+
+
+def test_a_new_start_does_not_take_what_the_last_one_left_for_its_own() -> None:
+    """The store of torchrun lives on, and who comes first in the new start is chance."""
+    store, size = torch.distributed.HashStore(), 3
+
+    def come(rank: int, after: float) -> str:
+        time.sleep(after)
+        return name_of_start(store, rank, size, timedelta(seconds=LONG))
+
+    store.set("call 1", "of a rank that died before rank 0 came")
+    with ThreadPoolExecutor(size) as threads:
+        names = [
+            set(threads.map(come, range(size), delays))
+            for delays in [(0, 0, 0), (0.3, 0, 0), (0, 0.3, 0.15), (0.3, 0.15, 0)]
+        ]
+    assert [len(of_a_start) for of_a_start in names] == [1, 1, 1, 1]
+    assert len(set.union(*names)) == 4
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_in_vain_says_for_whom(rank: int) -> None:
+    with pytest.raises(RuntimeError, match=r"rank.* come within 0:00:00\.2"):
+        name_of_start(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))

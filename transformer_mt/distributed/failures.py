@@ -7,12 +7,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from itertools import count
 from typing import NoReturn
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,7 @@ _CONNECT = timedelta(minutes=10)
 """From the start of the first process to that of the last, on another node."""
 
 _SILENCE = timedelta(seconds=10)
+_GLANCE_SECONDS = 0.05
 
 _groups = count()
 
@@ -43,16 +45,66 @@ class MachineError(InputError):
 def meeting_point() -> Store:
     """Where all ranks reach each other before there is a process group, and after one broke.
 
+    It is empty at first. torchrun's store, which it is a part of, is not: a new start of the
+    ranks finds there what the last one left, addresses and failures.
+
     Raises:
-        InputError: Rank 0, or torchrun's process on its node, cannot be reached.
+        InputError: Rank 0, or torchrun's process on its node, cannot be reached, or not all ranks
+            have been started.
     """
     try:
-        store, _, _ = next(rendezvous("env://", timeout=_CONNECT))
+        store, rank, size = next(rendezvous("env://", timeout=_CONNECT))
+        assert isinstance(store, Store)
+        return PrefixStore(name_of_start(store, rank, size, _CONNECT), store)
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(key, f"no {key}") for key in ("MASTER_ADDR", "MASTER_PORT"))
         raise InputError(f"{place()}, cannot meet the others at {where}: {_core(error)}") from None
-    assert isinstance(store, Store)
-    return store
+
+
+def name_of_start(store: Store, rank: int, size: int, patience: timedelta) -> str:
+    """A name that all ranks of this start agree upon, and no other start has.
+
+    Nothing that torchrun tells its workers is such a name: ``TORCHELASTIC_RESTART_COUNT`` differs
+    between nodes, each of which counts its own failures. So each rank calls itself by a random
+    name, and rank 0 answers to all of them, left by whomever, with its own, until all others have
+    read theirs.
+
+    Args:
+        store: Shared with the other ranks of this start, and with those of earlier ones, which
+            have all ended.
+        rank: This process's.
+        size: How many ranks there are.
+        patience: How long to wait for the others.
+
+    Raises:
+        RuntimeError: They have not come.
+    """
+    own = uuid4().hex
+    if rank > 0:
+        store.set(f"call {rank}", own)
+        _wait(lambda: store.check([f"answer {own}"]), patience, "rank 0 has not come")
+        name: str = store.get(f"answer {own}").decode()
+        store.add(f"heard {name}", 1)
+        return name
+    calls = [f"call {other}" for other in range(1, size)]
+
+    def all_have_heard() -> bool:
+        for call in calls:
+            if store.check([call]):
+                store.set(f"answer {store.get(call).decode()}", own)
+        return store.add(f"heard {own}", 0) == len(calls)
+
+    _wait(all_have_heard, patience, f"not all {size} ranks have come")
+    return own
+
+
+def _wait(done: Callable[[], bool], patience: timedelta, complaint: str) -> None:
+    # By glances and not in store.wait, where no Ctrl-C would be heard.
+    deadline = time.monotonic() + patience.total_seconds()
+    while not done():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{complaint} within {patience}")
+        time.sleep(_GLANCE_SECONDS)
 
 
 def store_for_group(patience: timedelta) -> Store:
