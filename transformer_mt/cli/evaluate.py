@@ -35,7 +35,7 @@ def main() -> None:
 def run(job: EvaluateJob) -> None:
     """Scores, prints, and writes what it is asked to."""
     _check(job)
-    system = None if job.model is None else _System.load(Path(job.model).expanduser(), job.device)
+    system = None if job.model is None else _System.load(job)
     attention = None
     if system is not None and job.attention is not None:
         attention = _attend(job, system)
@@ -71,11 +71,13 @@ class _System:
     translator: Translator
 
     @classmethod
-    def load(cls, folder: Path, device: str) -> "_System":
-        model, tokenizer, job = model_folder.load_model(folder)
-        model.to(distributed.pick_device(device))
+    def load(cls, asked: EvaluateJob) -> "_System":
+        assert asked.model is not None
+        folder = Path(asked.model).expanduser()
+        model, tokenizer, job = model_folder.load_model(folder, asked.step)
+        model.to(distributed.pick_device(asked.device))
         normalizer = Normalizer.of(job.data)
-        translator = Translator(model, tokenizer, job.decode, normalizer)
+        translator = Translator(model, tokenizer, job.decode.with_settings(asked), normalizer)
         return cls(folder, model, tokenizer, job, normalizer, translator)
 
 
@@ -121,11 +123,15 @@ def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         return test
     assert system is not None
     assert data is not None
-    if not data.test:
+    if job.subset == "valid":
+        key, sources = "data.valid", data.valid
+    else:
+        key, sources = "data.test", data.test
+    if not sources:
         raise InputError(f"{system.folder} was trained without a test set (data.test)")
-    pairs = list(read_pairs(data.test, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+    pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
     return TestSet(
-        references={"data.test": [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
+        references={key: [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
     )
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +23,7 @@ from transformer_mt.cli.streaming import (
     as_text,
 )
 from transformer_mt.cli.work import Work
-from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
+from transformer_mt.config import TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
 from transformer_mt.data.tokenizer import Tokenizer
@@ -52,7 +52,7 @@ def _translate(job: TranslateJob, world: World) -> None:
     if world.size > 1 and files is None:
         raise InputError("several ranks share a file: say input=FILE and output=FILE")
     models, tokenizer, trained = _models(job)
-    decode = _settings(trained.decode, job)
+    decode = trained.decode.with_settings(job)
     trained = replace(trained, decode=decode)
     if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
@@ -125,13 +125,6 @@ def _files(job: TranslateJob) -> tuple[Path, Path] | None:
     if any(path.exists() and not path.is_file() for path in (source, target)):
         return None
     return source, target
-
-
-def _settings(trained: DecodeConfig, job: TranslateJob) -> DecodeConfig:
-    """The folder's own decoding settings, with those of the command line over them."""
-    keys = (key.name for key in fields(DecodeConfig))
-    given = {key: value for key in keys if (value := getattr(job, key)) is not None}
-    return replace(trained, **given)
 
 
 def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, object]:

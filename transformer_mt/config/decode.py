@@ -1,7 +1,7 @@
 """Schemas of translation: ``decode/`` and the job of ``mt-translate``."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from transformer_mt.config.checks import choice, require
 
@@ -69,6 +69,12 @@ class DecodeConfig:
             f"decode.length_penalty={self.length_penalty} must be ≥ 0",
         )
         require(self.max_extra_tokens >= 0, "decode.max_extra_tokens must be ≥ 0")
+
+    def with_settings(self, job: object) -> "DecodeConfig":
+        """These settings, under those of a job that have the same name and are not None."""
+        names = (key.name for key in fields(self))
+        given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
+        return replace(self, **given)
 
     @property
     def plain(self) -> bool:

@@ -11,6 +11,14 @@ class EvaluateJob:
 
     model: str | None = None
     """Model folder: its own test set is translated and scored, or the one that is named."""
+    subset: str | None = None
+    """Which of the model's own sets: ``test`` or, to choose settings by, ``valid``."""
+    step: int | None = None
+    """Take the weights of this checkpoint; null takes the average that training left."""
+    beam_size: int | None = None
+    """Width of the beam; null is the model folder's own setting."""
+    length_penalty: float | None = None
+    """α of the length penalty; null is the model folder's own setting."""
     hypotheses: list[str] = field(default_factory=list)
     """Files of translations, one for each system; the first is the baseline of the others."""
     references: list[str] = field(default_factory=list)
@@ -63,10 +71,18 @@ class EvaluateJob:
             bool(self.model) != bool(self.hypotheses),
             "say either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
         )
+        if self.subset is not None:
+            choice("subset", self.subset, "test", "valid")
         self._check_test_set()
         self._check_attention()
 
     def _check_test_set(self) -> None:
+        for key in () if self.model else ("subset", "step", "beam_size", "length_penalty"):
+            require(getattr(self, key) is None, f"{key} is of a model: say model=FOLDER")
+        require(
+            self.subset is None or not (self.testset or self.references),
+            f"subset={self.subset} is one of the model's own sets: name no other beside it",
+        )
         require(
             not (self.testset and (self.references or self.source)),
             "testset has a source and references of its own: say either testset or these",

@@ -176,6 +176,10 @@ def test_comet_that_is_not_installed_is_told_before_anything(
         ({"references": []}, "hypotheses and references go together"),
         ({"references": [], "testset": "wmt14"}, "testset=wmt14 is of many languages"),
         ({"hypotheses": ["a", "a"]}, "hypotheses names a file twice"),
+        ({"beam_size": 2}, "beam_size is of a model: say model=FOLDER"),
+        ({"subset": "valid"}, "subset is of a model"),
+        ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
+        ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
         ({"attention": "x", "report": "x.html"}, "attention is that of a model"),
         ({"attention_png": "x"}, "attention_html and attention_png are of a sentence"),
         ({"model": "x"}, "say either model=FOLDER"),
@@ -302,6 +306,29 @@ def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[s
     model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))
     message = error_of(capsys, model=str(model))
     assert message == f"{model} was trained without a test set (data.test)"
+
+
+def test_settings_are_chosen_on_the_validation_set(
+    model: Path, files: Files, scores: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = files(valid_src=OTHER, valid_ref=REFERENCE)
+    job = model_folder.read_config(model)
+    valid = [SourceConfig(src=source, tgt=reference)]
+    model_folder.write_config(model, replace(job, data=replace(job.data, valid=valid)))
+    network, tokenizer, _ = model_folder.load_model(model)
+    found = []
+    for asked in ({}, {"beam_size": 1}):
+        rows, _ = scores(model=str(model), subset="valid", **asked)
+        decode = replace(job.decode, **asked)
+        translator = Translator(network, tokenizer, decode, Normalizer.of(job.data))
+        found.append(translator.translate(OTHER))
+        assert [row["score"] for row in rows[:3]] == by_hand(found[-1], REFERENCE)
+    assert found[0] != found[1]  # else this shows nothing
+    both = EvaluateJob(model=str(model), beam_size=2, length_penalty=0.0)
+    expected = replace(job.decode, beam_size=2, length_penalty=0.0)
+    assert job.decode.with_settings(both) == expected
+    message = error_of(capsys, model=str(model), step=7)
+    assert message.startswith(f"{model} has no checkpoint of step 7")
 
 
 def test_a_model_whose_test_set_has_gone(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
