@@ -53,6 +53,7 @@ class Trainer:
         job: The configuration.
         run_dir: Folder of the run.
         train: Training pairs.
+        sampled: The same pairs segmented anew each epoch (``tokenizer.sampling``), or None.
         valid: Validation pairs.
         vocab_size: V.
         translate: Validation BLEU, of a model in ``eval`` mode.
