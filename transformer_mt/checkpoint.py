@@ -33,11 +33,6 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         _write(tensors, temporary)
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Writes a model's parameters."""
-    save_tensors(parameters(model), path)
-
-
 def load_weights(model: nn.Module, path: Path) -> None:
     """Reads parameters into a model that has just these.
 
@@ -97,7 +92,7 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
     unfinished = checkpoints / f".{path.name}.tmp"
     shutil.rmtree(unfinished, ignore_errors=True)
     if path.exists():
-        _remove(path)
+        delete(path)
     unfinished.mkdir(parents=True)
     try:
         for name, values in tensors.items():
@@ -112,11 +107,6 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
         shutil.rmtree(unfinished, ignore_errors=True)
     sync(checkpoints)
     return Checkpoint(path, state)
-
-
-def delete_checkpoint(checkpoint: Checkpoint) -> None:
-    """Deletes a checkpoint, at once: cut short, it leaves none that looks damaged."""
-    _remove(checkpoint.path)
 
 
 def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
@@ -229,7 +219,8 @@ def _load(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _remove(path: Path) -> None:
+def delete(path: Path) -> None:
+    """Deletes a checkpoint, at once: cut short, it leaves none that looks damaged."""
     hidden = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(hidden, ignore_errors=True)
     path.rename(hidden)

@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""What a user is meant to read."""
 
 
 class InputError(Exception):
@@ -6,3 +6,9 @@ class InputError(Exception):
 
     The command-line programs print it to stderr without a traceback and exit with status 1.
     """
+
+
+def in_a_line(error: OSError) -> str:
+    """What the system refused, and of which file."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([error.strerror or str(error) or repr(error), *names])

@@ -50,7 +50,7 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also what none of us wrote
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it holds no settings")
@@ -59,7 +59,7 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
-    except (OmegaConfBaseException, InputError) as error:
+    except (OmegaConfBaseException, InputError, RecursionError, ValueError) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     assert isinstance(job, TrainJob)
     return job

@@ -19,6 +19,7 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching import GlobalBatch, micro_batches
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.step import TrainStep
 
@@ -133,6 +134,12 @@ def test_ranks_know_their_places_and_talk(ranks: list[Path]) -> None:
         received = load_file(path.with_suffix(".broadcast"))
         assert received.keys() == expected.keys()
         assert all(torch.equal(received[name], value) for name, value in expected.items())
+
+
+def test_a_device_is_named_as_in_a_config() -> None:
+    assert distributed.pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(InputError, match="device='cuda:1' is not one of: auto, cpu, cuda"):
+        distributed.pick_device("cuda:1")
 
 
 def test_one_process_is_a_world_of_its_own() -> None:

@@ -54,6 +54,7 @@ def test_it_prepares_and_the_run_finds_it(arguments: list[str], tmp_path: Path) 
     assert trained.stderr.count("duplicate_pair") == 1  # the table, now from the cache
     saved = json.loads((tmp_path / "run" / "data" / "cleaning.json").read_text())
     assert saved.pop("corpus")
+    assert saved.pop("valid")
     assert saved == report
 
 

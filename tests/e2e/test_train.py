@@ -406,7 +406,31 @@ def test_data_may_move_but_not_change(
     with (elsewhere / "train.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
     message = one_line_error(train(copy, "train.max_steps=42", folder=elsewhere).wait())
-    assert "has changed since" in message
+    assert "the training data, or its vocabulary, has changed since" in message
+
+
+def test_validation_data_do_not_change(
+    corpus: Path, copy: Path, tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    """Else the best checkpoint would be that of an easier set."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in corpus.glob("*.tsv"):
+        shutil.copy(path, elsewhere)
+    with (elsewhere / "valid.tsv").open("a") as file:
+        file.write("one more\tONE MORE\n")
+    message = one_line_error(train(copy, "train.max_steps=41", folder=elsewhere).wait())
+    assert "the validation data has changed since" in message
+
+
+def test_a_finished_run_without_a_test_set_has_nothing_to_do(
+    tmp_path: Path, train: Callable[..., Running]
+) -> None:
+    argv = ["data.test=[]", "train.max_steps=2"]
+    for said in (False, True):
+        status, out, err = train(tmp_path / "run", *argv).wait()
+        assert (status, out) == (0, ""), err
+        assert ("nothing to do" in err) == said
 
 
 def test_weights_that_are_no_numbers_are_never_saved(

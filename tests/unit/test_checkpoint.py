@@ -143,7 +143,7 @@ def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> No
     special = torch.tensor([0.0, -0.0, float("inf"), float("nan"), 1e-40, 1 / 3], dtype=dtype)
     with torch.no_grad():
         next(model.parameters()).view(-1)[:6] = special
-    ckpt.save_weights(model, tmp_path / "w.safetensors")
+    ckpt.save_tensors(ckpt.parameters(model), tmp_path / "w.safetensors")
     loaded = tiny(2).to(dtype)
     ckpt.load_weights(loaded, tmp_path / "w.safetensors")
     for one, two in zip(model.parameters(), loaded.parameters(), strict=True):
@@ -346,7 +346,7 @@ def test_others_may_read_a_model_if_the_umask_lets_them(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         path = save(tmp_path, 1).path / "model.safetensors"
-        ckpt.save_weights(tiny(1), tmp_path / "model.safetensors")
+        ckpt.save_tensors(ckpt.parameters(tiny(1)), tmp_path / "model.safetensors")
     finally:
         os.umask(before)
     for file in (path, tmp_path / "model.safetensors"):
@@ -367,7 +367,7 @@ def test_one_that_goes_leaves_nothing_damaged(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", cut)
         with pytest.raises(InterruptedError):
-            ckpt.delete_checkpoint(saved) if how == "deleted" else save(tmp_path, 1)
+            ckpt.delete(saved.path) if how == "deleted" else save(tmp_path, 1)
     assert list(tmp_path.glob("step_*")) == []
     save(tmp_path, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["step_00000001"]
@@ -387,7 +387,7 @@ def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    ckpt.save_weights(tiny(1), path)
+    ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
     wider = tiny(1, replace(MODEL, d_ff=32))
     before = weights(wider)
     with pytest.raises(InputError, match=r"does not fit .*feed_forward.*shape .*16.*expected .*32"):
@@ -420,7 +420,7 @@ def folder(tmp_path: Path, vocabulary: bytes) -> Path:
     model_folder.write_config(tmp_path, job())
     (tmp_path / "tokenizer.model").write_bytes(vocabulary)
     torch.manual_seed(1)
-    ckpt.save_weights(Transformer(MODEL, 280), tmp_path / "model.safetensors")
+    ckpt.save_tensors(ckpt.parameters(Transformer(MODEL, 280)), tmp_path / "model.safetensors")
     return tmp_path
 
 
@@ -444,6 +444,9 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
         (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda f: os.truncate(f / "model.safetensors", 99), "cannot read"),
         (lambda f: (f / "config.yaml").write_text("a: [1"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("[" * 9999), "is damaged"),
+        (lambda f: append(f, "run_dir: &a [*a]\n"), "is damaged"),
+        (lambda f: append(f, f"x: {'9' * 5000}\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text(""), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("text"), "is damaged"),

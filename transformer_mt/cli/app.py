@@ -44,7 +44,7 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, in_a_line
 
 Command = Literal["train", "translate", "evaluate"]
 
@@ -170,8 +170,7 @@ def _exit_status(program: str) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if closed:  # as in `mt-translate … | head`
             sys.exit(128 + signal.SIGPIPE)
-        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-        _fail(program, ": ".join([error.strerror or str(error) or repr(error), *names]), 1)
+        _fail(program, in_a_line(error), 1)
     except Exception:
         traceback.print_exc()
         sys.exit(1)

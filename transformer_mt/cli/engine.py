@@ -46,9 +46,9 @@ def open_engine(
     if engine == "ctranslate2":
         if special:
             raise InputError(f"engine=ctranslate2 cannot do {', '.join(special)}: say engine=torch")
-        check_available(job.compute_type, device)
         folder = Path(job.model).expanduser()
         try:
+            check_available(job.compute_type, device)
             converted, note = convert(folder, models[0], tokenizer, job.compute_type)
         except InputError as error:
             if job.engine != "auto" or job.compute_type != "float32":

@@ -21,6 +21,7 @@ from transformer_mt.evaluate.comet import comet, comet_command
 from transformer_mt.evaluate.scores import check_line_counts
 from transformer_mt.evaluate.testset import TestSet, load_testset
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.records import read_records
 
 if TYPE_CHECKING:
     from transformer_mt.evaluate.attention_page import Attention
@@ -200,7 +201,6 @@ def _attend(job: EvaluateJob, system: _System) -> "Attention":
 def _report(
     job: EvaluateJob, system: _System | None, found: ev.Evaluation, attention: "Attention | None"
 ) -> None:
-    from transformer_mt.evaluate.charts import read_curves
     from transformer_mt.evaluate.report import write_report
 
     assert job.report is not None
@@ -208,7 +208,7 @@ def _report(
         Path(job.report).expanduser(),
         found,
         title=", ".join(Path(of.name).name for of in found.systems),
-        curves=[] if system is None else read_curves(system.folder),
+        curves=[] if system is None else read_records(system.folder),
         attention=attention,
     )
 

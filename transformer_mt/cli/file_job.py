@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.cli.beside import LinesBeside
-from transformer_mt.cli.streaming import Oddities, raw_lines
-from transformer_mt.data.text import open_binary
+from transformer_mt.cli.streaming import Oddities
+from transformer_mt.data.text import open_binary, raw_lines
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 
@@ -96,6 +96,11 @@ def translate_file(
 def _alone(parts: Path) -> Iterator[None]:
     """Keeps a second process away from the output."""
     parts.mkdir(exist_ok=True)
+    if not (parts / _JOB).exists() and any(not f.name.startswith(".") for f in parts.iterdir()):
+        raise InputError(
+            f"{parts} is where finished parts would lie, but it holds something else: choose "
+            "another output, or move that folder"
+        )
     lock = FileLock(parts / _LOCK, timeout=0)
     try:
         lock.acquire()
@@ -219,6 +224,8 @@ class _Progress:
             self._bar.update(self._count() - self._bar.n)
         elif self._report is not None and now - self._said >= _LOG_EVERY:
             done = self._count()
+            if done == self._before:  # nothing to judge the rate by
+                return
             rate = (done - self._before) / (now - self._begun)
             left = tqdm.format_interval((self._lines - done) / rate)
             self._said = now

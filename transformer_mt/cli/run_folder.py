@@ -15,8 +15,10 @@ from filelock import FileLock, Timeout
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder
 from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data import cache
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.errors import InputError
+from transformer_mt.train.records import METRICS
 
 SCORES = "test.json"
 
@@ -26,7 +28,7 @@ _MAY_CHANGE = (
     "cache_dir",
     "distributed.",
     "decode.",
-    "data.train",  # where it lies; what it holds is checked by open_run
+    "data.train",  # where they lie; what they hold is checked by open_run
     "data.valid",
     "data.test",
     "train.max_steps",
@@ -102,7 +104,7 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
         InputError: The folder holds something else than an earlier part of this run.
     """
     if not (run_dir / model_folder.CONFIG).exists():
-        for name in (ckpt.WEIGHTS, model_folder.TOKENIZER, "checkpoints", "metrics.jsonl", SCORES):
+        for name in (ckpt.WEIGHTS, model_folder.TOKENIZER, "checkpoints", METRICS, SCORES):
             if (run_dir / name).exists():
                 raise InputError(
                     f"{run_dir} holds a {name} but no {model_folder.CONFIG}: it is no run of "
@@ -155,28 +157,34 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     """Writes what the folder begins with; scores of an earlier end are no longer the model's.
 
     Raises:
-        InputError: The run was begun with other training data, or with another vocabulary.
+        InputError: The run was begun with other training or validation data, or with another
+            vocabulary.
     """
     report = run_dir / "data" / "cleaning.json"
+    identity = {"corpus": data.train.fingerprint, "valid": cache.key(data.valid)}
     if (run_dir / model_folder.CONFIG).exists() and report.exists():
         try:
-            known = json.loads(report.read_text(encoding="utf-8")).get("corpus")
-        except (ValueError, AttributeError):
+            known = json.loads(report.read_text(encoding="utf-8"))
+        except ValueError:
             known = None
-        if known != data.train.fingerprint:
-            raise InputError(
-                f"the training data, or its vocabulary, has changed since {run_dir} was begun: "
-                "choose another run_dir, or delete that folder"
-            )
+        known = known if isinstance(known, dict) else {}
+        for key, name in (
+            ("corpus", "training data, or its vocabulary,"),
+            ("valid", "validation data"),
+        ):
+            # Runs begun before 2026-11-21 do not say what they were validated with.
+            if known.get(key, None if key == "corpus" else identity[key]) != identity[key]:
+                raise InputError(
+                    f"the {name} has changed since {run_dir} was begun: choose another run_dir, or "
+                    "delete that folder"
+                )
     _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job)
     with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)
-    files.write_text(
-        report, json.dumps({**data.cleaning, "corpus": data.train.fingerprint}, indent=2)
-    )
+    files.write_text(report, json.dumps({**data.cleaning, **identity}, indent=2))
 
 
 def _remove_unfinished(run_dir: Path) -> None:

@@ -1,18 +1,16 @@
 """Lines as bytes in, translations as bytes out, one for one, whatever the bytes are."""
 
-import codecs
 import json
 import queue
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import BinaryIO
 
 from transformer_mt.cli.work import Work
+from transformer_mt.data.text import raw_lines
 from transformer_mt.decode.translator import Translation
-from transformer_mt.errors import InputError
 
 _MOST_LINES = 4096
 """Lines held at a time: enough to fill batches with sentences of one length."""
@@ -102,21 +100,6 @@ def answer(work: Work, raw: Sequence[bytes], first: int, *, form: Form) -> tuple
         first_nul=min(nul, default=0),
         cut=work.cut_lines - cut_before,
     )
-
-
-def raw_lines(source: BinaryIO, name: str) -> Iterator[bytes]:
-    r"""Lines without their ends, ``\n`` or ``\r\n``; a mark before the first is no text.
-
-    Raises:
-        InputError: A compressed file, called ``name``, is damaged.
-    """
-    number = 0
-    try:
-        for number, line in enumerate(source, 1):
-            mark = b"" if number > 1 else codecs.BOM_UTF8
-            yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{name}: damaged or incomplete after line {number}: {error}") from error
 
 
 def arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:

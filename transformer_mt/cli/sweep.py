@@ -18,6 +18,7 @@ from transformer_mt.cli.run_folder import SCORES
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
+from transformer_mt.train.records import read_records
 
 Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 
@@ -118,7 +119,8 @@ class Sweep:
 
     def _row(self, run: _Run) -> list[str]:
         folder = run.folder.expanduser()
-        valid = _validation_bleus(folder / "metrics.jsonl")
+        validations = [r for r in read_records(folder) if r["split"] == "valid"]
+        valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]
         scores.append(_test_bleu(folder / SCORES))
         given = [run.values.get(key, "") for key in self._keys]
@@ -134,18 +136,6 @@ def _file_name(text: str) -> str:
         return name
     digest = sha256(text.encode()).hexdigest()[:8]
     return f"{encoded[: _LONGEST_NAME - 9].decode(errors='ignore')}-{digest}"
-
-
-def _validation_bleus(path: Path) -> list[float]:
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-            if record["split"] == "valid" and record.get("bleu") is not None:
-                found.append(float(record["bleu"]))
-        except (ValueError, KeyError, TypeError):  # a line cut short
-            continue
-    return found
 
 
 def _test_bleu(path: Path) -> float | None:

@@ -14,6 +14,7 @@ from transformer_mt.cli.fine_tuning import with_vocabulary_of_start
 from transformer_mt.cli.provenance import record_start
 from transformer_mt.cli.validation import Validation
 from transformer_mt.config import TrainJob
+from transformer_mt.data import cache
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
 from transformer_mt.data.store import TokenStore
@@ -101,9 +102,10 @@ def _work(job: TrainJob) -> None:
         log.info("%s", data.report.to_table())
     device = distributed.pick_device(job.train.device)
     with distributed.join(device, job.distributed) as world:
-        if len(set(world.gather(data.train.fingerprint))) > 1:
+        identity = (data.train.fingerprint, cache.key(data.valid, data.test))
+        if len(set(world.gather(identity))) > 1:
             raise InputError(
-                "the ranks have different training data: look for a node whose files, or whose "
+                "the ranks have different data: look for a node whose files, or whose "
                 f"cache ({job.cache_dir}), are not those of the others"
             )
         _train(run_dir, job, data, world)
@@ -122,9 +124,10 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     if world.share(trainer.is_finished and run_folder.scores_stand(run_dir, job)):
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
-            print(scores_file.read_text(encoding="utf-8"), end="")
-            if data.sampled:
-                data.sampled.remove()
+            if data.test:
+                print(scores_file.read_text(encoding="utf-8"), end="")
+        if data.sampled:
+            data.sampled.remove()
         return
     if world.is_main:
         if trainer.done == 0 and weights.exists():
@@ -144,6 +147,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     if world.is_main:
         log.info("the model is in %s", run_dir)
     if not data.test:
+        if world.is_main:
+            files.write_text(scores_file, "[]\n")  # all is done
         return
     translator = Translator(trainer.model.eval(), tokenizer, job.decode, normalizer)
     hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)

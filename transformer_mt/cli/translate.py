@@ -23,7 +23,7 @@ from transformer_mt.cli.streaming import (
     as_text,
 )
 from transformer_mt.cli.work import Work
-from transformer_mt.config import TrainJob, TranslateJob
+from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.text import open_binary
 from transformer_mt.data.tokenizer import Tokenizer
@@ -35,6 +35,10 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
+_PATIENT = DistributedConfig(timeout_minutes=24 * 60)
+"""At the end of a file a rank waits for the chunk of another, which may take long on a CPU. One
+that died is noticed at once."""
+
 
 def main() -> None:
     """Entry point of ``mt-translate``."""
@@ -43,7 +47,8 @@ def main() -> None:
 
 def run(job: TranslateJob) -> None:
     """Translates a file or a stream with the model of a folder."""
-    with distributed.join(distributed.pick_device(job.device)) as world:
+    device = distributed.pick_device(job.device)
+    with distributed.one_report(), distributed.join(device, _PATIENT) as world:
         _translate(job, world)
 
 
@@ -54,6 +59,11 @@ def _translate(job: TranslateJob, world: World) -> None:
     models, tokenizer, trained = _models(job)
     decode = trained.decode.with_settings(job)
     trained = replace(trained, decode=decode)
+    if job.alignment and trained.data.normalization == "moses_lowercase":
+        raise InputError(
+            "alignment=true counts the words of lines as they are, but this model parts them into "
+            "others (data.normalization=moses_lowercase)"
+        )
     if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
     checksums = [checksum(model, tokenizer) for model in models]
@@ -170,6 +180,8 @@ def _input(path: str | None) -> Iterator[BinaryIO]:
 def _output(path: str | None) -> Iterator[BinaryIO]:
     """A file takes its name once it is whole."""
     if path is None:
+        if sys.stdout is None:
+            raise InputError("standard output is closed: say output=FILE")
         yield sys.stdout.buffer
         return
     target = Path(path).expanduser().resolve()

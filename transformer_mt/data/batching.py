@@ -20,6 +20,7 @@ from transformer_mt.data.chunks import cut, cut_into, deal
 from transformer_mt.data.packed import Change, Packed
 from transformer_mt.data.store import TokenStore
 from transformer_mt.data.tokenizer import BOS
+from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks of one length in an update: the paper's number of GPUs."""
@@ -157,6 +158,8 @@ class BatchPlan:
                 steps = (np.arange(count) + epoch * part % 1.0) * (size / count)
                 drawn.append(pairs[np.minimum(steps.astype(np.int64), size - 1)])
             first += size
+        if not drawn:
+            raise InputError("data.weights leave no pair to train on: give larger ones")
         return _compact(np.concatenate(drawn))
 
     def _sorted_by_kind(self, pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:

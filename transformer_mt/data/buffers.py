@@ -67,8 +67,9 @@ def plan_buffers(
         src, tgt, pairs = _largest_share(store, batches, parts * world_size)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair takes a token of each side, also beside a pair of the longest sentences.
-        src, tgt = (_up(max(side + 2, longest + dummies)) for side in (src, tgt))
-        if max(src, tgt) <= max_tokens or pairs == 1:
+        least = _up(longest + dummies)
+        src, tgt = (max(_up(side + 2), least) for side in (src, tgt))
+        if max(src, tgt) <= max(max_tokens, least) or pairs == 1:
             return BufferShape(src, tgt, pairs + dummies, max_length, parts)
         parts += 1
 

@@ -7,7 +7,6 @@ wait and then find it. What is half done lies in a folder beside it, and may be 
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -17,6 +16,7 @@ from threading import Event
 
 from filelock import FileLock, Timeout
 
+from transformer_mt import files
 from transformer_mt.data.workers import KilledError
 from transformer_mt.errors import InputError
 
@@ -78,8 +78,7 @@ def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
     try:
         build(unfinished)
         for file in unfinished.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+            files.sync(file)
         unfinished.rename(entry)
     except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)

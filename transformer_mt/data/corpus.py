@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import SourceConfig
+from transformer_mt.data.sacrebleu_sets import testset_files
 from transformer_mt.data.text import open_binary, read_lines
 from transformer_mt.errors import InputError
 
@@ -165,9 +166,6 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 
 def _read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
-    from filelock import FileLock
-    from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
-
     assert source.testset is not None
     assert source.langs is not None
     if source.langs == f"{tgt_lang}-{src_lang}":
@@ -175,21 +173,8 @@ def _read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterato
             f"{source} is translated the other way round than data.src_lang={src_lang}, "
             f"data.tgt_lang={tgt_lang}"
         )
-    folder = Path(SACREBLEU_DIR)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "transformer_mt.lock"):  # it writes its text files in place
-            src = get_source_file(source.testset, source.langs)
-            tgt = get_reference_files(source.testset, source.langs)[0]
-    except (Exception, SystemExit) as error:
-        # It exits where a download is damaged, after a line of its own.
-        reason = "exit" if isinstance(error, SystemExit) else _reason(error)
-        raise InputError(
-            f"sacreBLEU cannot provide {source} ({reason}): check its name and the "
-            f"connection, or copy {folder / source.testset} from a machine that has it (another "
-            "folder: SACREBLEU=FOLDER)"
-        ) from error
-    return _read_text(src, tgt)
+    src, references = testset_files(source.testset, source.langs)
+    return _read_text(str(src), str(references[0]))
 
 
 def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) -> Iterator[Pair]:

@@ -6,7 +6,6 @@ there are. Who wrote them, and when, shows nowhere: their order is the corpus's.
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.cleaning import Cleaner, Report, hash_text
 from transformer_mt.data.corpus import Pair, read_pairs
@@ -216,13 +216,5 @@ def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | N
 def _write(path: Path, arrays: dict[str, Any]) -> None:
     content = io.BytesIO()  # in one piece, so that a full disk is one error
     np.savez(content, **arrays)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    with files.atomic(path) as temporary:
+        temporary.write_bytes(content.getbuffer())

@@ -41,24 +41,34 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    r"""Lines of an open stream (standard input, say), which errors call ``name``.
+    """Lines of an open stream (standard input, say), which errors call ``name``."""
+    for number, line in enumerate(raw_lines(stream, name), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            byte = line[error.start]
+            column = len(line[: error.start].decode()) + 1
+            raise InputError(
+                f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
+                "convert it, e.g. iconv -f latin1 -t utf-8"
+            ) from error
+
+
+def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    r"""Lines as they are in an open stream, without their ends.
 
     A line ends at ``\n`` only, as for sacreBLEU and ``wc``: U+2028, U+0085, ``\r`` and form feeds
     are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
+
+    Raises:
+        InputError: The file, called ``name``, is damaged.
     """
     number = 0
     try:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
         for line in chain([first] if first else [], stream):
             number += 1
-            yield line.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        column = len(error.object[: error.start].decode()) + 1
-        raise InputError(
-            f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-            "convert it, e.g. iconv -f latin1 -t utf-8"
-        ) from error
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"{name}: damaged or incomplete after line {number} ({error}): "

@@ -6,7 +6,6 @@ pieces of ``tokenizer.model``, of which it holds a copy.
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -211,8 +210,7 @@ def _write(
         spec.save(str(unfinished))
         files.write_text(unfinished / _MADE_FROM, json.dumps(made_from))
         for file in unfinished.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+            files.sync(file)
         shutil.rmtree(place, ignore_errors=True)  # of weights that are no longer there
         unfinished.rename(place)
     finally:

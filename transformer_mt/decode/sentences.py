@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
+from transformer_mt.data.scripts import UNSPACED, base_language
 from transformer_mt.data.tokenizer import one_line
 from transformer_mt.decode.markup import MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
-
-_WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my", "bo")
-"""Languages that write no space between sentences."""
 
 
 class SentenceTranslator:
@@ -34,7 +32,7 @@ class SentenceTranslator:
                 "split=sentences needs sentencex: pip install 'transformer-mt[sentences]'"
             ) from None
         self._translator, self._segment, self._src_lang = translator, segment, src_lang
-        self._space = "" if tgt_lang in _WITHOUT_SPACES else " "
+        self._space = "" if base_language(tgt_lang) in UNSPACED else " "
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""

@@ -42,10 +42,12 @@ class Translation:
     pieces: list[str] = field(default_factory=list)
     """The tokens and, after each part of the line, an end symbol."""
     piece_log_probs: list[float] = field(default_factory=list)
-    """The log-probability of each piece; empty where it was not asked for, or in int8."""
+    """The log-probability of each piece; empty where it was not asked for, or CTranslate2 does not
+    give it: it does in float32."""
     alignment: list[Link] | None = None
     """For each word of the translation, the word of the line that it comes from, where asked for;
-    words are what spaces part, counted from 0."""
+    words are what spaces part in the line as the model reads it (``data.normalization``), counted
+    from 0."""
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], space: str = " ") -> "Translation":
@@ -255,13 +257,16 @@ class Translator:
         config, device = self._config, self._model.embedding.weight.device
         src = Packed.of_sequences([[*ids, EOS] for ids in sources]).to(device)
         model = open_search(self._fast, src, beams)
-        if config.min_length or config.no_repeat_ngram or any(prefixes):
-            rules = [Constraints(p, config.min_length, config.no_repeat_ngram) for p in prefixes]
-            model = Constrained(model, rules, EOS)
         limits = [
             max(self._longest(source), len(prefix))
             for source, prefix in zip(sources, prefixes, strict=True)
         ]
+        if config.min_length or config.no_repeat_ngram or any(prefixes):
+            rules = [
+                Constraints(prefix, min(config.min_length, limit), config.no_repeat_ngram)
+                for prefix, limit in zip(prefixes, limits, strict=True)
+            ]
+            model = Constrained(model, rules, EOS)
         if config.sampling:
             return sample(
                 model,

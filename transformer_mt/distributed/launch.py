@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from transformer_mt.distributed.failures import may_pass, one_report
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, in_a_line
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +121,7 @@ def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
         try:
             worker(*args)
         except OSError as error:  # a line, as from a process of its own
-            names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-            raise InputError(": ".join([error.strerror or repr(error), *names])) from error
+            raise InputError(in_a_line(error)) from error
 
 
 def _end_with(launcher: int) -> None:

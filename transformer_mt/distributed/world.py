@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
+from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
     env_local_rank,
     env_local_size,
@@ -135,8 +136,9 @@ def pick_device(name: str) -> torch.device:
     """The device that a config's ``device`` names: ``cpu``, ``cuda`` or ``auto``.
 
     Raises:
-        InputError: ``cuda`` is asked for and there is none.
+        InputError: ``cuda`` is asked for and there is none, or it is another name.
     """
+    choice("device", name, "auto", "cpu", "cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device=cuda, but PyTorch sees no GPU here: say device=cpu or auto")
     use_cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())

@@ -1,9 +1,7 @@
 """Which charts a report has: scores by groups of sentences, lengths, and the curves of training."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from transformer_mt.evaluate import breakdown, figures
@@ -122,19 +120,3 @@ def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
         if series:
             found.append(Chart(title, figures.curves(f"curve-{key}", series), "", legend))
     return found
-
-
-def read_curves(run_dir: Path) -> list[dict[str, Any]]:
-    """Records of a run's ``metrics.jsonl``, none if it has none; a line cut short is left out."""
-    path = run_dir / "metrics.jsonl"
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and {"step", "split"} <= record.keys():
-            records.append(record)
-    return records

@@ -13,6 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from transformer_mt.data.scripts import base_language
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.protocols import PROTOCOLS
 from transformer_mt.evaluate.scores import Score, check, corpus_score
@@ -38,13 +39,14 @@ def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
     """
     if name != "bleu":
         return _OTHERS[name]()
+    language = base_language(tgt_lang or "")
     try:
         # force: what looks tokenised is told by suspicions.py, in one line and by file.
-        return BLEU(trg_lang=tgt_lang or "", force=True)
+        return BLEU(trg_lang=language, force=True)
     except RuntimeError as error:  # sacreBLEU: MeCab is not installed
         raise InputError(
             f"BLEU for {tgt_lang} needs a tokeniser that is not installed: "
-            f"pip install 'sacrebleu[{tgt_lang}]'"
+            f"pip install 'sacrebleu[{language}]'"
         ) from error
 
 

@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
         query: [B, H, T, K].
         key: [B, H, S, K].
         value: [B, H, S, K'].
-        mask: [B, 1, 1, S] bool, True for real keys, or numbers to add; None if all are.
+        mask: [B, 1, 1 or T, S] bool, True for real keys, or numbers to add; None if all are.
         causal: Let query t see keys up to t only (§3.2.3).
 
     Returns:

@@ -41,11 +41,6 @@ class Feed:
         if fixed:
             self.buffers = plan_buffers(*self.epochs.first, max_tokens, world.size)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Updates in which every pair comes once (or as often as ``data.weights`` has it)."""
-        return self.epochs.steps_per_epoch
-
     def read(self, step: int) -> tuple[list[Batch], int]:
         """This rank's share of an update, and the target tokens of the whole update."""
         (store, batch), world = self.epochs.at(step - 1), self._world

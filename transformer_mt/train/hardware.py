@@ -10,7 +10,7 @@ _CPU_TOKENS = 8192
 
 
 def pick_precision(name: str, device: torch.device) -> str:
-    """``fp32`` or ``bf16``; ``auto`` is bf16 where the hardware multiplies it faster."""
+    """``fp32``, ``bf16`` or ``fp16``; ``auto`` is bf16 where the hardware multiplies it faster."""
     if name != "auto":
         return name
     if device.type == "cuda":

@@ -19,6 +19,7 @@ from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.train import board
 from transformer_mt.train.flops import FlopsMeter
+from transformer_mt.train.records import METRICS, read_records
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ class Monitor:
     Args:
         run_dir: Folder of ``metrics.jsonl`` and ``tensorboard/``.
         first_step: Updates done before; records of later ones, left by a run that was killed
-            after its last checkpoint, are removed. So is the validation of this very step, which
-            is recorded anew.
+            after its last checkpoint, are removed. A validation of this very step stays, and is
+            not recorded again.
         max_steps: Updates in all.
         flops: For the devices' utilisation; None where their peak rate is not known.
     """
@@ -59,9 +60,10 @@ class Monitor:
         self, run_dir: Path, first_step: int, max_steps: int, flops: FlopsMeter | None = None
     ):
         self._max_steps, self._flops = max_steps, flops
-        path = run_dir / "metrics.jsonl"
-        kept = _forget_after(path, first_step)
-        self._validated = max((r["step"] for r in kept if r.get("split") == "valid"), default=None)
+        path = run_dir / METRICS
+        kept = [record for record in read_records(run_dir) if record["step"] <= first_step]
+        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+        self._validated = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(run_dir / board.FOLDER), purge_step=first_step + 1)
         self._bar = tqdm(
@@ -112,7 +114,7 @@ class Monitor:
             # Of the bar itself at least one character remains.
             text = fitting(values, left, width - len(f"{self._max_steps}/{self._max_steps} ") - 2)
             self._bar.set_description_str(f" {text}", refresh=False)
-        self._say(f"{progress} {fitting(values, left, _LOG_WIDTH - len(progress) - 1)}")
+        self.note(f"{progress} {fitting(values, left, _LOG_WIDTH - len(progress) - 1)}")
 
     def validation(self, step: int, values: dict[str, float], shown: Shown | None = None) -> None:
         """Records a validation: ``loss``, ``nll``, perhaps ``bleu`` and more, and what to show."""
@@ -127,7 +129,7 @@ class Monitor:
                 board.show_attention(self._board, step, shown.attention, *pieces)
             self._board.flush()
         bleu = f"  BLEU {values['bleu']:.2f}" if "bleu" in values else ""
-        self._say(f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.2f}{bleu}")
+        self.note(f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.2f}{bleu}")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -135,10 +137,6 @@ class Monitor:
         begun = time.perf_counter()
         yield
         self._since += time.perf_counter() - begun
-
-    def note(self, line: str) -> None:
-        """A line of the log; the bar goes on below it."""
-        self._say(line)
 
     def sync(self) -> None:
         """Has the records on the disk, before a checkpoint that counts on them is."""
@@ -165,14 +163,15 @@ class Monitor:
         # step again.
         self._board.flush()
 
-    def _say(self, line: str) -> None:
+    def note(self, line: str) -> None:
+        """A line of the log; the bar goes on below it."""
         # The bar is taken away while the line is written, and put back below it.
         with tqdm.external_write_mode(file=sys.stderr):
             log.info("%s", line)
 
     def _warn_if_weeks(self, seconds: float, steps: int) -> None:
         if seconds * steps > WEEK:
-            self._say(
+            self.note(
                 f"an update takes {seconds:.0f} s here: the {steps:,} that are left would take "
                 f"{duration(seconds * steps)}. To see the whole pipeline in minutes: "
                 "mt-train experiment=quickstart"
@@ -232,18 +231,3 @@ def _short(number: float) -> str:
         if 0.9995 * unit <= number < 1e9:
             return f"{number / unit:.3g}{name}"
     return f"{number:.3g}"
-
-
-def _forget_after(path: Path, step: int) -> list[dict[str, Any]]:
-    """Removes records of later steps; returns those that stay."""
-    records, lines = [], []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-            if record["step"] <= step:
-                records.append(record)
-                lines.append(line + "\n")
-        except (ValueError, KeyError, TypeError):  # the line that a kill cut short
-            continue
-    write_text(path, "".join(lines))
-    return records

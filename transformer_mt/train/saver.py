@@ -1,5 +1,6 @@
 """The checkpoints of a run: written beside training, pruned, and made into the model folder."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
 from transformer_mt.train.progress import Limits, Progress
+
+log = logging.getLogger(__name__)
 
 
 class Saver:
@@ -74,6 +77,8 @@ class Saver:
         self.wait()
         with self._explained():
             weights = self._publish(at.best_step)
+            if self._config.final == "average":
+                self._say_if_fewer(at.step)
             self._prune(at.best_step)  # a kill may have come between the last save and this
             return weights
 
@@ -104,11 +109,23 @@ class Saver:
         keep |= {self._found[-1].step, best_step}
         for stale in self._found:
             if stale.step not in keep:
-                ckpt.delete_checkpoint(stale)
+                ckpt.delete(stale.path)
         self._found = [c for c in self._found if c.step in keep]
 
     def _averaged(self) -> list[Checkpoint]:
         return [c for c in self._found if self._limits.is_averaged(c.step)]
+
+    def _chosen(self) -> list[Checkpoint]:
+        """Whose average is the model: the last ones, the newest in any case."""
+        newest = self._found[-1]
+        older = [c for c in self._averaged() if c is not newest]
+        return [*older, newest][-self._config.average_checkpoints :]
+
+    def _say_if_fewer(self, step: int) -> None:
+        written = sum(map(self._limits.is_averaged, range(1, step + 1)))
+        asked = min(self._config.average_checkpoints, written)
+        if (number := len(self._chosen())) < asked:
+            log.warning("the model is the average of %d checkpoints: older ones are gone", number)
 
     def _publish(self, best_step: int) -> dict[str, Tensor]:
         """Writes the model folder's weights."""
@@ -119,7 +136,6 @@ class Saver:
             best = [c for c in self._found if c.step == best_step]
             weights = ckpt.mean([*best, newest][:1])
         else:
-            chosen = [c for c in self._averaged() if c is not newest]
-            weights = ckpt.mean([*chosen, newest][-self._config.average_checkpoints :])
+            weights = ckpt.mean(self._chosen())
         ckpt.save_tensors(weights, self._run_dir / ckpt.WEIGHTS)
         return weights

@@ -89,7 +89,7 @@ class Trainer:
             self.model.embedding.reserve(longest)
         decay = config.ema_decay
         self._mean = None if decay is None else RunningMean(self.model, decay)
-        self._limits = Limits.of(config, self._feed.steps_per_epoch)
+        self._limits = Limits.of(config, self._feed.epochs.steps_per_epoch)
         self._feed.epochs.num_steps = self._limits.last_step
         self._step = TrainStep(
             self.model,
@@ -151,8 +151,7 @@ class Trainer:
                 saver.close()
             if monitor:
                 monitor.close()
-        if main:
-            self._feed.epochs.remove()
+        self._feed.epochs.remove()  # by all: each node has a cache of its own
         # In a model of its own: layers that are compiled for training take no other shapes.
         self.model = Transformer(job.model, self.model.vocab_size).to(self._world.device)
         weights = ckpt.parameters(self.model)
@@ -347,7 +346,7 @@ class Trainer:
         log.info(
             "training: %s pairs, %s updates an epoch, %s in all, on %d × %s in %s%s",
             f"{len(self._train):,}",
-            f"{self._feed.steps_per_epoch:,}",
+            f"{self._feed.epochs.steps_per_epoch:,}",
             f"{self._limits.last_step:,}",
             self._world.size,
             self._world.device.type,

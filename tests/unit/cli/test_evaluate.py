@@ -285,7 +285,9 @@ def model(tmp_path: Path, files: Files) -> Path:
     vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config, seed=1)
     (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(1)
-    ckpt.save_weights(Transformer(job.model, config.vocab_size), folder / ckpt.WEIGHTS)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / ckpt.WEIGHTS
+    )
     return folder
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -167,6 +168,15 @@ def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     assert files[1].read_text() == shouted(files[0])
 
 
+def test_a_folder_of_the_user_s_is_left_alone(files: tuple[Path, Path]) -> None:
+    parts = files[1].with_name("out.parts")
+    parts.mkdir()
+    (parts / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"out\.parts .* holds something else"):
+        run(files, Shouter())
+    assert [path.name for path in parts.iterdir()] == ["notes.txt"]
+
+
 def test_lines_added_meanwhile_are_left_out(files: tuple[Path, Path]) -> None:
     source, target = files
     expected = shouted(source)
@@ -194,6 +204,21 @@ def test_progress_without_a_terminal(
     ]
     assert said[1].endswith(" left")
     assert " lines/s, " in said[1]
+
+
+def test_progress_where_all_chunks_are_there(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job that could not write its output."""
+    with monkeypatch.context() as patched:
+        patched.setattr(file_job, "_join", Mock(side_effect=OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            run(files, Shouter())
+    monkeypatch.setattr(file_job, "_LOG_EVERY", 0.0)
+    shouter = Shouter()
+    run(files, shouter)
+    assert shouter.firsts == []
+    assert files[1].read_text() == shouted(files[0])
 
 
 def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
@@ -334,6 +359,21 @@ def test_ranks_of_torchrun_share_a_file(model: Path, tmp_path: Path) -> None:
     expected = dict(zip(lines, api(model, lines, beam_size=1), strict=True))
     assert target.read_text() == "".join(f"{expected[line]}\n" for line in lines)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a line\n" * 999)[:-9])
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m"]
+    command += ["transformer_mt.cli.translate", f"model='{model}'", "device=cpu", "engine=torch"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    settings = [f"input='{tmp_path}/in.gz'", f"output='{tmp_path}/out'"]
+    done = subprocess.run([*command, *settings], env=environment, capture_output=True, text=True)
+    assert done.returncode != 0
+    ours = done.stderr.partition("torch/distributed/elastic")[0]
+    said = [line for line in ours.splitlines() if line.startswith("mt-translate")]
+    assert len(said) == 1
+    assert "in.gz: damaged or incomplete after line" in said[0]
+    assert "Traceback" not in ours
 
 
 def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
     vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1)
     (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(seed)
-    ckpt.save_weights(Transformer(job.model, VOCAB_SIZE), folder / ckpt.WEIGHTS)
+    ckpt.save_tensors(ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / ckpt.WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +289,33 @@ def test_without_ctranslate2_auto_is_torch(
     assert "pip install" in error_of(capfd, compute_type="int8", **settings)
 
 
+def test_with_a_broken_ctranslate2_auto_is_torch(
+    model: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
+    out, err = capfd.readouterr()
+    assert out == f"{api(model, ['the dog'])[0]}\n"
+    assert err.endswith("; going on with engine=torch\n")
+
+
+def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(InputError, match="standard output is closed: say output=FILE"):
+        translate.run(TranslateJob(model=str(model), device="cpu"))
+
+
+def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
+    job = model_folder.read_config(model)
+    data = replace(job.data, normalization="moses_lowercase")
+    model_folder.write_config(model, replace(job, data=data))
+    with pytest.raises(InputError, match="alignment=true counts the words of lines as they are"):
+        translate.run(TranslateJob(model=str(model), format="jsonl", alignment=True))
+
+
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Fills with the names of the classes that translate."""
@@ -443,7 +470,7 @@ def cut(name: str) -> Callable[[Path], None]:
 
 def another_shape(folder: Path) -> None:
     config = replace(JOB.model, d_ff=48)
-    ckpt.save_weights(Transformer(config, VOCAB_SIZE), folder / ckpt.WEIGHTS)
+    ckpt.save_tensors(ckpt.parameters(Transformer(config, VOCAB_SIZE)), folder / ckpt.WEIGHTS)
 
 
 def another_vocabulary(folder: Path) -> None:

@@ -261,7 +261,7 @@ def test_an_ensemble_has_one_vocabulary(
     write_model(other)
     text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
     (other / model_folder.TOKENIZER).write_bytes(text)
-    ckpt.save_weights(Transformer(JOB.model, VOCAB_SIZE - 1), other / ckpt.WEIGHTS)
+    ckpt.save_tensors(ckpt.parameters(Transformer(JOB.model, VOCAB_SIZE - 1)), other / ckpt.WEIGHTS)
     message = error_of(capfd, model=str(model), input=str(source), ensemble=[str(other)])
     assert message.startswith(f"{model} and {other} have different vocabularies")
 

@@ -116,6 +116,14 @@ def test_little_of_a_buffer_is_empty(max_tokens: int, world_size: int, waste: fl
     assert 1 - used.sum() / room.sum() < waste
 
 
+def test_a_limit_of_one_long_pair_does_not_part_updates_in_pairs() -> None:
+    """The smallest buffer is larger than the limit by the room for dummies."""
+    store = build([(128, 128)] * 40 + [(9, 9)] * 400)
+    shape = plan_buffers(store, BatchPlan(store, 2000, 1), 128)
+    assert shape.src_tokens == shape.tgt_tokens == 192
+    assert shape.parts < 30
+
+
 def test_what_does_not_fit_is_cut_in_two() -> None:
     store = build([(10, 10)] * 8)
     shape = BufferShape(src_tokens=64, tgt_tokens=64, pairs=9, max_length=64, parts=1)

@@ -67,6 +67,12 @@ def test_lengths(make: Make, least: int) -> None:
     assert max(lengths) <= least + 3
 
 
+def test_a_least_length_ends_where_learned_positions_do(make: Make) -> None:
+    model = random_model(positions="learned", max_positions=20)
+    for found in make(model, min_length=30).translate_nbest(random_lines(5, 3), 1):
+        assert [t.tokens for t in found] == [19]
+
+
 def test_no_ngram_twice(make: Make, tokenizer: Tokenizer) -> None:
     model = constant_model(tokenizer, {"a": 0.5, "b": 0.4, "c": 0.3, "</s>": -3.0})
     ((free,),) = make(model, min_length=8).translate_nbest(["the"], 1)

@@ -60,5 +60,6 @@ def test_languages() -> None:
     german = "Das ist z. B. ein Satz. Am 3. Oktober kam Dr. Müller."
     ((found,),) = brackets("de").translate_nbest([german], 1)
     assert found.text == "[Das ist z. B. ein Satz.] [Am 3. Oktober kam Dr. Müller.]"
-    ((found,),) = brackets("zh", "ja").translate_nbest(["你好。我是人。"], 1)
-    assert found.text == "[你好。][我是人。]"
+    for code in ("ja", "zh_Hans", "yue"):
+        ((found,),) = brackets("zh", code).translate_nbest(["你好。我是人。"], 1)
+        assert found.text == "[你好。][我是人。]"

@@ -174,7 +174,8 @@ def test_nothing_translated() -> None:
 
 def test_chinese_gets_its_own_tokeniser() -> None:
     text = ["我喜欢学习中文。"]
-    assert "|tok:zh|" in bleu(text, [text], tgt_lang="zh").signature
+    for code in ("zh", "zh-CN", "zh_Hans"):
+        assert "|tok:zh|" in bleu(text, [text], tgt_lang=code).signature
     assert bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.charts import curve_charts, read_curves
+from transformer_mt.evaluate.charts import curve_charts
 from transformer_mt.evaluate.evaluation import Settings, evaluate
 from transformer_mt.evaluate.report import check_report, write_report
 from transformer_mt.evaluate.testset import TestSet
+from transformer_mt.train.records import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
 ONE = ["Der Hund läuft.", "Zwei Katzen schlafen & träumen.", "</script>", "Bern"]
@@ -143,8 +144,8 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     lines = [json.dumps(record) for record in records]
     text = "\n".join([*lines[:2], "[1]", lines[2], '{"step": 30, "spl'])
     (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
-    assert read_curves(tmp_path) == records
-    charts = curve_charts(read_curves(tmp_path))
+    assert read_records(tmp_path) == records
+    charts = curve_charts(read_records(tmp_path))
     assert [(chart.title, chart.legend) for chart in charts] == [
         ("Loss", ["training", "validation"]),
         ("Perplexity", ["training", "validation"]),
@@ -154,7 +155,7 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     assert all(re.match(r"<svg.*</svg>\s*$", chart.svg, re.DOTALL) for chart in charts)
     page = report(tmp_path, {"one.de": ONE}, curves=records)
     assert "Training" in page.text
-    assert read_curves(tmp_path / "nothing") == []
+    assert read_records(tmp_path / "nothing") == []
 
 
 def test_systems_of_nothing_but_empty_lines(tmp_path: Path) -> None:

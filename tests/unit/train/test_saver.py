@@ -1,5 +1,6 @@
 """Checkpoints written beside training: what is kept, what is made of them, what goes wrong."""
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,25 @@ def test_what_a_kill_left_over_goes_at_the_end(tmp_path: Path) -> None:
     one.finish(at(40, best=20))
     one.close()
     assert kept(tmp_path) == [20, 30, 40]
+
+
+@pytest.mark.parametrize(("asked", "warns"), [(2, False), (3, False), (4, True), (9, True)])
+def test_an_average_of_fewer_than_asked_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: int, warns: bool
+) -> None:
+    first = saver(tmp_path, average_checkpoints=3)
+    for step in (10, 20, 30, 40):
+        first.save(at(step), tensors(step))
+    first.finish(at(40))
+    first.close()
+    assert not caplog.records  # as many as there ever were
+    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+    again = saver(tmp_path, found, average_checkpoints=asked)
+    with caplog.at_level(logging.WARNING, "transformer_mt"):
+        again.finish(at(40))
+    again.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["the model is the average of 3 checkpoints: older ones are gone"] * warns
 
 
 def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:

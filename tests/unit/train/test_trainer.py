@@ -301,7 +301,7 @@ def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
 
 def test_epochs(tmp_path: Path) -> None:
     run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
-    epoch = run._feed.steps_per_epoch
+    epoch = run._feed.epochs.steps_per_epoch
     assert 3 * epoch < 10**3
     run.run()
     assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]

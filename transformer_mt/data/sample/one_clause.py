@@ -20,9 +20,9 @@ def time_first(d: Dice, c: Clause, p: float = 0.4) -> Pair:
     return main(c._replace(time=EMPTY), c.time)
 
 
-def sentence(d: Dice, c: Clause, *, ask: float = 0.2, deny: float = 0.0) -> Pair:
+def sentence(d: Dice, c: Clause, *, deny: float = 0.0) -> Pair:
     """The clause as a statement, or at times as a question or denied."""
-    if d.chance(ask) and is_not_us(c.subject) and not c.negation:
+    if d.chance(0.2) and is_not_us(c.subject) and not c.negation:
         return join(asked(c), end="?")
     if d.chance(deny):
         c = c._replace(negation="nicht")
