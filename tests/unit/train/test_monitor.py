@@ -119,10 +119,11 @@ def test_the_records_are_never_written_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 10}\n{"step": 20}\n')
+    first, second = (f'{{"step": {step}, "split": "train", "loss": 0.1}}\n' for step in (10, 20))
+    path.write_text(first + second)
     before = path.stat().st_ino
     Monitor(tmp_path, 10, 100).close()
-    assert path.read_text() == '{"step": 10}\n'
+    assert path.read_text() == first
     assert path.stat().st_ino != before  # another file took its name
 
 
