@@ -394,13 +394,19 @@ def test_a_model_without_checkpoints_is_not_trained_over(
     assert ((copy / ckpt.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()) == before
 
 
-def test_data_may_move_but_not_change(
-    corpus: Path, copy: Path, tmp_path: Path, train: Callable[..., Running]
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+@pytest.fixture
+def elsewhere(corpus: Path, tmp_path: Path) -> Path:
+    """Another folder with the same data."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
     for path in corpus.glob("*.tsv"):
-        shutil.copy(path, elsewhere)
+        shutil.copy(path, folder)
+    return folder
+
+
+def test_data_may_move_but_not_change(
+    elsewhere: Path, copy: Path, train: Callable[..., Running]
+) -> None:
     status, _, err = train(copy, "train.max_steps=41", folder=elsewhere).wait()
     assert status == 0, err
     with (elsewhere / "train.tsv").open("a") as file:
@@ -410,13 +416,9 @@ def test_data_may_move_but_not_change(
 
 
 def test_validation_data_do_not_change(
-    corpus: Path, copy: Path, tmp_path: Path, train: Callable[..., Running]
+    elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
     """Else the best checkpoint would be that of an easier set."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for path in corpus.glob("*.tsv"):
-        shutil.copy(path, elsewhere)
     with (elsewhere / "valid.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
     message = one_line_error(train(copy, "train.max_steps=41", folder=elsewhere).wait())
