@@ -167,13 +167,13 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
             known = json.loads(report.read_text(encoding="utf-8"))
         except ValueError:
             known = None
-        known = known if isinstance(known, dict) else {}
+        # Runs begun before 2026-11-21 do not say what they are validated with.
+        known = {"valid": identity["valid"], **(known if isinstance(known, dict) else {})}
         for key, name in (
             ("corpus", "training data, or its vocabulary,"),
             ("valid", "validation data"),
         ):
-            # Runs begun before 2026-11-21 do not say what they were validated with.
-            if known.get(key, None if key == "corpus" else identity[key]) != identity[key]:
+            if known.get(key) != identity[key]:
                 raise InputError(
                     f"the {name} has changed since {run_dir} was begun: choose another run_dir, or "
                     "delete that folder"
