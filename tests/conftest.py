@@ -5,9 +5,15 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 # What a shell starts with & ignores Ctrl-C, and so would all that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How long an example takes says nothing here: other processes share the cores.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from training import MT_TRAIN, checkpoints, end, records, start, wait_until
 
 from transformer_mt import distributed
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching import GlobalBatch, micro_batches
 from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.distributed import World
@@ -102,9 +101,9 @@ def work_together(folder: Path) -> None:
             grads, loss, sizes = gradients(world, update)
             report[update] = [loss, sizes]
             save_file(grads, folder / f"{world.rank}.{number}.safetensors")
-        compressing = replace(world, compression="bf16")
-        save_file(gradients(compressing, FIRST)[0], folder / f"{world.rank}.bf16")
         (folder / f"{world.rank}.json").write_text(json.dumps(report))
+    with distributed.join(CPU, DistributedConfig(compression="bf16")) as world:
+        save_file(gradients(world, FIRST)[0], folder / f"{world.rank}.bf16")
 
 
 @pytest.fixture(scope="module", params=[2, 3])

@@ -50,7 +50,7 @@ def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_one_pair_at_a_time_gives_the_same_loss_and_gradients(
     norm: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
@@ -69,7 +69,7 @@ def test_one_pair_at_a_time_gives_the_same_loss_and_gradients(
 
 
 @pytest.mark.parametrize("layout", ["buckets", "buffer"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pairs=pairs_of_tokens.filter(lambda pairs: len(pairs) > 1), data=st.data())
 def test_changing_a_pair_changes_no_bit_of_another(
     layout: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject

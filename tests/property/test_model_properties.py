@@ -21,7 +21,7 @@ from transformer_mt.model.transformer import Transformer
 VOCABULARY = 11
 LONGEST = 6
 
-QUICK = settings(max_examples=25, deadline=None)
+QUICK = settings(max_examples=25)
 VARIANTS = pytest.mark.parametrize(
     ("norm", "positions"),
     [("post", "sinusoidal"), ("pre", "sinusoidal"), ("post", "learned"), ("pre", "learned")],

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
@@ -72,6 +73,8 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
         SystemExit: With the exit status, unless the job is done.
     """
     program = PROGRAMS[command]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as all text of ours, whatever the locale
     sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:

@@ -21,6 +21,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.train.records import METRICS
 
 SCORES = "test.json"
+_REPORT = "data/cleaning.json"
 
 # What a run may be resumed with and stay the same run.
 _MAY_CHANGE = (
@@ -126,9 +127,11 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
         )
 
 
-def scores_stand(run_dir: Path, job: TrainJob) -> bool:
+def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
     """Whether the scores in the folder are those that the job, when finished, would come to."""
     if not (run_dir / SCORES).exists() or not (run_dir / ckpt.WEIGHTS).exists():
+        return False
+    if "test" in _other_data(run_dir, data):
         return False
     return not any(key.startswith(_SCORED_BY) for key in _differences(run_dir, job))
 
@@ -160,20 +163,13 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
         InputError: The run was begun with other training or validation data, or with another
             vocabulary.
     """
-    report = run_dir / "data" / "cleaning.json"
-    identity = {"corpus": data.train.fingerprint, "valid": cache.key(data.valid)}
-    if (run_dir / model_folder.CONFIG).exists() and report.exists():
-        try:
-            known = json.loads(report.read_text(encoding="utf-8"))
-        except ValueError:
-            known = None
-        # Runs begun before 2026-11-21 do not say what they are validated with.
-        known = {"valid": identity["valid"], **(known if isinstance(known, dict) else {})}
+    if (run_dir / model_folder.CONFIG).exists():
+        other = _other_data(run_dir, data)
         for key, name in (
             ("corpus", "training data, or its vocabulary,"),
             ("valid", "validation data"),
         ):
-            if known.get(key) != identity[key]:
+            if key in other:
                 raise InputError(
                     f"the {name} has changed since {run_dir} was begun: choose another run_dir, or "
                     "delete that folder"
@@ -184,7 +180,30 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)
-    files.write_text(report, json.dumps({**data.cleaning, **identity}, indent=2))
+    content = {**data.cleaning, **_identity(data)}
+    files.write_text(run_dir / _REPORT, json.dumps(content, indent=2))
+
+
+def _identity(data: Prepared) -> dict[str, str]:
+    return {
+        "corpus": data.train.fingerprint,
+        "valid": cache.key(data.valid),
+        "test": cache.key(data.test),
+    }
+
+
+def _other_data(run_dir: Path, data: Prepared) -> set[str]:
+    """Which of a run's data are not what they were."""
+    if not (run_dir / _REPORT).exists():
+        return set()
+    try:
+        known = json.loads((run_dir / _REPORT).read_text(encoding="utf-8"))
+    except ValueError:
+        known = None
+    identity = _identity(data)
+    # Runs begun before 2026-11-21 tell their training data alone.
+    known = {**identity, "corpus": None, **(known if isinstance(known, dict) else {})}
+    return {key for key in identity if known[key] != identity[key]}
 
 
 def _remove_unfinished(run_dir: Path) -> None:

@@ -121,7 +121,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     )
     scores_file, weights = run_dir / run_folder.SCORES, run_dir / ckpt.WEIGHTS
     # Only the main rank need see the folder.
-    if world.share(trainer.is_finished and run_folder.scores_stand(run_dir, job)):
+    if world.share(trainer.is_finished and run_folder.scores_stand(run_dir, job, data)):
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
             if data.test:

@@ -48,6 +48,7 @@ def make(entry: Path, build: Callable[[Path], None], cancel: Event | None = None
     """
     try:
         if entry.exists():
+            shutil.rmtree(half_done(entry), ignore_errors=True)  # a kill may have left it
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
         with _locked(entry, cancel):

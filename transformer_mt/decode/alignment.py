@@ -1,6 +1,7 @@
 """Which source word a word of the translation comes from, read off the attention."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -34,23 +35,22 @@ def soft_alignment(model: Transformer, source: Sequence[int], target: Sequence[i
     return maps[max(len(maps) - 2, 0)].mean(0)[:-1, :-1]
 
 
-def word_alignment(weights: Tensor, source: Sequence[str], target: Sequence[str]) -> list[Link]:
-    """For each target word the source word that its pieces look at most.
+def word_alignment(weights: Tensor, source: Sequence[int], target: Sequence[int]) -> list[Link]:
+    """For each target word the source word that its tokens look at most.
 
     Args:
-        weights: [T, S], of pieces.
-        source: S pieces; one that begins a word begins with ``▁``.
-        target: T pieces, likewise.
+        weights: [T, S], of tokens.
+        source: S numbers, of the words that the tokens belong to.
+        target: T numbers, likewise.
 
     Returns:
         One link for each target word, in their order.
     """
     if not source or not target:
         return []
-    of_source, of_target = _words(source), _words(target)
-    table = weights.new_zeros(of_target[-1] + 1, of_source[-1] + 1)
-    for word, row in zip(of_target, weights, strict=True):
-        table[word].index_add_(0, torch.tensor(of_source), row)
+    table = weights.new_zeros(max(target) + 1, max(source) + 1)
+    for word, row in zip(target, weights, strict=True):
+        table[word].index_add_(0, torch.tensor(source), row)
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
@@ -61,20 +61,32 @@ def align_parts(
     links: list[Link] = []
     before_source = before_target = 0
     for source, target in parts:
-        pieces, said = tokenizer.pieces(source), tokenizer.pieces(target)
+        pieces = tokenizer.pieces(source)
+        read, said = words_read(pieces), words_said(tokenizer, target)
         # A part may begin within a word; translations of parts are joined by a space.
         first = before_source - (before_source > 0 and not pieces[0].startswith(WORD))
-        found = word_alignment(soft_alignment(model, source, target), pieces, said)
+        found = word_alignment(soft_alignment(model, source, target), read, said)
         links += [(first + s, before_target + t) for s, t in found]
-        before_source = first + _words(pieces)[-1] + 1
-        before_target += _words(said)[-1] + 1 if said else 0
+        before_source = first + read[-1] + 1
+        before_target += len(found)
     return links
 
 
-def _words(pieces: Sequence[str]) -> list[int]:
-    """The number of the word that each piece belongs to."""
-    words, number = [], 0
-    for i, piece in enumerate(pieces):
-        number += i > 0 and piece.startswith(WORD)
-        words.append(number)
-    return words
+def words_read(pieces: Sequence[str]) -> list[int]:
+    """The number of the word, in a line that was encoded, that each of its pieces belongs to.
+
+    Not by its text: an unknown character would be a word of its own there.
+    """
+    return [n - 1 for n in accumulate(i == 0 or p.startswith(WORD) for i, p in enumerate(pieces))]
+
+
+def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The number of the word, in the text that the tokens spell, that each of them belongs to.
+
+    Not by its pieces: a model may say a space and then a word that begins with one. A space
+    belongs to the word after it. Nothing, if the text has no word.
+    """
+    # Counted from the end, so that this is so; and none but the text says where a word begins.
+    left = [len(text.split()) for text in tokenizer.decode([ids[i:] for i in range(len(ids))])]
+    last = left[0] - 1 if left else -1
+    return [min(max(left[0] - n, 0), last) for n in left] if last >= 0 else []

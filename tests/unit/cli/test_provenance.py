@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,11 @@ def starts(folder: Path) -> list[dict[str, Any]]:
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
     command = ["git", "-C", str(folder), *identity, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # not the user's settings
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **own}
+    )
+    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import os
 import random
 import selectors
@@ -249,6 +250,9 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
         found = row["translations"]
         assert len(found) == (3 if row["source"] else 1)
         assert all({"text", "score", "tokens"} <= set(translation) for translation in found)
+        for translation in found:
+            said = translation.get("piece_log_probs", [])
+            assert math.fsum(said) == pytest.approx(translation["log_prob"], abs=1e-4)
         assert found[0]["text"] == text
         scores = [translation["score"] for translation in found]
         assert sorted(scores, reverse=True) == scores

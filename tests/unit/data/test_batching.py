@@ -46,7 +46,7 @@ def pairs_in(batch: Batch) -> list[int]:
     return [int(token) - FIRST for token in starts]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(stores(), st.integers(1, 120), st.integers(0, 2**63 - 1), st.integers(0, 5))
 def test_an_epoch_has_each_pair_once(
     store: TokenStore, batch_tokens: int, seed: int, epoch: int
@@ -62,7 +62,7 @@ def test_an_epoch_has_each_pair_once(
         assert targets <= batch_tokens or longest > batch_tokens // 8
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.integers(1, 9), st.integers(1, 60))
 def test_the_shares_of_all_ranks_are_the_global_batch(
     store: TokenStore, batch_tokens: int, seed: int, world_size: int, max_tokens: int
@@ -86,7 +86,7 @@ def test_the_shares_of_all_ranks_are_the_global_batch(
         assert targets == batch.num_targets
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(stores(), st.integers(8, 120), st.integers(2, 5))
 def test_shares_differ_by_at_most_one_pair_of_each_length(
     store: TokenStore, batch_tokens: int, world_size: int
@@ -99,7 +99,7 @@ def test_shares_differ_by_at_most_one_pair_of_each_length(
     assert max(counts) - min(counts) <= len(batch.chunks)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.data())
 def test_going_to_a_step_is_the_same_as_coming_to_it(
     store: TokenStore, batch_tokens: int, seed: int, data: st.DataObject
@@ -215,7 +215,7 @@ def test_the_decoder_sees_the_targets_shifted_right() -> None:
     assert second.mask is None  # nothing to hide
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
 def test_a_row_is_cut_into_so_many_runs(lengths: list[int], data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, len(lengths)))

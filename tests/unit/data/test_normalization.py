@@ -61,7 +61,7 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join)
 
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "standard"]))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_a_second_time_changes_nothing(text: str, name: str) -> None:
     once = normalize(text, name, "en")
     assert normalize(once, name, "en") == once
@@ -73,7 +73,7 @@ def test_a_second_time_changes_nothing(text: str, name: str) -> None:
 
 
 @given(TEXTS)
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_nothing_invisible_is_left(text: str) -> None:
     for line in normalize(text, "standard", "en").split("\n"):
         assert line == " ".join(line.split())

@@ -176,8 +176,13 @@ def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
     )
 
 
-def test_nothing_held_out_is_learned_from(job: TrainJob) -> None:
-    prepared = prepare(with_cleaning(job, drop_held_out=True))
+def test_nothing_held_out_is_learned_from(job: TrainJob, tmp_path: Path) -> None:
+    lines = [f"{pair.src}\t{pair.tgt}\n" for pair in HELD_OUT]
+    parts = {"valid": lines[::2], "test": lines[1::2]}
+    for name, part in parts.items():
+        (tmp_path / name).write_text("".join(part))
+    sources = {name: [SourceConfig(tsv=str(tmp_path / name))] for name in parts}
+    prepared = prepare(with_cleaning(with_data(job, **sources), drop_held_out=True))
     # Up to case: the target sides are the source sides in capitals.
     known = {side.lower() for pair in HELD_OUT for side in pair if side.strip()}
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
@@ -352,10 +357,9 @@ def test_shards_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
     entry = prepare(job).corpus
     shards = entry.with_suffix(".shards")
     shards.mkdir()  # killed between the last two steps
-    entry.rename(entry.with_suffix(".aside"))
-    entry.with_suffix(".aside").rename(entry)
-    prepare(job)
+    (shards / "0.npz").write_bytes(b"of no use any more")
     assert len(prepare(job).train) == len(first_of_each(usable(), lambda p: p))
+    assert left_in_cache(job) == {"corpus"}
 
 
 # What goes wrong leaves one line, and nothing half-written.

@@ -275,9 +275,7 @@ def test_subordinate_clauses_end_with_their_finite_verb() -> None:
     lexical |= {f.verb.prefix + form for f in FRAMES.values() for form in f.verb.present}
     found = Counter[str]()
     for _, de in sample.sample_pairs("train"):
-        for match in re.finditer(
-            r"\b(weil|dass|ob|obwohl|wenn|als|warum) ([^,.?!]+)[,.?!]", de, re.I
-        ):
+        for match in _SUBORDINATE.finditer(de):
             conjunction = match[1].lower()
             if match[1] in ("als", "Warum"):
                 continue  # a comparison; a direct question

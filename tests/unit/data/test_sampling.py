@@ -62,7 +62,7 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
 # The text
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     texts=st.lists(
         st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(lines()), min_size=1

@@ -27,7 +27,7 @@ def parts(*batches: Pairs) -> Iterator[Part]:
         yield Part(src, tgt)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     batches=st.lists(
         st.lists(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config import TokenizerConfig
@@ -61,7 +61,6 @@ def test_special_symbols_say_nothing(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([[BOS, *ids, EOS, PAD, PAD], [EOS], []]) == ["ein Hund", "", ""]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff"))))
 def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
     """All but line breaks and tabs, which are spaces, runs of spaces, which become one, and ▁,

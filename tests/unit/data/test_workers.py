@@ -22,6 +22,18 @@ def slower_if_even(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
+def meeting(item: tuple[int, Path]) -> tuple[int, int]:
+    """The first two items are done by two processes at a time, or not at all."""
+    number, folder = item
+    if number < 2:
+        (folder / str(number)).touch()
+        end = time.monotonic() + 60
+        while not (folder / str(1 - number)).exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    return slower_if_even(number)
+
+
 def disk_full(number: int) -> int:
     if number == 3:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -38,8 +50,8 @@ def loaded(number: int) -> tuple[bool, bool, str | None]:
     return "torch" in sys.modules, "pytest" in sys.modules, os.environ.get("OPENBLAS_NUM_THREADS")
 
 
-def test_results_come_in_order_from_several_processes() -> None:
-    results = list(map_ordered(slower_if_even, range(12), 2))
+def test_results_come_in_order_from_several_processes(tmp_path: Path) -> None:
+    results = list(map_ordered(meeting, [(number, tmp_path) for number in range(12)], 2))
     assert [number for number, _ in results] == list(range(12))
     pids = {pid for _, pid in results}
     assert len(pids) == 2

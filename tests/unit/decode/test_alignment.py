@@ -6,7 +6,7 @@ from test_translator import PLAIN, WORDS, make_tokenizer, random_lines, random_m
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.alignment import soft_alignment, word_alignment
+from transformer_mt.decode.alignment import soft_alignment, word_alignment, words_read, words_said
 from transformer_mt.decode.translator import Translator
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
@@ -26,10 +26,10 @@ def test_pieces_of_a_word_add_up() -> None:
             [0.95, 0.00, 0.00, 0.0],
         ]
     )
-    links = word_alignment(weights, ["▁a", "▁b", "c", "▁d"], ["▁x", "▁y", "▁z", "w"])
+    links = word_alignment(weights, words_read(["▁a", "▁b", "c", "▁d"]), [0, 1, 2, 2])
     assert links == [(1, 0), (0, 1), (0, 2)]
-    assert word_alignment(weights[:0], ["▁a"], []) == []
-    assert word_alignment(weights[:1, :2], ["▁a", "b"], ["▁"]) == [(0, 0)]
+    assert word_alignment(weights[:0], [0], []) == []
+    assert word_alignment(weights[:1, :2], words_read(["a", "b"]), [0]) == [(0, 0)]
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (3, 1), (6, 4)])
@@ -57,9 +57,19 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
     for line, translations in zip(lines, found, strict=True):
         for t in translations:
             assert t.alignment is not None
-            words = "".join(p for p in t.pieces if p != "</s>").count("▁")
-            assert len(t.alignment) >= words - t.pieces.count("</s>")
-            assert [b for _, b in t.alignment] == list(range(len(t.alignment)))
+            assert [b for _, b in t.alignment] == list(range(len(t.text.split())))
             assert all(0 <= a < len(line.split()) for a, _ in t.alignment)
     assert {a for a, _ in found[8][0].alignment or []} & set(range(8, len(WORDS) * 2))
     assert all(t.alignment is None for (t,) in translator.translate_nbest(lines, 1))
+
+
+def test_words_of_a_translation_are_those_of_its_text(tokenizer: Tokenizer) -> None:
+    def numbers(*pieces: str) -> list[int]:
+        return words_said(tokenizer, [tokenizer.vocabulary.index(piece) for piece in pieces])
+
+    euro = ["<0xE2>", "<0x82>", "<0xAC>"]
+    assert numbers("▁", "a", "▁b") == [0, 0, 1]
+    assert numbers("▁b", "▁", "▁b", "▁") == [0, 1, 1, 1]
+    assert numbers("▁b", *euro, "▁", *euro) == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert numbers("▁b", "<0x0A>", "a") == [0, 1, 1]
+    assert numbers("▁", "▁") == numbers() == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_search import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score, unhurried
+from test_search import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
 
 from transformer_mt.decode.constraints import Constrained, Constraints, repeating
 from transformer_mt.decode.hypothesis import Hypothesis
@@ -33,7 +33,6 @@ def constrained(
     )  # fmt: skip
 
 
-@unhurried
 @given(
     TABLES,
     st.integers(2, 4),
@@ -64,7 +63,6 @@ def test_a_wide_beam_finds_what_enumeration_finds(
         )
 
 
-@unhurried
 @given(TABLES, st.lists(st.integers(2, 5), max_size=3), st.integers(1, 4), ALPHAS)
 def test_a_prefix_is_said_and_paid_for(
     table: Table, prefix: list[int], beam_size: int, alpha: float

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_search import BOS, EOS, Table, TableModel, unhurried
+from test_search import BOS, EOS, Table, TableModel
 
 from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
@@ -67,7 +67,6 @@ def drawn(table: Table, sentences: list[int], limits: list[int], n: int) -> list
     )  # fmt: skip
 
 
-@unhurried
 @given(st.integers(0, 999), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 3))
 def test_company_does_not_change_what_is_drawn(seed: int, limits: list[int], n: int) -> None:
     table = Table(seed, 5, 1.0, 0.2)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_search import ALPHAS, TABLES, Table, search, unhurried
+from test_search import ALPHAS, TABLES, Table, search
 from test_translator import PLAIN, make_tokenizer, random_lines, random_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -130,7 +130,6 @@ def test_played_from_a_tape_translations_are_the_same(
     assert len({tuple(found[0].pieces) for found in expected}) > 10
 
 
-@unhurried
 @given(
     TABLES,
     st.lists(st.integers(0, 7), min_size=1, max_size=6),

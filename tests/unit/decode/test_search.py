@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,7 +17,6 @@ from transformer_mt.decode.search import beam_search
 BOS, EOS = 0, 1
 Prefix = tuple[int, ...]
 LogProbs = Callable[[Prefix], Sequence[float]]
-unhurried = settings(deadline=None)  # other processes share the cores
 ALPHAS = st.sampled_from([0.0, 0.6, 1.0])
 
 
@@ -184,7 +183,6 @@ def test_length_penalty_is_gnmt_s(alpha: float) -> None:
     assert length_penalty(13, alpha) == pytest.approx(3**alpha)
 
 
-@unhurried
 @given(TABLES, st.lists(st.integers(0, 3), min_size=1, max_size=3), ALPHAS, st.booleans())
 def test_a_wide_beam_finds_what_enumeration_finds(
     table: Table, limits: list[int], alpha: float, few: bool
@@ -212,7 +210,6 @@ def test_enumeration_of_longer_translations() -> None:
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
-@unhurried
 @given(
     TABLES,
     st.lists(st.integers(0, 7), min_size=1, max_size=5),
@@ -256,7 +253,6 @@ def test_small_beams_equal_the_slow_search(
         assert [h.score for h in best] == pytest.approx([h.score for h in wanted])
 
 
-@unhurried
 @given(TABLES, st.integers(0, 8), ALPHAS)
 def test_one_beam_is_greedy_search(table: Table, limit: int, alpha: float) -> None:
     tokens: Prefix = ()
@@ -273,7 +269,6 @@ def test_one_beam_is_greedy_search(table: Table, limit: int, alpha: float) -> No
     assert (tuple(found.tokens), found.log_prob) == (tokens, log_prob)
 
 
-@unhurried
 @given(TABLES, st.lists(st.integers(0, 6), min_size=2, max_size=5), st.integers(1, 4), ALPHAS)
 def test_sentences_of_a_batch_do_not_meet(
     table: Table, limits: list[int], beam_size: int, alpha: float

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacremoses
 import torch
 from test_search import LogProbs, Prefix, reference_search
 
@@ -81,6 +82,38 @@ def translator(tokenizer: Tokenizer) -> Settings:
         return Translator(model, tokenizer, config, PLAIN)
 
     return make
+
+
+@pytest.mark.parametrize("name", ["none", "nfc", "standard", "moses_lowercase"])
+def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) -> None:
+    # What training reads, and what is meant for people, each written by hand.
+    lines = {
+        "none": ("THE “dog”, u\u0308ber", "THE “dog”, u\u0308ber"),
+        "nfc": ("THE “dog”, u\u0308ber", "THE “dog”, über"),
+        "standard": ("THE “dog”, u\u0308ber &amp; up", 'THE "dog", über & up'),
+        "moses_lowercase": ("THE dog, über (a fox).", "the dog , über ( a fox ) ."),
+    }
+    raw, read = lines[name]
+    config = DecodeConfig(max_extra_tokens=6)
+    model = random_model()
+    normalizing = Translator(model, tokenizer, config, Normalizer(name, "en", "de"))
+    plain = Translator(model, tokenizer, config, PLAIN)
+    found = normalizing.translate_nbest([raw], 3)  # with their scores
+    assert found == plain.translate_nbest([read], 3)
+    assert (found == plain.translate_nbest([raw], 3)) == (raw == read)
+
+
+def test_tokens_of_moses_are_joined_in_a_translation(tokenizer: Tokenizer) -> None:
+    model = constant_model(tokenizer, {"▁b": 1.0, ",": 0.9, "▁": 0.95, "</s>": 0.2})
+    config = DecodeConfig(max_extra_tokens=4, sampling=True)
+    normalizer = Normalizer("moses_lowercase", "en", "de")
+    moses = Translator(model, tokenizer, config, normalizer)
+    plain = Translator(model, tokenizer, config, PLAIN)
+    lines = [f"{word} dog" for word in WORDS[:14]]  # which Moses leaves as they are
+    written = plain.translate(lines)
+    joined = [sacremoses.MosesDetokenizer("de").detokenize(text.split()) for text in written]
+    assert any(" ," in text for text in written)
+    assert moses.translate(lines) == joined != written
 
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:

@@ -7,10 +7,25 @@ import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
-from transformer_mt.train.hardware import fitting_tokens, pick_compiled
+from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_precision_is_what_the_hardware_multiplies_fastest(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return fast or including_emulation  # older GPUs emulate it, slowly
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: fast)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    for device in (CPU, GPU):
+        assert pick_precision("auto", device) == ("bf16" if fast else "fp32")
+        assert pick_precision("fp16", device) == "fp16"
 
 
 @pytest.mark.parametrize(

@@ -280,9 +280,61 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
         expected = {k[13:]: v for k, v in state.items() if k.startswith("running_mean.")}
         assert any(not torch.equal(weights(last)[name], expected[name]) for name in expected)
     else:
-        expected = weights(tmp_path)
-    assert_equal(weights(tmp_path), expected)
-    assert_equal({n: p.detach() for n, p in run.model.named_parameters()}, expected)
+        parts = [weights(tmp_path / f"checkpoints/step_{n:08d}") for n in (16, 20, 24)]
+        expected = {
+            name: torch.stack([part[name].double() for part in parts]).mean(0).float()
+            for name in parts[0]
+        }
+    torch.testing.assert_close(weights(tmp_path), expected, rtol=1e-6, atol=1e-8)
+    if final != "average":
+        assert_equal(weights(tmp_path), expected)
+    assert_equal({n: p.detach() for n, p in run.model.named_parameters()}, weights(tmp_path))
+
+
+def test_validation_is_of_the_running_mean_if_the_model_will_be(tmp_path: Path) -> None:
+    seen: list[Weights] = []
+
+    class Looking(Bleu):
+        def __call__(self, model: Transformer) -> tuple[float, None]:
+            seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
+            return super().__call__(model)
+
+    trainer(tmp_path, Looking(), final="ema", ema_decay=0.9).run()
+    last = tmp_path / "checkpoints/step_00000024"
+    state = load_file(last / "optimizer.safetensors")
+    mean = {name: state[f"running_mean.{name}"] for name in seen[-1]}
+    assert_equal(seen[-1], mean)
+    assert any(not torch.equal(mean[name], weights(last)[name]) for name in mean)
+
+
+def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]:
+    run = trainer(folder, max_steps=1, checkpoint_every=1, **config)
+    run.run()
+    return load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
+
+
+def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
+    """Each is tested by itself elsewhere; here, that the trainer passes it on."""
+
+    def norm(state: dict[str, Tensor]) -> float:
+        moments = [tensor.double() for name, tensor in state.items() if "exp_avg_sq" not in name]
+        moments = [tensor for tensor in moments if tensor.ndim]
+        return float(torch.stack([tensor.square().sum() for tensor in moments]).sum().sqrt())
+
+    plain = norm(optimizer_after_one_update(tmp_path / "plain"))
+    clipped = norm(optimizer_after_one_update(tmp_path / "clipped", clip_norm=1e-3))
+    assert plain > 2 * (1 - 0.9) * 1e-3
+    assert clipped == pytest.approx((1 - 0.9) * 1e-3, rel=1e-3)  # Adam's first moment: (1-β1)·g
+
+    def loss(folder: Path, **config: Any) -> float:
+        optimizer_after_one_update(folder, log_every=1, **config)
+        (record,) = [r for r in records(folder) if r["split"] == "train"]
+        return float(record["loss"])
+
+    known = loss(tmp_path / "known")
+    assert loss(tmp_path / "again") == known
+    assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
+    assert loss(tmp_path / "apart", r_drop=50.0) > known + 0.1
 
 
 def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
