@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainJob, schema
@@ -26,7 +26,11 @@ CONFIG, TOKENIZER = "config.yaml", "tokenizer.model"
 def write_config(folder: Path, job: TrainJob) -> None:
     """Saves the resolved configuration of a run."""
     text = yaml.safe_dump(
-        {"format": FORMAT, **asdict(job)}, sort_keys=False, allow_unicode=True, width=1000
+        # The format last: a file that was cut off has none.
+        {**asdict(job), "format": FORMAT},
+        sort_keys=False,
+        allow_unicode=True,
+        width=1000,
     )
     write_text(folder / CONFIG, text)
 
@@ -55,10 +59,16 @@ def read_config(folder: Path) -> TrainJob:
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it holds no settings")
     found = values.pop("format", None)
+    if found is None:
+        raise InputError(f"{path} names no format: it is cut off, or not written by mt-train")
     if found != FORMAT:
         raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
+    except ConfigKeyError as error:
+        raise InputError(
+            f"{path}: this version knows no setting {error.full_key}; another one wrote it"
+        ) from None
     except (OmegaConfBaseException, InputError, RecursionError, ValueError) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     assert isinstance(job, TrainJob)
@@ -87,4 +97,9 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     tokenizer = Tokenizer(folder / TOKENIZER)
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
+    for name, tensor in ckpt.parameters(model).items():
+        if not tensor.isfinite().all():
+            raise InputError(
+                f"{weights}: {name} is not finite: the file is damaged, or its training diverged"
+            )
     return model.eval(), tokenizer, job

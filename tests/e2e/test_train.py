@@ -460,6 +460,20 @@ def test_another_test_set_in_the_same_file_is_scored(
     assert segments[1] == [number - 1 for number in segments[0]]
 
 
+def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Running]) -> None:
+    scores = (copy / "test.json").read_text()
+    (copy / "test.json").write_text("garbage")
+    status, out, err = train(copy).wait()
+    assert (status, (copy / "test.json").read_text()) == (0, scores), err
+    assert "garbage" not in out
+    report = copy / "data/cleaning.json"
+    report.write_text(report.read_text()[:50])
+    message = one_line_error(train(copy, "train.max_steps=41").wait())
+    assert f"{report} is damaged: delete it" in message
+    report.unlink()
+    assert train(copy, "train.max_steps=41").wait()[0] == 0
+
+
 def test_a_finished_run_without_a_test_set_has_nothing_to_do(
     tmp_path: Path, train: Callable[..., Running]
 ) -> None:
@@ -593,6 +607,26 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
             "model.max_positions=66",
         ],
         r"validation pair 2 has \d+ tokens, but model\.max_positions=66: raise it",
+    ),
+    "a test set without a pair": (
+        lambda f: (f / "none.tsv").touch(),
+        ["data.test=[{{tsv: {f}/none.tsv}}]"],
+        r"the test set \(data\.test\) has no pairs: data\.test=\[\] does without one",
+    ),
+    "no folder": (
+        lambda f: None,
+        ["run_dir="],
+        "run_dir is empty: name a folder",
+    ),
+    "a language by its name": (
+        lambda f: None,
+        ["data.tgt_lang=german"],
+        "data.tgt_lang='german' is no language code",
+    ),
+    "a vocabulary beyond all numbers": (
+        lambda f: None,
+        ["tokenizer.vocab_size=3000000000"],
+        "tokenizer.vocab_size=3000000000 must be 8 to 10,000,000",
     ),
     "a vocabulary that is none": (
         lambda f: (f / "x.model").write_text("x"),

@@ -1,6 +1,7 @@
 """Checkpoints and model folders: exact, whole or absent, and free of code."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -29,7 +30,7 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.tokenizer import train_tokenizer
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, in_a_line
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.optimizer import Optimizer, make_optimizer
 
@@ -452,7 +453,8 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
         (lambda f: (f / "config.yaml").write_text("text"), "is damaged"),
         (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("format: 99\n"), "format 99"),
-        (lambda f: (f / "config.yaml").write_text("model: {}\n"), "format None"),
+        (lambda f: (f / "config.yaml").write_text("model: {}\n"), "names no format: it is cut off"),
+        (lambda f: (f / "tokenizer.model").write_bytes(b""), "the file is empty"),
         (lambda f: append(f, "nonsense: 1\n"), "nonsense"),
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
@@ -506,9 +508,9 @@ ODD_STRINGS = [
 @pytest.mark.parametrize("text", ODD_STRINGS)
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path, text: str) -> None:
     source = SourceConfig(src=text or "s", tgt=text or "t")
-    data = DataConfig(src_lang="en", tgt_lang=text, train=[source], valid=[source, source])
+    data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source, source])
     written = TrainJob(
-        run_dir=text,
+        run_dir=text or "r",
         data=data,
         tokenizer=TokenizerConfig(path=text),
         decode=DecodeConfig(length_penalty=1 / 3),
@@ -524,6 +526,37 @@ def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
         model_folder.write_config(tmp_path, replace(written, optimizer=optimizer))
         assert model_folder.read_config(tmp_path).optimizer.eps == value
     assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
+
+
+def test_a_configuration_that_was_cut_off_is_refused(folder: Path) -> None:
+    path = folder / "config.yaml"
+    whole = path.read_bytes()
+    assert b"length_penalty: 0.6\n" in whole  # cut off as 0. it would be another search
+    for size in range(0, len(whole) - 2, 23):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"config\.yaml"):
+            model_folder.read_config(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> None:
+    """Else CTranslate2 would write empty lines, or a plausible text."""
+    model, _, _ = model_folder.load_model(folder)
+    with torch.no_grad():
+        model.embedding.weight[7, 3] = value
+    ckpt.save_tensors(ckpt.parameters(model), folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"embedding\.weight is not finite"):
+        model_folder.load_model(folder)
+
+
+def test_a_full_disk_is_told_of_with_the_file(tmp_path: Path) -> None:
+    def write() -> None:
+        with files.atomic(tmp_path / "out.de"):
+            raise OSError(errno.ENOSPC, "No space left on device")  # as a write says it
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert in_a_line(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
 
 
 def is_pickle(content: bytes) -> bool:

@@ -45,7 +45,7 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, in_a_line, lacks_memory
 
 Command = Literal["train", "translate", "evaluate"]
 
@@ -174,7 +174,9 @@ def _exit_status(program: str) -> Iterator[None]:
         if closed:  # as in `mt-translate … | head`
             sys.exit(128 + signal.SIGPIPE)
         _fail(program, in_a_line(error), 1)
-    except Exception:
+    except Exception as error:
+        if lacks_memory(error):
+            _fail(program, f"out of memory ({_first_line(error)}): ask for something smaller", 1)
         traceback.print_exc()
         sys.exit(1)
 
@@ -231,6 +233,8 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
             return f"{source}unknown key {key!r}{choice}"
         override = message.removeprefix("Error merging override ")
         subject = override if override != message else cause.full_key
+        if "is not a ListConfig" in str(cause):
+            return f"{subject}: give a list, as [a,b]"
         return f"{subject}: {_first_line(cause)}"
     message = re.split(r"\n(?:To append|Config search path)", message)[0].strip()
     return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
@@ -241,7 +245,10 @@ def _explain_syntax(override: str) -> str:
     if not equals:
         return f"{override!r} is not of the form key=value (see --help)"
     if value[:1] in ("[", "{") or "[" in key:
-        return f"cannot read {override!r}: check its brackets and commas, and quote it as a whole"
+        return (
+            f"cannot read {override!r}: check its brackets and commas, quote it as a whole, and "
+            'put what has other signs than letters, digits, / . - _ in quotes of its own, as "~/a"'
+        )
     quoted = value.replace("\\", "\\\\").replace('"', r"\"")
     argument = shlex.quote(f'{key}="{quoted}"')
     return f"cannot read {override!r}: special characters need two pairs of quotes, {argument}"

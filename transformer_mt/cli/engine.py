@@ -1,5 +1,6 @@
 """The engine of ``mt-translate``: the one that the job asks for, or the best one."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,11 @@ from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.conversion import check_shape, convert
-from transformer_mt.decode.ctranslate2 import CTranslate2Translator, check_available
+from transformer_mt.decode.ctranslate2 import (
+    CTranslate2Translator,
+    DamagedError,
+    check_available,
+)
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -59,9 +64,16 @@ def open_engine(
     for model in models:
         model.to(device)
     if converted is not None:
-        return CTranslate2Translator(
-            converted, models[0], *parts, job.compute_type, token_scores=job.format == "jsonl"
-        )
+        settings = (models[0], *parts, job.compute_type)
+        with_scores = job.format == "jsonl"
+        try:
+            return CTranslate2Translator(converted, *settings, token_scores=with_scores)
+        except DamagedError as error:
+            report(f"{error}; it is converted anew")
+            shutil.rmtree(converted)
+            converted, _ = convert(folder, models[0].cpu(), tokenizer, job.compute_type)
+            models[0].to(device)
+            return CTranslate2Translator(converted, *settings, token_scores=with_scores)
     dtype = _dtype(job.compute_type, device, special)
     return Translator(models[0], *parts, others=models[1:], dtype=dtype)
 

@@ -55,9 +55,9 @@ def run(job: EvaluateJob) -> None:
     for of in found.systems:
         for suspicion in of.suspicions:
             print(f"mt-eval: {of.name}: {suspicion}", file=sys.stderr)
+    print(ev.to_json(found) if job.format == "json" else ev.to_text(found), flush=True)
     if job.report is not None:
         _report(job, system, found, attention)
-    print(ev.to_json(found) if job.format == "json" else ev.to_text(found))
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,13 @@ def _as_typed(argument: str) -> str:
 def _check(job: EvaluateJob) -> None:
     """What would be a pity to find out after translating and scoring."""
     for key in ("report", "attention_html", "attention_png"):
-        value = getattr(job, key)
-        if value is not None and not (folder := Path(value).expanduser().parent).is_dir():
-            raise InputError(f"{key}={value}: there is no folder {folder}")
+        if (value := getattr(job, key)) is None:
+            continue
+        path = Path(value).expanduser()
+        if not path.parent.is_dir():
+            raise InputError(f"{key}={value}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise InputError(f"{key}={value} is a folder: name a file")
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:

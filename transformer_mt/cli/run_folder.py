@@ -129,7 +129,11 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
 
 def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
     """Whether the scores in the folder are those that the job, when finished, would come to."""
-    if not (run_dir / SCORES).exists() or not (run_dir / ckpt.WEIGHTS).exists():
+    try:
+        json.loads((run_dir / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not (run_dir / ckpt.WEIGHTS).exists():
         return False
     if "test" in _other_data(run_dir, data):
         return False
@@ -199,10 +203,12 @@ def _other_data(run_dir: Path, data: Prepared) -> set[str]:
     try:
         known = json.loads((run_dir / _REPORT).read_text(encoding="utf-8"))
     except ValueError:
-        known = None
+        raise InputError(
+            f"{run_dir / _REPORT} is damaged: delete it, and the data are taken for the same"
+        ) from None
     identity = _identity(data)
     # Runs begun before 2026-11-21 tell their training data alone.
-    known = {**identity, "corpus": None, **(known if isinstance(known, dict) else {})}
+    known = {**identity, "corpus": None, **known}
     return {key for key in identity if known[key] != identity[key]}
 
 

@@ -54,6 +54,7 @@ class Sweep:
         self._keys = [o.get_key_element() for o in parsed if o.is_sweep_override()]
         self._program = program
         self._runs: list[_Run] = []
+        self._written: set[Path] = set()
         self._jobs, self._failed = 0, 0
 
     @contextmanager
@@ -87,9 +88,24 @@ class Sweep:
                 self._runs.append(run)
             job = replace(job, run_dir=str(run.folder))
             where = f" -> {run.folder}"
+        else:
+            self._check_written(job)
         if distributed.env_rank() == 0:
             print(f"{self._program}: {self._title()}{where}", file=sys.stderr)
         return job
+
+    def _check_written(self, job: object) -> None:
+        for key in ("output", "report", "attention_html", "attention_png"):
+            value = getattr(job, key, None)
+            if value is None or (Path(value).exists() and not Path(value).is_file()):
+                continue  # as /dev/null
+            path = Path(value).expanduser().resolve()
+            if path in self._written:
+                raise InputError(
+                    f"another job of this sweep writes {key}={value}: give each a file of its own, "
+                    f"as '{key}=${{{self._keys[0]}}}_{Path(value).name}'"
+                )
+            self._written.add(path)
 
     def finish(self) -> None:
         """Prints the results of the training jobs, and writes them to each ``run_dir``.

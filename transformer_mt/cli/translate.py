@@ -53,6 +53,7 @@ def run(job: TranslateJob) -> None:
 
 
 def _translate(job: TranslateJob, world: World) -> None:
+    _check_output(job)
     files = _files(job)
     if world.size > 1 and files is None:
         raise InputError("several ranks share a file: say input=FILE and output=FILE")
@@ -137,6 +138,25 @@ def _files(job: TranslateJob) -> tuple[Path, Path] | None:
     return source, target
 
 
+def _check_output(job: TranslateJob) -> None:
+    """What would be lost, or not be what its name says."""
+    if job.output is None:
+        return
+    output = Path(job.output).expanduser()
+    if output.suffix in (".gz", ".zst"):
+        raise InputError(
+            f"output={job.output}: it is written as plain text; leave out {output.suffix}, and "
+            "compress it afterwards"
+        )
+    for key in ("input", "prefix", "score"):
+        path = getattr(job, key)
+        read = None if path is None else Path(path).expanduser()
+        if read and read.is_file() and output.exists() and read.samefile(output):
+            raise InputError(
+                f"output={job.output} is the file of {key}, which would be lost: choose another"
+            )
+
+
 def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, object]:
     """All settings that the output depends on."""
     decode = asdict(trained.decode)
@@ -170,7 +190,11 @@ def _input(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
         # and the program could not end before the next line.
-        yield open(0, "rb", closefd=False)  # noqa: SIM115
+        try:
+            stream = open(0, "rb", closefd=False)  # noqa: SIM115
+        except OSError:
+            raise InputError("standard input is closed: say input=FILE") from None
+        yield stream
         return
     with open_binary(Path(path).expanduser()) as file:
         yield file

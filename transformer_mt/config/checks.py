@@ -1,5 +1,7 @@
 """The checks that every schema is made of."""
 
+import re
+
 from transformer_mt.errors import InputError
 
 
@@ -7,6 +9,14 @@ def require(ok: bool, message: str) -> None:
     """Raises ``InputError`` unless all is well."""
     if not ok:
         raise InputError(message)
+
+
+def require_language(key: str, value: str) -> None:
+    """Raises ``InputError`` unless the value has the form of a language code (BCP 47)."""
+    require(
+        bool(re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", value)),
+        f"{key}={value!r} is no language code, such as de, pt-BR or zh_Hans",
+    )
 
 
 def choice(key: str, value: str, *allowed: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from transformer_mt.config.checks import choice, require
+from transformer_mt.config.checks import choice, require, require_language
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -205,6 +205,8 @@ class DataConfig:
         # A job cannot do without the languages and these sources; a schema, still empty, can.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return
+        for key in ("src_lang", "tgt_lang"):
+            require_language(f"data.{key}", getattr(self, key))
         if self.mirror is not None:
             self._read_mirror(Path(self.mirror).expanduser().resolve())
         for part in ("train", "valid"):
@@ -263,7 +265,10 @@ class TokenizerConfig:
         choice(
             "tokenizer.normalization", self.normalization, "identity", "nmt_nfkc", "nfkc", "nfkc_cf"
         )
-        require(self.vocab_size >= 8, f"tokenizer.vocab_size={self.vocab_size} is too small")
+        require(
+            8 <= self.vocab_size <= 10**7,
+            f"tokenizer.vocab_size={self.vocab_size} must be 8 to 10,000,000",
+        )
         require(
             0.98 <= self.character_coverage <= 1,  # SentencePiece takes no less
             f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",

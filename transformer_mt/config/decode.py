@@ -65,8 +65,8 @@ class DecodeConfig:
             "temperature, top_k and top_p belong to sampling: say sampling=true too",
         )
         require(
-            math.isfinite(self.length_penalty) and self.length_penalty >= 0,
-            f"decode.length_penalty={self.length_penalty} must be ≥ 0",
+            0 <= self.length_penalty <= 10,  # more overflows, and means nothing
+            f"decode.length_penalty={self.length_penalty} must be 0 to 10",
         )
         require(self.max_extra_tokens >= 0, "decode.max_extra_tokens must be ≥ 0")
 
@@ -142,6 +142,11 @@ class TranslateJob:
         choice("split", self.split, "none", "sentences")
         choice("markup", self.markup, "text", "keep")
         choice("device", self.device, "auto", "cpu", "cuda")
+        for key in ("input", "output"):
+            require(
+                getattr(self, key) != "-",
+                f"{key}=-: leave {key} out for standard {key}; a file of that name is ./-",
+            )
         require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
         require(
             self.nbest == 1 or self.format == "jsonl",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import choice, require
+from transformer_mt.config.checks import choice, require, require_language
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -59,6 +59,8 @@ class EvaluateJob:
     def __post_init__(self) -> None:
         choice("format", self.format, "text", "json")
         choice("device", self.device, "auto", "cpu", "cuda")
+        if self.tgt_lang is not None:
+            require_language("tgt_lang", self.tgt_lang)
         require(self.metrics != [], "metrics is empty: name at least one, e.g. metrics=[bleu]")
         for name in self.metrics or []:
             choice("metrics", name, "bleu", "chrf", "chrf++", "ter", "comet")

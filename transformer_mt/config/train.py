@@ -223,6 +223,8 @@ class TrainJob:
 
     def __post_init__(self) -> None:
         choice("stage", self.stage, "train", "prepare")
+        for key in ("run_dir", "cache_dir"):
+            require(bool(getattr(self, key)), f"{key} is empty: name a folder")
         limit = self.train.max_tokens_per_device
         require(
             limit is None or limit >= self.data.cleaning.max_tokens,

@@ -196,6 +196,9 @@ def _find_arrow_columns(
     columns: tuple[str, str], schema: "pa.Schema", where: str
 ) -> tuple[str, str]:
     names = schema.empty_table().flatten().column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: {names.count(name)} columns are called {name!r}")
     return _find_column(columns[0], names, where), _find_column(columns[1], names, where)
 
 

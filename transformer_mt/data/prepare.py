@@ -94,6 +94,8 @@ def prepare(job: TrainJob) -> Prepared:
     )
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
+    if data.test and not test:
+        raise InputError("the test set (data.test) has no pairs: data.test=[] does without one")
     folder = Path(job.cache_dir).expanduser().resolve()
     sources = _identities(data)
     text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]

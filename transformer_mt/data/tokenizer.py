@@ -35,7 +35,10 @@ class Tokenizer:
 
     def __init__(self, model: Path):
         try:
-            self._sp = spm.SentencePieceProcessor(model_proto=model.read_bytes())
+            content = model.read_bytes()
+            if not content:
+                raise InputError(f"cannot load the vocabulary {model}: the file is empty")
+            self._sp = spm.SentencePieceProcessor(model_proto=content)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
             raise InputError(f"cannot load the vocabulary {model}: {reason}") from None

@@ -16,6 +16,7 @@ In the last three cases, all rare, our own search does the sentence. So the best
 same, but for equal scores and rounding; the end of an n-best list may lack one that was dropped.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,6 +74,10 @@ def _libraries_explained() -> Iterator[None]:
         raise InputError(f"CTranslate2: {error}; engine=torch does without") from None
 
 
+class DamagedError(InputError):
+    """A converted model cannot be read."""
+
+
 class CTranslate2Translator(Translator):
     """A ``Translator`` whose search is CTranslate2's.
 
@@ -105,15 +110,18 @@ class CTranslate2Translator(Translator):
         # One worker a core with one thread each: batches share no work, so nobody waits.
         threads = torch.get_num_threads()
         self._workers = threads if device.type == "cpu" else 1
-        with _libraries_explained():
-            self._engine = ctranslate2.Translator(
-                str(converted),
-                device=device.type,
-                device_index=device.index or 0,
-                compute_type=compute_type,
-                inter_threads=self._workers,
-                intra_threads=1,
-            )
+        try:
+            with _libraries_explained():
+                self._engine = ctranslate2.Translator(
+                    str(converted),
+                    device=device.type,
+                    device_index=device.index or 0,
+                    compute_type=compute_type,
+                    inter_threads=self._workers,
+                    intra_threads=1,
+                )
+        except (RuntimeError, ValueError) as error:
+            raise DamagedError(f"CTranslate2 cannot read {converted} ({error})") from None
         torch.set_num_threads(threads)  # it has set OpenMP's to 1, for all in this process
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
@@ -180,6 +188,8 @@ class CTranslate2Translator(Translator):
         alpha, exponent = self._config.length_penalty, _exponent(self._config.length_penalty)
         hypotheses = []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
+            if math.isnan(score):
+                return []  # our search says what that means
             *tokens, last = (self._ids[piece] for piece in pieces)
             if last != EOS or len(pieces) > self._limit(source) or _SPECIAL.intersection(tokens):
                 return []

@@ -9,6 +9,8 @@ from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS
 from transformer_mt.decode.batches import in_batches
 from transformer_mt.decode.ensemble import log_mean
+from transformer_mt.decode.hypothesis import NOT_A_NUMBER
+from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
 _ROWS = 1024
@@ -41,6 +43,8 @@ def forced_log_probs(
         tgt_in = Packed.of_sequences([[BOS, *targets[i]] for i in batch]).to(device)
         tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
         found = _log_probs(models, src, tgt_in, tgt_out.to(device))
+        if found.isnan().any():
+            raise InputError(NOT_A_NUMBER)
         return [values.tolist() for values in found.split([len(targets[i]) + 1 for i in batch])]
 
     return in_batches(sizes, batch_tokens, score)

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+NOT_A_NUMBER = (
+    "the model's output is not a number: its weights are damaged, or its training diverged"
+)
+
 
 @dataclass(frozen=True)
 class Hypothesis:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.decode.beams import Beams
-from transformer_mt.decode.hypothesis import Hypothesis
+from transformer_mt.decode.hypothesis import NOT_A_NUMBER, Hypothesis
 from transformer_mt.decode.recorded import Recorded, record
 from transformer_mt.errors import InputError
 
@@ -104,7 +104,7 @@ def beam_search(
             t += 1
         done, broken = torch.stack((state.done, state.broken)).tolist()  # here a GPU is waited for
         if any(broken):
-            raise InputError("the model's output is not a number: its weights are damaged")
+            raise InputError(NOT_A_NUMBER)
         if sum(done) < max(1, pace.leaving * len(done)):
             continue
         gone = [row for row, is_done in enumerate(done) if is_done]

@@ -43,6 +43,11 @@ def suspicions(
     empty = sum(not line.strip() for line in hypotheses)
     if empty:
         found.append(f"{empty:,} of {total:,} lines are empty")
+    for lines in references:
+        if blank := sum(
+            bool(h.strip()) and not r.strip() for h, r in zip(hypotheses, lines, strict=True)
+        ):
+            found.append(f"{blank:,} of {total:,} lines of a reference are empty")
     found.extend(_quotes(hypotheses, references))
     if total >= _LEAST_LINES:
         found.extend(_tokenised(hypotheses, references))

@@ -129,7 +129,7 @@ class Monitor:
                 board.show_attention(self._board, step, shown.attention, *pieces)
             self._board.flush()
         bleu = f"  BLEU {values['bleu']:.2f}" if "bleu" in values else ""
-        self.note(f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.2f}{bleu}")
+        self.note(f"  validation: loss {values['loss']:.3f}  ppl {_short(values['ppl'])}{bleu}")
 
     @contextmanager
     def paused(self) -> Iterator[None]:

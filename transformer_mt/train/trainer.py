@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,7 +21,7 @@ from transformer_mt.data.loader import read_ahead
 from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, lacks_memory
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.feed import Feed
@@ -228,9 +229,7 @@ class Trainer:
         try:
             yield
         except RuntimeError as error:
-            # On a CPU it is a RuntimeError like any other, but for its text.
-            lacking = isinstance(error, torch.OutOfMemoryError)
-            if not lacking and "can't allocate memory" not in str(error):
+            if not lacks_memory(error):
                 raise
             raise InputError(
                 f"out of memory on a batch of {targets:,} target tokens: lower "
@@ -325,6 +324,10 @@ class Trainer:
                 max_tokens=self._max_tokens,
                 world=self._world,
             )
+            if not math.isfinite(values["loss"]):
+                raise InputError(
+                    f"the validation loss is not finite after update {at.step:,}: {_ADVICE}"
+                )
             values["bleu"], shown = self._translate(model)
         model.train()
         values = self._world.share(values)  # of one mind about what is better

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from transformer_mt.cli import app
@@ -183,11 +184,32 @@ def test_a_sweep_of_bad_usage_runs_nothing(run: Run) -> None:
 
 def test_a_sweep_of_translations(run: Run) -> None:
     jobs: list[TranslateJob] = []
-    argv = ["--multirun", "model=x", "input=a", "output=b,c", "beam_size=1,4"]
+    argv = ["--multirun", "model=x", "input=a", "output=b.${beam_size}", "beam_size=1,4"]
     status, out, err = run("translate", *argv, job=jobs.append)
     assert (status, out) == (0, "")
-    assert [(job.output, job.beam_size) for job in jobs] == [("b", 1), ("b", 4), ("c", 1), ("c", 4)]
-    assert err.splitlines()[3] == "mt-translate: job 3 (output=c,beam_size=4)"
+    assert [(job.output, job.beam_size) for job in jobs] == [("b.1", 1), ("b.4", 4)]
+    assert err.splitlines()[1] == "mt-translate: job 1 (beam_size=4)"
+
+
+def test_jobs_of_a_sweep_do_not_write_one_file(run: Run) -> None:
+    jobs: list[TranslateJob] = []
+    argv = ["--multirun", "model=x", "input=a", "output=b", "beam_size=1,4"]
+    status, out, err = run("translate", *argv, job=jobs.append)
+    assert (status, out, len(jobs)) == (1, "", 1)
+    assert "another job of this sweep writes output=b: give each" in err
+    assert "'output=${beam_size}_b'" in err
+    status, _, _ = run("translate", *argv[:3], "output=/dev/null", argv[4], job=jobs.append)
+    assert (status, len(jobs)) == (0, 3)
+
+
+def test_what_asks_for_too_much_memory_is_one_line(run: Run) -> None:
+    def greedy(_: object) -> None:
+        torch.empty(2**60)  # what PyTorch says of a CPU's memory
+
+    status, out, err = run("train", "model=tiny", job=greedy)
+    assert (status, out) == (1, "")
+    assert err.startswith("mt-train: error: out of memory (")
+    assert len(err.splitlines()) == 1
 
 
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
@@ -196,6 +218,20 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     config = OmegaConf.create(out)
     assert config.model.d_model == 512  # the rest is in test_configs
     assert config.train.max_steps == 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("train", "data.train=[{src: ~/a.en, tgt: a.de}]", 'in quotes of its own, as "~/a"'),
+        ("evaluate", "hypotheses=a.de", "hypotheses=a.de: give a list, as [a,b]"),
+    ],
+)
+def test_lists_are_explained(run: Run, name: app.Command, override: str, message: str) -> None:
+    status, out, err = run(name, override, job=pytest.fail)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
 
 
 def test_flags_may_stand_anywhere(run: Run) -> None:

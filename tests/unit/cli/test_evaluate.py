@@ -245,6 +245,27 @@ def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
     return str(caught.value)
 
 
+def test_places_that_cannot_be_written_are_found_before_the_work(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    for place, message in ((tmp_path, "is a folder: name a file"), ("no/x", "there is no folder")):
+        text = error_of(capsys, hypotheses=[good], references=[reference], report=str(place))
+        assert message in text
+
+
+def test_empty_references_are_pointed_out(files: Files, scores: Json) -> None:
+    hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
+    _, err = scores(hypotheses=[hypotheses], references=[reference])
+    assert "2 of 4 lines of a reference are empty" in err
+
+
+@pytest.mark.parametrize("code", ["german", "d e", "", "1"])
+def test_a_language_has_a_code(code: str) -> None:
+    with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
+        EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
+
+
 def test_files_that_do_not_fit_are_named(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -400,6 +400,85 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
     assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
 
 
+@pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
+def test_a_damaged_conversion_is_made_anew(
+    tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str], file: str
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    source.write_text("the dog\n")
+    job = TranslateJob(device="cpu", model=str(folder), input=str(source))
+    translate.run(job)
+    capfd.readouterr()
+    path = folder / "ctranslate2/float32" / file
+    whole = path.read_bytes()
+    for damage in (lambda: path.write_bytes(whole[: len(whole) // 2]), path.unlink):
+        damage()
+        translate.run(job)
+        out, err = capfd.readouterr()
+        assert out == f"{api(folder, ['the dog'])[0]}\n"
+        assert err.startswith(f"mt-translate: CTranslate2 cannot read {path.parent} (")
+        assert err.endswith("; it is converted anew\n")
+        assert path.read_bytes() == whole
+    assert engines.count("CTranslate2Translator") == 3
+
+
+@pytest.mark.parametrize("key", ["input", "prefix", "score"])
+def test_no_file_is_read_and_written(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], key: str
+) -> None:
+    paths = {name: tmp_path / name for name in ("input", "link", key)}
+    for name in {"input", key}:
+        paths[name].write_text("the dog\n")
+    paths["link"].symlink_to(paths[key])
+    for output in (paths[key], paths["link"]):
+        settings = {"model": str(model), "input": str(paths["input"]), key: str(paths[key])}
+        message = error_of(capfd, output=str(output), **settings)
+        assert (
+            message == f"output={output} is the file of {key}, which would be lost: choose another"
+        )
+    assert paths[key].read_text() == "the dog\n"
+
+
+def test_outputs_that_would_not_be_what_they_are_called(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for suffix in (".gz", ".zst"):
+        message = error_of(capfd, model=str(model), output=str(tmp_path / f"out.de{suffix}"))
+        assert f"leave out {suffix}" in message
+    assert list(tmp_path.iterdir()) == []
+    for key in ("input", "output"):
+        with pytest.raises(InputError, match=f"{key}=-: leave {key} out for standard {key}"):
+            TranslateJob(model="x", **{key: "-"})  # type: ignore[arg-type]
+
+
+def test_a_closed_input_is_one_line(model: Path) -> None:
+    command = f"{sys.executable} -m transformer_mt.cli.translate model={model} device=cpu <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mt-translate: error: standard input is closed: say input=FILE\n"
+
+
+def test_scores_that_are_no_numbers_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Weights that are finite, and so large that what comes of them is not."""
+    folder, lines = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    network, tokenizer, _ = model_folder.load_model(folder)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(3e38)
+    ckpt.save_tensors(ckpt.parameters(network), folder / ckpt.WEIGHTS)
+    if find_spec("ctranslate2") is not None:
+        convert(folder, network, tokenizer, "float32")
+    lines.write_text("the dog\n")
+    settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
+    for more in ({}, {"score": str(lines)}, {"engine": "torch"}):
+        message = error_of(capfd, **settings, **more)
+        assert message.startswith("the model's output is not a number")
+
+
 def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
     with pytest.raises((InputError, OSError)) as caught:
         translate.run(TranslateJob(**{"device": "cpu", **settings}))

@@ -4,6 +4,7 @@ import pytest
 
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.mixing import epoch_weights
+from transformer_mt.errors import InputError
 
 SIZES = [1000, 200, 50]
 
@@ -33,3 +34,9 @@ def test_the_shares_of_an_epoch_are_the_tempered_ones(temperature: float) -> Non
 def test_weights_are_taken_as_they_are() -> None:
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES) == [1, 0.5, 4]
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5]) == [1, 0.0, 4]
+
+
+def test_numbers_that_cannot_be_meant_are_refused() -> None:
+    with pytest.raises(InputError, match=r"make an epoch of 10,000,100,000 pairs out of 1,250: "):
+        epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
+    assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]

@@ -337,6 +337,18 @@ def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
     assert loss(tmp_path / "apart", r_drop=50.0) > known + 0.1
 
 
+def test_a_validation_that_is_no_number_is_told_of_with_advice(tmp_path: Path) -> None:
+    run = trainer(tmp_path)
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter.fill_(1e38)
+    run._update = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
+    run._totals.add = lambda *_: None  # type: ignore[method-assign]
+    run._log = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
+        run.run()
+
+
 def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
     config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
     trainer(tmp_path / "whole", **config).run()
