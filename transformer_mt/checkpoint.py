@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -23,14 +24,15 @@ FORMAT = 3
 
 WEIGHTS = "model.safetensors"
 _STATE, _OPTIMIZER, _VALIDATION = "state.json", "optimizer.safetensors", "validation.json"
+_SHA256 = "sha256"
 _RUNNING_MEAN = "running_mean."
 """Begins the names, beside the optimizer's, of a running mean of the weights."""
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Writes a file of tensors atomically."""
+    """Writes a file of tensors atomically, their checksum in its header."""
     with atomic(path) as temporary:
-        _write(tensors, temporary)
+        _write(tensors, temporary, {_SHA256: _tensors_digest(tensors)})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -39,7 +41,12 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: The file is missing, damaged, or of a model of another shape.
     """
-    _assign(parameters(model), _load(path), path)
+    tensors = _load(path)
+    with safe_open(path, "pt") as file:
+        expected = (file.metadata() or {}).get(_SHA256)
+    if expected not in (None, _tensors_digest(tensors)):
+        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    _assign(parameters(model), tensors, path)
 
 
 @dataclass(frozen=True)
@@ -204,10 +211,10 @@ def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> N
         tensor.copy_(tensors[name])
 
 
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
+def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path)  # readable for its owner alone
+    save_file(tensors, path, header)  # readable for its owner alone
     path.chmod(mode)
 
 
@@ -253,6 +260,14 @@ def _state_digest(state: dict[str, Any]) -> str:
 
 def _digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _tensors_digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _sha256(path: Path) -> str:

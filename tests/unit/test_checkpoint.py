@@ -549,6 +549,22 @@ def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> 
         model_folder.load_model(folder)
 
 
+def test_a_changed_bit_of_the_weights_is_noticed(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for place in (-1, -len(whole) // 2):
+        content = bytearray(whole)
+        content[place] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wr"):
+            model_folder.load_model(folder)
+    # Weights that another program wrote have no checksum.
+    path.write_bytes(whole)
+    tensors = load_file(path)
+    save_file(tensors, path)
+    assert_equal(weights(model_folder.load_model(folder)[0]), tensors)
+
+
 def test_a_full_disk_is_told_of_with_the_file(tmp_path: Path) -> None:
     def write() -> None:
         with files.atomic(tmp_path / "out.de"):

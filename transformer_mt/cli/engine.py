@@ -1,6 +1,5 @@
 """The engine of ``mt-translate``: the one that the job asks for, or the best one."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,8 +69,9 @@ def open_engine(
             return CTranslate2Translator(converted, *settings, token_scores=with_scores)
         except DamagedError as error:
             report(f"{error}; it is converted anew")
-            shutil.rmtree(converted)
-            converted, _ = convert(folder, models[0].cpu(), tokenizer, job.compute_type)
+            damaged = converted.stat().st_ino
+            models[0].cpu()
+            converted, _ = convert(folder, models[0], tokenizer, job.compute_type, damaged)
             models[0].to(device)
             return CTranslate2Translator(converted, *settings, token_scores=with_scores)
     dtype = _dtype(job.compute_type, device, special)

@@ -201,8 +201,8 @@ def _other_data(run_dir: Path, data: Prepared) -> set[str]:
     if not (run_dir / _REPORT).exists():
         return set()
     try:
-        known = json.loads((run_dir / _REPORT).read_text(encoding="utf-8"))
-    except ValueError:
+        known = dict(json.loads((run_dir / _REPORT).read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
         raise InputError(
             f"{run_dir / _REPORT} is damaged: delete it, and the data are taken for the same"
         ) from None

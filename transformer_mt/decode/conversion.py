@@ -68,7 +68,11 @@ def checksum(model: Transformer, tokenizer: Tokenizer) -> str:
 
 
 def convert(
-    folder: Path, model: Transformer, tokenizer: Tokenizer, compute_type: str
+    folder: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    compute_type: str,
+    damaged: int | None = None,
 ) -> tuple[Path, str | None]:
     """Where the converted model lies; it is written if there is none of these weights yet.
 
@@ -80,6 +84,7 @@ def convert(
         model: What it holds, on the CPU.
         tokenizer: Its vocabulary.
         compute_type: How the weights are stored: ``float32``, ``int8`` and so on.
+        damaged: The inode of a converted folder that cannot be read, and is not to be taken.
 
     Returns:
         The converted folder, and a line for the user if it was written now.
@@ -91,8 +96,12 @@ def convert(
     wanted = {"model": checksum(model, tokenizer), "version": _VERSION}
     beside = folder / "ctranslate2"
     cache = Path(TrainJob.cache_dir).expanduser() / "ctranslate2" / str(wanted["model"])[:16]
+
+    def is_there(place: Path) -> bool:
+        return _made_from(place) == wanted and place.stat().st_ino != damaged
+
     for parent in (beside, cache):
-        if _made_from(parent / compute_type) == wanted:
+        if is_there(parent / compute_type):
             return parent / compute_type, None
     obstacles = []
     for parent in (beside, cache):
@@ -100,7 +109,7 @@ def convert(
         try:
             parent.mkdir(parents=True, exist_ok=True)
             with FileLock(parent / ".lock"):
-                if _made_from(place) != wanted:  # another process may have been faster
+                if not is_there(place):  # another process may have been faster
                     _write(place, wanted, model, tokenizer, folder / model_folder.TOKENIZER)
         except OSError as error:
             obstacles.append(f"{parent} cannot be written ({error.strerror or error})")
