@@ -63,6 +63,9 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(f"{path} names no format: it is cut off, or not written by mt-train")
     if found != FORMAT:
         raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
+    train = values.get("train")
+    if isinstance(train, dict) and train.get("r_drop") == 0:
+        del train["r_drop"]  # a setting of folders of before 2026-11-21, and off
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:

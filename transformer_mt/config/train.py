@@ -100,10 +100,6 @@ class TrainConfig:
     """Weight of the past in the running mean of the weights, e.g. 0.999 (``final: ema`` only)."""
     label_smoothing: float = 0.1
     """ε_ls (§5.4)."""
-    r_drop: float = 0.0
-    """α of R-Drop (Liang et al. 2021): every pair goes through twice, with dropout drawn anew, and
-    the two distributions are pulled together. Twice the time; 0 is off; theirs for translation is
-    5."""
     compile: bool | None = None
     """Compile the training step for batches of one fixed shape; null does so on GPUs, in bf16."""
     precision: str = "auto"
@@ -163,10 +159,6 @@ class TrainConfig:
         limit = self.max_tokens_per_device
         require(limit is None or limit >= 1, f"train.max_tokens_per_device={limit} must be ≥ 1")
         require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
-        require(
-            self.r_drop >= 0 and math.isfinite(self.r_drop),
-            f"train.r_drop={self.r_drop} must be ≥ 0",
-        )
         require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
         choice("train.precision", self.precision, "auto", "fp32", "bf16", "fp16")
         choice("train.device", self.device, "auto", "cpu", "cuda")
@@ -230,10 +222,6 @@ class TrainJob:
             limit is None or limit >= self.data.cleaning.max_tokens,
             f"train.max_tokens_per_device={limit} is below the longest "
             f"pair allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
-        )
-        require(
-            self.train.r_drop == 0 or self.model.dropout > 0,
-            "train.r_drop needs model.dropout > 0: without it two passes are the same",
         )
         if self.model.positions == "learned":
             require(

@@ -60,13 +60,7 @@ class FlopsMeter:
 
 
 def flops_meter(
-    config: ModelConfig,
-    vocab_size: int,
-    train: TokenStore,
-    precision: str,
-    world: World,
-    *,
-    passes: int = 1,
+    config: ModelConfig, vocab_size: int, train: TokenStore, precision: str, world: World
 ) -> FlopsMeter | None:
     """A meter for training on these pairs, or None where the device's peak rate is not known.
 
@@ -76,14 +70,13 @@ def flops_meter(
         train: Training pairs.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: The ranks; their devices are taken to be alike.
-        passes: How often an update sees each pair.
     """
     if world.device.type != "cuda":
         return None
     peak = peak_rate(torch.cuda.get_device_name(world.device), precision)
     if peak is None:
         return None
-    flops = passes * update_flops(config, vocab_size, train.src.lengths, train.tgt.lengths)
+    flops = update_flops(config, vocab_size, train.src.lengths, train.tgt.lengths)
     return FlopsMeter(flops / len(train.tgt.tokens), peak * world.size)
 
 

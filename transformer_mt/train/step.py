@@ -21,22 +21,19 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class LossModule(nn.Module):
     """Model and loss as one module, so that a data-parallel wrapper sees every use of a weight."""
 
-    def __init__(self, model: Transformer, smoothing: float, precision: str, r_drop: float = 0.0):
+    def __init__(self, model: Transformer, smoothing: float, precision: str):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
         self.precision = precision
-        self.r_drop = r_drop
         self._loss = smoothed_cross_entropy
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sums of smoothed loss and of negative log-likelihood over the batch's target tokens."""
         with autocast(batch.tgt_out.device, self.precision):
             hidden = self.model(batch)
-            if self.r_drop:
-                hidden = torch.cat([hidden, self.model(batch)])
             weight = self.model.embedding.weight
-            return self._loss(hidden, weight, batch.tgt_out, self.smoothing, self.r_drop)
+            return self._loss(hidden, weight, batch.tgt_out, self.smoothing)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for buffered batches: one graph, loss and all, if there is a single rank.
@@ -79,7 +76,6 @@ class TrainStep:
         smoothing: ε_ls.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share every update.
-        r_drop: α of R-Drop; 0 is one pass, without it.
         clip_norm: Longest gradient, if there is such a limit.
         compiled: Compile the step; every batch must be of the same shape (``data.buffers``).
     """
@@ -92,12 +88,11 @@ class TrainStep:
         precision: str,
         world: World,
         *,
-        r_drop: float = 0.0,
         clip_norm: float | None = None,
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
-        module = LossModule(model, smoothing, precision, r_drop)
+        module = LossModule(model, smoothing, precision)
         if compiled:
             module.compile_for(world.size)
         self._model = world.data_parallel(module)

@@ -98,7 +98,6 @@ class Trainer:
             config.label_smoothing,
             self._precision,
             world,
-            r_drop=config.r_drop,
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
@@ -133,12 +132,7 @@ class Trainer:
         monitor = saver = None
         if main:
             meter = flops_meter(
-                job.model,
-                self.model.vocab_size,
-                self._train,
-                self._precision,
-                self._world,
-                passes=2 if job.train.r_drop else 1,
+                job.model, self.model.vocab_size, self._train, self._precision, self._world
             )
             monitor = Monitor(self._run_dir, self.done, self._limits.last_step, meter)
             saver = Saver(self._run_dir, job.train, self._limits, self._found)
