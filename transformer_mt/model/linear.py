@@ -1,7 +1,8 @@
 """Matrix products, by the faster of the two libraries that PyTorch has for them on a CPU.
 
-In fp32 PyTorch multiplies with MKL. On the AMD processor where we measured (Zen 4), oneDNN, which
-it uses for bf16, takes less time for x Wᵀ and for the gradient of x; for that of W it takes more.
+In fp32 PyTorch multiplies with MKL, which on AMD's processors uses vectors of 256 bits only.
+oneDNN, which it uses for bf16, takes those that there are: half the time on Zen 5, and a tenth
+less where 256 bits are all (python scripts/bench_train.py --model base --variants ours-fp32).
 It generates code for every new shape, so it pays in training, where products are large, and not in
 decoding.
 """
@@ -16,13 +17,26 @@ from torch.nn import functional as F
 _AVAILABLE = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+def _for_onednn(x: Tensor) -> bool:
+    usable = _AVAILABLE and not torch.compiler.is_compiling()
+    return usable and x.device.type == "cpu" and x.dtype == torch.float32
+
+
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """X Wᵀ + b, without a gradient: [N, K], [M, K], [M] → [N, M]."""
-    usable = _AVAILABLE and not torch.compiler.is_compiling()
-    if usable and x.device.type == "cpu" and x.dtype == torch.float32:
+    if _for_onednn(x):
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return y
     return F.linear(x, weight, bias)
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient of W in X Wᵀ, Gᵀ X: [N, M], [N, K] → [M, K]."""
+    if not _for_onednn(x):
+        return grad.T @ x
+    if grad.shape[1] > x.shape[1]:
+        return product(x.T, grad.T).T  # oneDNN writes a wide result up to five times as fast
+    return product(grad.T, x.T)
 
 
 class Linear(nn.Linear):
@@ -30,17 +44,11 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
-        plain = (
-            not torch.is_grad_enabled()
-            or x.device.type != "cpu"
-            or x.dtype != torch.float32
-            or torch.is_autocast_enabled("cpu")
-            or torch.compiler.is_compiling()
-        )
-        if plain:
-            return super().forward(x)
-        y: Tensor = _Linear.apply(x, self.weight, self.bias)
-        return y
+        training = torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+        if training and _for_onednn(x):
+            y: Tensor = _Linear.apply(x, self.weight, self.bias)
+            return y
+        return super().forward(x)
 
 
 class _Linear(torch.autograd.Function):
@@ -53,4 +61,5 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
-        return product(grad, weight.T), grad.T @ x, grad.sum(0) if ctx.has_bias else None
+        grad_bias = grad.sum(0) if ctx.has_bias else None
+        return product(grad, weight.T), weight_gradient(grad, x), grad_bias

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.data.batching import IGNORED
-from transformer_mt.model.linear import product
+from transformer_mt.model.linear import product, weight_gradient
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
 """Most rows of logits held at a time: 0.3 GB and 1.2 GB in fp32 at the paper's vocabulary."""
@@ -68,7 +68,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 grad = _less_at(log_p.exp_(), y, 1 - smoothing)
                 grad = F.pad(grad.to(dtype), (0, padding))
                 grad_hidden.append(product(grad, matrix.T))
-                grad_weight += (grad.T @ x)[:vocab_size]
+                grad_weight += weight_gradient(grad, x)[:vocab_size]
             # What it takes to go from the mean of all log-probabilities to the target's.
             picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
             loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
