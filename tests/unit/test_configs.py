@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from transformer_mt.cli import app
 from transformer_mt.config import (
@@ -57,7 +58,11 @@ def hydra_of(command: app.Command) -> Iterator[None]:
 
 def composed(command: app.Command, *overrides: str) -> DictConfig:
     with hydra_of(command):
-        return compose(command, list(overrides))
+        config = compose(command, list(overrides), return_hydra_config=True)
+    HydraConfig.instance().set_config(config)  # as in a command: ${hydra:…} looks here
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def train_job(*overrides: str) -> TrainJob:
@@ -109,10 +114,11 @@ def test_every_option_composes_and_names_every_key(group: str, option: str) -> N
 
 
 @pytest.mark.parametrize("option", [p.stem for p in (config_dir() / "data").glob("*.yaml")])
-def test_every_data_set_composes(option: str) -> None:
+def test_every_data_set_composes_and_has_a_run_folder_of_its_own(option: str) -> None:
     job = train_job(*FILES) if option == "files" else train_job(f"data={option}")
     direction = ("de", "en") if option == "iwslt14_de_en" else ("en", "de")
     assert (job.data.src_lang, job.data.tgt_lang) == direction
+    assert job.run_dir == f"runs/{option}"
 
 
 def test_the_languages_of_ones_own_files_are_not_guessed() -> None:
@@ -267,6 +273,7 @@ def test_table_3_is_complete() -> None:
 def test_help_tells_the_defaults_and_fits_a_terminal(command: app.Command) -> None:
     with hydra_of(command):
         config = compose(command, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
     text = config.hydra.help.template
     assert max(map(len, text.splitlines())) <= 80
     settings = re.search(r"^Settings.*?\n\n", text, re.MULTILINE | re.DOTALL)
