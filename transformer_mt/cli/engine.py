@@ -89,9 +89,7 @@ def _only_by_torch(job: TranslateJob, decode: DecodeConfig) -> list[str]:
         "ensemble": bool(job.ensemble),
         "prefix": job.prefix is not None,
         "score": job.score is not None,
-        "alignment": job.alignment,
         "min_length": decode.min_length > 0,
-        "max_length": decode.max_length is not None,
         "no_repeat_ngram": decode.no_repeat_ngram > 0,
         "sampling": decode.sampling,
     }

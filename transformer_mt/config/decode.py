@@ -79,8 +79,7 @@ class DecodeConfig:
     @property
     def plain(self) -> bool:
         """Whether this is beam search and nothing more, which is the same in every engine."""
-        more = (self.min_length, self.max_length, self.no_repeat_ngram, self.sampling)
-        return more == (0, None, 0, False)
+        return (self.min_length, self.no_repeat_ngram, self.sampling) == (0, 0, False)
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.model.attention_maps import attention_maps
+from transformer_mt.decode.batches import in_batches
+from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer
 
 WORD = "▁"
@@ -17,7 +18,11 @@ Link = tuple[int, int]
 """A source word and the word of the translation, each counted from 0."""
 
 
-def soft_alignment(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Tensor:
+Pair = tuple[list[int], list[int]]
+"""Token ids of a source and of its translation, without special symbols."""
+
+
+def soft_alignment(model: Transformer, pairs: Sequence[Pair]) -> list[Tensor]:
     """How much each target token looks at each source token: [T, S], rows sum to 1 at most.
 
     That is the attention to the source of the last layer but one, the mean of its heads, in the
@@ -25,14 +30,14 @@ def soft_alignment(model: Transformer, source: Sequence[int], target: Sequence[i
     with Transformer Models") find best. On a small model of ours it agreed with IBM Model 1 on 7
     words of 10; other layers agreed less often, and the step that reads the token seldom (Chen et
     al. 2020 find it better). What goes to the end symbol of the source is left out.
-
-    Args:
-        model: The model.
-        source: S token ids, without special symbols.
-        target: T token ids, likewise.
     """
-    maps = attention_maps(model, [*source, EOS], [BOS, *target]).cross
-    return maps[max(len(maps) - 2, 0)].mean(0)[:-1, :-1]
+    maps = cross_attention_maps(
+        model,
+        max(len(model.decoder) - 2, 0),
+        [[*source, EOS] for source, _ in pairs],
+        [[BOS, *target] for _, target in pairs],
+    )
+    return [weights.mean(0)[:-1, :-1] for weights in maps]
 
 
 def word_alignment(weights: Tensor, source: Sequence[int], target: Sequence[int]) -> list[Link]:
@@ -54,22 +59,45 @@ def word_alignment(weights: Tensor, source: Sequence[int], target: Sequence[int]
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
-def align_parts(
-    model: Transformer, tokenizer: Tokenizer, parts: Sequence[tuple[list[int], list[int]]]
-) -> list[Link]:
-    """The links of a line that was translated in parts, each a source and a target."""
-    links: list[Link] = []
+def align_words(
+    model: Transformer, tokenizer: Tokenizer, lines: Sequence[Sequence[Pair]], batch_tokens: int
+) -> list[list[Link]]:
+    """The links of lines, each translated in one part or in several.
+
+    Args:
+        model: In ``eval`` mode.
+        tokenizer: Its vocabulary.
+        lines: The parts of each line.
+        batch_tokens: Most tokens of a side, padding included, in a batch.
+    """
+    pairs = [pair for parts in lines for pair in parts]
+
+    def link(batch: list[int]) -> list[list[Link]]:
+        chosen = [pairs[i] for i in batch]
+        return [
+            word_alignment(
+                weights, words_read(tokenizer.pieces(source)), words_said(tokenizer, target)
+            )
+            for weights, (source, target) in zip(soft_alignment(model, chosen), chosen, strict=True)
+        ]
+
+    sizes = [max(map(len, pair)) + 1 for pair in pairs]
+    found = iter(in_batches(sizes, batch_tokens, link))
+    return [_joined(tokenizer, parts, [next(found) for _ in parts]) for parts in lines]
+
+
+def _joined(tokenizer: Tokenizer, parts: Sequence[Pair], links: Sequence[list[Link]]) -> list[Link]:
+    """The links of a line from those of its parts."""
+    joined: list[Link] = []
     before_source = before_target = 0
-    for source, target in parts:
+    for (source, _), found in zip(parts, links, strict=True):
         pieces = tokenizer.pieces(source)
-        read, said = words_read(pieces), words_said(tokenizer, target)
         # A part may begin within a word; translations of parts are joined by a space.
         first = before_source - (before_source > 0 and not pieces[0].startswith(WORD))
-        found = word_alignment(soft_alignment(model, source, target), read, said)
-        links += [(first + s, before_target + t) for s, t in found]
-        before_source = first + read[-1] + 1
+        joined += [(first + s, before_target + t) for s, t in found]
+        before_source = first + words_read(pieces)[-1] + 1
         before_target += len(found)
-    return links
+    return joined
 
 
 def words_read(pieces: Sequence[str]) -> list[int]:

@@ -1,7 +1,7 @@
 """Strings → strings: batches by length, keeps the order, gives one line for each line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -12,7 +12,7 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer, one_line
-from transformer_mt.decode.alignment import WORD, Link, align_parts
+from transformer_mt.decode.alignment import WORD, Link, align_words
 from transformer_mt.decode.batches import fitting_tokens, in_batches
 from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.ensemble import open_search
@@ -167,10 +167,17 @@ class Translator:
             found = self._search(parts, nbest)
         else:
             found = self._search_all(parts, nbest, [list(beginning) for _, beginning in jobs])
-        return [
-            self._join([parts[job] for job in own], [found[job] for job in own], align)
-            for own in owners
+        chosen = [_chosen([found[job] for job in own]) for own in owners]
+        translations = [[self._translation(each) for each in best] for best in chosen]
+        if not align:
+            return translations
+        pairs = [
+            [(parts[job], hypothesis.tokens) for job, hypothesis in zip(own, each, strict=True)]
+            for own, best in zip(owners, chosen, strict=True)
+            for each in best
         ]
+        links = iter(align_words(self._fast[0], self._tokenizer, pairs, self._batch_tokens))
+        return [[replace(each, alignment=next(links)) for each in best] for best in translations]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """What the model gives translations that are there already.
@@ -297,24 +304,11 @@ class Translator:
         bounds = (limit, self._config.max_length, self._max_target)
         return min(bound for bound in bounds if bound is not None)
 
-    def _join(
-        self, sources: list[list[int]], found: list[list[Hypothesis]], align: bool
-    ) -> list[Translation]:
-        """The translations of a line from those of its parts."""
-        if not found:
-            return [Translation("", 0.0, 0, alignment=[] if align else None)]
-        if len(found) == 1:
-            return [self._translation(sources, [hypothesis], align) for hypothesis in found[0]]
-        return [self._translation(sources, [best[0] for best in found], align)]
-
-    def _translation(
-        self, sources: list[list[int]], hypotheses: list[Hypothesis], align: bool
-    ) -> Translation:
+    def _translation(self, hypotheses: Sequence[Hypothesis]) -> Translation:
+        """The translation of a line from those of its parts."""
+        if not hypotheses:
+            return Translation("", 0.0, 0)
         texts = self._tokenizer.decode([h.tokens for h in hypotheses])
-        alignment = None
-        if align:
-            pairs = [(ids, h.tokens) for ids, h in zip(sources, hypotheses, strict=True)]
-            alignment = align_parts(self._model, self._tokenizer, pairs)
         # Byte pieces can spell a line break; one line in is one line out.
         return Translation(
             " ".join(self._normalizer.restore(one_line(text).strip()) for text in texts),
@@ -323,8 +317,18 @@ class Translator:
             sum(h.log_prob for h in hypotheses),
             self._tokenizer.pieces([token for h in hypotheses for token in (*h.tokens, EOS)]),
             [value for h in hypotheses for value in h.token_log_probs],
-            alignment,
         )
+
+
+def _chosen(found: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:
+    """For each translation of a line, best first, those of its parts; nothing if it has none.
+
+    Args:
+        found: The best of each part. Of several parts the best are put together.
+    """
+    if len(found) == 1:
+        return [[hypothesis] for hypothesis in found[0]]
+    return [[best[0] for best in found]]
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: World) -> list[str]:

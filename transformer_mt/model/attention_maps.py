@@ -56,6 +56,42 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
     return maps
 
 
+@torch.no_grad()
+def cross_attention_maps(
+    model: Transformer, layer: int, src: Sequence[Sequence[int]], tgt_in: Sequence[Sequence[int]]
+) -> list[Tensor]:
+    """The weights of one decoder layer's attention to the source, in many pairs at once.
+
+    Args:
+        model: In ``eval`` mode, on any device.
+        layer: Which one, from 0.
+        src: For each pair, S token ids as the encoder reads them.
+        tgt_in: For each pair, T token ids as the decoder reads them.
+
+    Returns:
+        For each pair [H, T, S], fp32 on the CPU.
+    """
+    attention = model.decoder[layer].get_submodule("cross_attention")
+    assert isinstance(attention, CrossAttention)
+    device = model.embedding.weight.device
+    seen: list[Tensor] = []
+
+    def look(_module: nn.Module, inputs: tuple[Tensor, object, KeysValues, object]) -> None:
+        x, _, (key, _), _ = inputs
+        seen.extend((attention.q_proj(x).cpu(), key.cpu()))
+
+    source = Packed.of_sequences(src).to(device)
+    with attention.register_forward_pre_hook(look):
+        model.decode(Packed.of_sequences(tgt_in).to(device), model.encode(source), source)
+    queries, keys = (
+        x.split([len(ids) for ids in side]) for x, side in zip(seen, (tgt_in, src), strict=True)
+    )
+    return [
+        _weights(q, k, attention.num_heads, causal=False)
+        for q, k in zip(queries, keys, strict=True)
+    ]
+
+
 def _watch(attention: nn.Module, maps: list[Tensor], hooks: ExitStack) -> None:
     hook = _self_attention if isinstance(attention, SelfAttention) else _cross_attention
     hooks.callback(attention.register_forward_pre_hook(partial(hook, maps)).remove)

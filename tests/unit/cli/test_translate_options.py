@@ -182,14 +182,12 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     ("key", "value"),
     [
         ("min_length", 3),
-        ("max_length", 9),
         ("no_repeat_ngram", 4),
         ("sampling", True),
         ("step", 5),
         ("ensemble", ["{second}"]),
         ("prefix", "{source}"),
         ("score", "{source}"),
-        ("alignment", True),
     ],
 )
 def test_what_ctranslate2_cannot_do(
@@ -214,6 +212,21 @@ def test_what_ctranslate2_cannot_do(
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (len(LINES), "")
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
+
+
+@needs_ctranslate2
+def test_what_every_engine_does(
+    model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
+    # It says once that it converts.
+    translate.run(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
+    capfd.readouterr()
+    found, expected = (
+        [json.loads(row) for row in run(engine=engine, **settings).splitlines()]
+        for engine in ("ctranslate2", "torch")
+    )
+    assert alike(found, expected)
 
 
 def test_bfloat16(

@@ -39,13 +39,14 @@ def test_weights_are_those_of_the_last_layer_but_one(layers: int, chosen: int) -
         d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=layers
     )
     model = Transformer(config, 20).eval()
-    source, target = [5, 6, 7], [8, 9]
-    weights = soft_alignment(model, source, target)
-    assert weights.shape == (2, 3)
-    maps = attention_maps(model, [*source, EOS], [BOS, *target]).cross[chosen]
-    for t in range(2):
-        for s in range(3):  # in the step that says target token t, which is read in the next
-            assert weights[t, s].item() == pytest.approx(maps[:, t, s].mean().item())
+    pairs = [([5, 6, 7], [8, 9]), ([4], [8, 9, 9, 5]), ([6, 7, 5], []), ([3, 4], [7])]
+    found = soft_alignment(model, pairs)
+    for weights, (source, target) in zip(found, pairs, strict=True):
+        assert weights.shape == (len(target), len(source))
+        maps = attention_maps(model, [*source, EOS], [BOS, *target]).cross[chosen]
+        for t in range(len(target)):
+            for s in range(len(source)):  # in the step that says t, which is read in the next
+                assert weights[t, s].item() == pytest.approx(maps[:, t, s].mean().item())
 
 
 def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:

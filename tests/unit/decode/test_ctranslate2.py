@@ -82,8 +82,16 @@ def test_equals_our_own_search(
     model = MODELS[name]()
     folder = converted(tmp_path / "m", model, tokenizer)
     sources = tokenizer.encode(random_lines(25, 9))
-    for beam_size, alpha in [(1, 0.6), (2, 0.6), (4, 0.0), (4, 1.0), (8, 2.0)]:
-        config = DecodeConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20)
+    for beam_size, alpha, most in [
+        (1, 0.6, 40),
+        (2, 0.6, None),
+        (4, 0, 20),
+        (4, 1, 8),
+        (8, 2, None),
+    ]:
+        config = DecodeConfig(
+            beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
+        )
         theirs = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)
         ours = Translator(model, tokenizer, config, PLAIN)
         expected, found = ours._search(sources, beam_size), theirs._search(sources, beam_size)
@@ -147,19 +155,32 @@ def test_pytorch_keeps_its_threads(tmp_path: Path, tokenizer: Tokenizer) -> None
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("max_extra_tokens", [0, 1, 4])
+@pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (1, None), (4, 9)])
 def test_the_longest_length_is_each_sentence_s_own(
-    tmp_path: Path, tokenizer: Tokenizer, left: list[int], max_extra_tokens: int
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    left: list[int],
+    max_extra_tokens: int,
+    max_length: int | None,
 ) -> None:
     """In one batch with longer ones; at its length a translation is ended, not cut off."""
     model = model_that_ends(2.0)
     folder = converted(tmp_path / "m", model, tokenizer)
-    config = DecodeConfig(beam_size=3, length_penalty=2.0, max_extra_tokens=max_extra_tokens)
+    config = DecodeConfig(
+        beam_size=3, length_penalty=2.0, max_extra_tokens=max_extra_tokens, max_length=max_length
+    )
     lines = random_lines(30, 12)
-    found = CTranslate2Translator(folder, model, tokenizer, config, PLAIN).translate_nbest(lines, 1)
-    expected = Translator(model, tokenizer, config, PLAIN).translate_nbest(lines, 1)
-    assert [t.text for (t,) in found] == [t.text for (t,) in expected]
-    assert [t.score for (t,) in found] == pytest.approx([t.score for (t,) in expected], abs=1e-4)
+    theirs, ours = (
+        translator.translate_nbest(lines, 1, align=True)
+        for translator in (
+            CTranslate2Translator(folder, model, tokenizer, config, PLAIN),
+            Translator(model, tokenizer, config, PLAIN),
+        )
+    )
+    assert [t.text for (t,) in theirs] == [t.text for (t,) in ours]
+    assert [t.score for (t,) in theirs] == pytest.approx([t.score for (t,) in ours], abs=1e-4)
+    assert [t.alignment for (t,) in theirs] == [t.alignment for (t,) in ours]
+    assert max_length is None or max(t.tokens for (t,) in ours) == max_length
     assert left
 
 
