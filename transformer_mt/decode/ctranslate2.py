@@ -12,8 +12,10 @@ not end, and stops once W have finished. What differs is made equal here:
   end symbol; we end them.
 * It may say a special symbol; we rule these out. A trained model gives them next to nothing.
 
-In the last three cases, all rare, our own search does the sentence. So the best translation is the
-same, but for equal scores and rounding; the end of an n-best list may lack one that was dropped.
+In the last three cases, all rare, our own search does the sentence; but a greedy translation that
+does not end is what it is, and only its end symbol is scored by our model. So the best translation
+is the same, but for equal scores and rounding; the end of an n-best list may lack one that was
+dropped.
 """
 
 import math
@@ -147,10 +149,15 @@ class CTranslate2Translator(Translator):
             )
             pending.update(zip(batch, answers, strict=True))
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        with _libraries_explained():  # which it loads when it comes to need them
-            found = {i: answer.result() for i, answer in pending.items()}
-        for i, answer in found.items():
-            results[i] = self._same_as_ours(answer, sources[i])[:nbest]
+        endless: dict[int, list[int]] = {}
+        for i, answer in pending.items():
+            with _libraries_explained():  # which it loads when it comes to need them
+                found = answer.result()
+            results[i] = self._same_as_ours(found, sources[i])[:nbest]
+            if beams == 1 and not results[i] and (tokens := self._cut_off(found, sources[i])):
+                endless[i] = tokens
+        for i, hypothesis in self._ended(sources, endless).items():
+            results[i] = [hypothesis]
         left = [i for i, best in enumerate(results) if not best]
         for i, best in zip(left, super()._search([sources[i] for i in left], nbest), strict=True):
             results[i] = best
@@ -160,12 +167,35 @@ class CTranslate2Translator(Translator):
         self, sources: list[list[int]], found: list[list[Hypothesis]]
     ) -> list[list[Hypothesis]]:
         pairs = [(ids, h.tokens) for ids, best in zip(sources, found, strict=True) for h in best]
-        values = iter(
-            forced_log_probs(
-                self._fast, [ids for ids, _ in pairs], [ids for _, ids in pairs], self._batch_tokens
-            )
-        )
+        values = iter(self._forced(pairs))
         return [[replace(h, token_log_probs=next(values)) for h in best] for best in found]
+
+    def _forced(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Our model's log-probability of each token of translations, end symbols included."""
+        sources, targets = [ids for ids, _ in pairs], [ids for _, ids in pairs]
+        return forced_log_probs(self._fast, sources, targets, self._batch_tokens)
+
+    def _cut_off(self, found: Any, source: list[int]) -> list[int]:
+        """The tokens of a greedy translation that goes on beyond its longest length, up to there.
+
+        Nothing, if there is no such translation.
+        """
+        longest = self._longest(source)
+        tokens = [self._ids[piece] for piece in found.hypotheses[0][:longest]]
+        whole = len(tokens) == longest and not _SPECIAL.union([EOS]).intersection(tokens)
+        return tokens if whole and not math.isnan(found.scores[0]) else []
+
+    def _ended(
+        self, sources: list[list[int]], endless: dict[int, list[int]]
+    ) -> dict[int, Hypothesis]:
+        """Translations that do not end by themselves, with the end symbol and its score."""
+        values = self._forced([(sources[i], tokens) for i, tokens in endless.items()])
+        alpha, ended = self._config.length_penalty, {}
+        for (i, tokens), terms in zip(endless.items(), values, strict=True):
+            log_prob = sum(terms)
+            score = log_prob / length_penalty(len(terms), alpha)
+            ended[i] = Hypothesis(tokens, log_prob, score)
+        return ended
 
     def _batches(self, order: list[int], sources: list[list[int]], beams: int) -> list[list[int]]:
         """Sentences of similar length, longest first; a batch for each worker if there are few."""

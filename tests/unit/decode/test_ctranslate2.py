@@ -184,6 +184,25 @@ def test_the_longest_length_is_each_sentence_s_own(
     assert left
 
 
+def test_greedy_translations_that_never_end(
+    tmp_path: Path, tokenizer: Tokenizer, left: list[int]
+) -> None:
+    """They are as long as they may be, and not searched a second time."""
+    model = model_that_ends(2.0)
+    folder = converted(tmp_path / "m", model, tokenizer)
+    sources = tokenizer.encode(random_lines(30, 12))
+    config = DecodeConfig(beam_size=1, max_extra_tokens=4, max_length=30)
+    found = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)._search(sources, 1)
+    assert not left
+    expected = Translator(model, tokenizer, config, PLAIN)._search(sources, 1)
+    lengths = [len(mine.tokens) for (mine,) in expected]
+    assert lengths == [min(len(source) + 4, 30) for source in sources]
+    for (other,), (mine,) in zip(found, expected, strict=True):
+        assert other.tokens == mine.tokens
+        assert other.log_prob == pytest.approx(mine.log_prob, abs=1e-3)
+        assert other.score == pytest.approx(mine.score, abs=1e-4)
+
+
 def test_special_symbols_are_never_said(
     tmp_path: Path, tokenizer: Tokenizer, left: list[int]
 ) -> None:
