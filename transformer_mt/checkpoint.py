@@ -141,15 +141,18 @@ def checkpoint_of(folder: Path, step: int) -> Checkpoint:
     """
     path = folder / "checkpoints" / _name(step)
     if not path.is_dir():
-        found = ", ".join(
-            str(int(other.name.removeprefix("step_")))
-            for other in sorted(path.parent.glob("step_" + "[0-9]" * 8))
-        )
-        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found or 'none'}")
+        found = ", ".join(map(str, steps(folder))) or "none"
+        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found}")
     try:
         return _verify(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
+
+
+def steps(folder: Path) -> list[int]:
+    """The steps that a run has checkpoints of, whole or not, in order."""
+    found = (folder / "checkpoints").glob("step_" + "[0-9]" * 8)
+    return sorted(int(path.name.removeprefix("step_")) for path in found)
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> None:
@@ -220,9 +223,12 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
 
 def _load(path: Path) -> dict[str, Tensor]:
     try:
+        path.open("rb").close()  # safetensors would call what may not be read absent
         tensors: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({error}): copy it again") from None
     return tensors
 
 

@@ -3,8 +3,10 @@
 Nothing here unpickles, and nothing in a folder names code to run: loading one is safe.
 """
 
+import hashlib
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -21,13 +23,17 @@ FORMAT = 2
 """Version of the model folder; a change that breaks loading raises it."""
 
 CONFIG, TOKENIZER = "config.yaml", "tokenizer.model"
+_CHECKSUM = "tokenizer_sha256"
 
 
-def write_config(folder: Path, job: TrainJob) -> None:
-    """Saves the resolved configuration of a run."""
+def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
+    """Saves the resolved configuration of a run, and the checksum of its vocabulary."""
+    values: dict[str, Any] = asdict(job)
+    if vocabulary is not None:
+        values[_CHECKSUM] = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
     text = yaml.safe_dump(
         # The format last: a file that was cut off has none.
-        {**asdict(job), "format": FORMAT},
+        {**values, "format": FORMAT},
         sort_keys=False,
         allow_unicode=True,
         width=1000,
@@ -41,6 +47,11 @@ def read_config(folder: Path) -> TrainJob:
     Raises:
         InputError: There is none, or it is of another format or damaged.
     """
+    return _read_config(folder)[0]
+
+
+def _read_config(folder: Path) -> tuple[TrainJob, object]:
+    """The configuration, and the checksum of the vocabulary, which older folders do not have."""
     path = folder / CONFIG
     try:
         text = path.read_text(encoding="utf-8")
@@ -58,7 +69,7 @@ def read_config(folder: Path) -> TrainJob:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it holds no settings")
-    found = values.pop("format", None)
+    found, checksum = values.pop("format", None), values.pop(_CHECKSUM, None)
     if found is None:
         raise InputError(f"{path} names no format: it is cut off, or not written by mt-train")
     if found != FORMAT:
@@ -75,7 +86,7 @@ def read_config(folder: Path) -> TrainJob:
     except (OmegaConfBaseException, InputError, RecursionError, ValueError) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     assert isinstance(job, TrainJob)
-    return job
+    return job, checksum
 
 
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
@@ -90,14 +101,21 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     """
     if not folder.is_dir():
         raise InputError(f"no model folder {folder}")
-    job = read_config(folder)
+    job, checksum = _read_config(folder)
     place = folder if step is None else ckpt.checkpoint_of(folder, step).path
     weights = place / ckpt.WEIGHTS
     if not weights.exists():
-        raise InputError(
-            f"{folder} has no {ckpt.WEIGHTS} yet: its training has not come to a first checkpoint"
+        steps = ckpt.steps(folder)
+        because = (
+            f": copy it again, or take a checkpoint, as step={steps[-1]}"
+            if steps
+            else " yet: its training has not come to a first checkpoint"
         )
-    tokenizer = Tokenizer(folder / TOKENIZER)
+        raise InputError(f"{folder} has no {ckpt.WEIGHTS}{because}")
+    vocabulary = folder / TOKENIZER
+    tokenizer = Tokenizer(vocabulary)
+    if checksum not in (None, hashlib.sha256(vocabulary.read_bytes()).hexdigest()):
+        raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for name, tensor in ckpt.parameters(model).items():

@@ -397,7 +397,10 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"encoder\.1\..* has shape None"):
         ckpt.load_weights(tiny(1, replace(MODEL, num_encoder_layers=2)), path)
     path.write_bytes(b"rubbish" * 10)
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"is damaged .*: copy it again"):
+        ckpt.load_weights(tiny(1), path)
+    path.unlink()
+    with pytest.raises(InputError, match=r"^cannot read .*: No such file or directory$"):
         ckpt.load_weights(tiny(1), path)
 
 
@@ -443,7 +446,7 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
         (lambda f: (f / "model.safetensors").unlink(), "not come to a first checkpoint"),
         (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
         (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
-        (lambda f: os.truncate(f / "model.safetensors", 99), "cannot read"),
+        (lambda f: os.truncate(f / "model.safetensors", 99), r"is damaged .*: copy it again"),
         (lambda f: (f / "config.yaml").write_text("a: [1"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("[" * 9999), "is damaged"),
         (lambda f: append(f, "run_dir: &a [*a]\n"), "is damaged"),
@@ -470,6 +473,27 @@ def test_a_damaged_folder_is_refused_in_one_line(
         model_folder.load_model(folder)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
+
+
+def test_a_vocabulary_that_is_not_that_of_the_training(folder: Path) -> None:
+    vocabulary = folder / "tokenizer.model"
+    job = model_folder.read_config(folder)
+    model_folder.write_config(folder, job, vocabulary)
+    model_folder.load_model(folder)
+    content = vocabulary.read_bytes()
+    letter = b"\x0a\x01w"  # a piece of one byte, in the file's format
+    assert content.count(letter) == 1
+    vocabulary.write_bytes(content.replace(letter, b"\x0a\x01Q"))
+    model_folder.Tokenizer(vocabulary)  # it is one, but another
+    with pytest.raises(InputError, match=r"tokenizer\.model is damaged, or not that of the tr"):
+        model_folder.load_model(folder)
+
+
+def test_lost_weights_of_a_run_that_has_checkpoints(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "checkpoints" / "step_00000007").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or .* step=7$"):
+        model_folder.load_model(folder)
 
 
 def append(folder: Path, text: str) -> None:

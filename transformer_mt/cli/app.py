@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from io import TextIOWrapper
+from io import RawIOBase, TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NoReturn
@@ -75,6 +75,10 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
     program = PROGRAMS[command]
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as all text of ours, whatever the locale
+        if isinstance(sys.stdout.buffer, RawIOBase):
+            # PYTHONUNBUFFERED: a raw file may write a part alone, and nobody would see it.
+            number = sys.stdout.fileno()
+            sys.stdout = open(number, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
     sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:
@@ -142,6 +146,8 @@ def _to_job(config: DictConfig, command: Command) -> object:
         raise UsageError(f"{error.full_key} is not set: say {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
         raise UsageError(f"{error.full_key}: {_first_line(error)}") from error
+    except InputError as error:  # a value that cannot be
+        raise UsageError(str(error)) from error
 
 
 def _dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -216,6 +222,8 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
         if isinstance(cause, ConfigKeyError | ConfigAttributeError):
             key = str(cause.full_key or cause.key)
             parent = place["key"] if place else None
+            if parent is not None and parent.startswith(f"{key}."):  # a group that is none
+                key = parent
             if parent is not None and not key.startswith(parent):  # an item of a list
                 item = cause.object_type
                 names = [f.name for f in fields(item)] if is_dataclass(item) else []

@@ -10,11 +10,7 @@ from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.conversion import check_shape, convert
-from transformer_mt.decode.ctranslate2 import (
-    CTranslate2Translator,
-    DamagedError,
-    check_available,
-)
+from transformer_mt.decode.ctranslate2 import CTranslate2Translator, check_available
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -64,16 +60,7 @@ def open_engine(
         model.to(device)
     if converted is not None:
         settings = (models[0], *parts, job.compute_type)
-        with_scores = job.format == "jsonl"
-        try:
-            return CTranslate2Translator(converted, *settings, token_scores=with_scores)
-        except DamagedError as error:
-            report(f"{error}; it is converted anew")
-            damaged = converted.stat().st_ino
-            models[0].cpu()
-            converted, _ = convert(folder, models[0], tokenizer, job.compute_type, damaged)
-            models[0].to(device)
-            return CTranslate2Translator(converted, *settings, token_scores=with_scores)
+        return CTranslate2Translator(converted, *settings, token_scores=job.format == "jsonl")
     dtype = _dtype(job.compute_type, device, special)
     return Translator(models[0], *parts, others=models[1:], dtype=dtype)
 

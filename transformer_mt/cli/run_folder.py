@@ -180,7 +180,7 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
                 )
     _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
-    model_folder.write_config(run_dir, job)
+    model_folder.write_config(run_dir, job, data.tokenizer_model)
     with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 """``mt-translate``: a file or a stream in, one translation a line out."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,6 +149,10 @@ def _check_output(job: TranslateJob) -> None:
             f"output={job.output}: it is written as plain text; leave out {output.suffix}, and "
             "compress it afterwards"
         )
+    if not output.exists() and not output.parent.is_dir():
+        raise InputError(f"output={job.output}: there is no folder {output.parent}; make it first")
+    if output.is_dir():
+        raise InputError(f"output={job.output} is a folder: name a file")
     for key in ("input", "prefix", "score"):
         path = getattr(job, key)
         read = None if path is None else Path(path).expanduser()
@@ -213,8 +218,16 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
             yield stream
         return
-    with files.atomic(target) as temporary, temporary.open("wb") as file:
-        yield file
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with files.atomic(target) as temporary, temporary.open("wb") as file:
+            yield file
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # not on the spot: what is half written is removed
 
 
 def _say_nothing(_: str) -> None: ...

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, fields, replace
 
 from transformer_mt.config.checks import choice, require
+from transformer_mt.errors import InputError
 
 COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
 """What an engine can be asked to compute in; few devices do all."""
@@ -68,13 +69,23 @@ class DecodeConfig:
             0 <= self.length_penalty <= 10,  # more overflows, and means nothing
             f"decode.length_penalty={self.length_penalty} must be 0 to 10",
         )
-        require(self.max_extra_tokens >= 0, "decode.max_extra_tokens must be ≥ 0")
+        require(
+            self.max_extra_tokens >= 0,
+            f"decode.max_extra_tokens={self.max_extra_tokens} must be ≥ 0",
+        )
 
     def with_settings(self, job: object) -> "DecodeConfig":
-        """These settings, under those of a job that have the same name and are not None."""
+        """These settings, under those of a job that have the same name and are not None.
+
+        Raises:
+            InputError: They are senseless, or go ill together.
+        """
         names = (key.name for key in fields(self))
         given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
-        return replace(self, **given)
+        try:
+            return replace(self, **given)
+        except InputError as error:  # a job has them at the top
+            raise InputError(str(error).replace("decode.", "")) from None
 
     @property
     def plain(self) -> bool:
@@ -95,7 +106,7 @@ class TranslateJob:
     format: str = "text"
     """``text``, or ``jsonl`` with scores and all n best."""
     nbest: int = 1
-    """Translations for each line, best first."""
+    """Translations for each line, best first; with ``sampling`` as they are drawn."""
     engine: str = "auto"
     """``torch``, ``ctranslate2``, or ``auto``: on a CPU CTranslate2 in float32, which gives the
     same translations faster, where it is installed and can do the job; otherwise torch."""
@@ -141,6 +152,8 @@ class TranslateJob:
         choice("split", self.split, "none", "sentences")
         choice("markup", self.markup, "text", "keep")
         choice("device", self.device, "auto", "cpu", "cuda")
+        for key in ("input", "output", "prefix", "score"):
+            require(getattr(self, key) != "", f"{key}= is empty: say {key}=FILE, or leave it out")
         for key in ("input", "output"):
             require(
                 getattr(self, key) != "-",

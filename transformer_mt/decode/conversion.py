@@ -7,6 +7,7 @@ pieces of ``tokenizer.model``, of which it holds a copy.
 import hashlib
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,6 @@ def convert(
     model: Transformer,
     tokenizer: Tokenizer,
     compute_type: str,
-    damaged: int | None = None,
 ) -> tuple[Path, str | None]:
     """Where the converted model lies; it is written if there is none of these weights yet.
 
@@ -84,7 +84,6 @@ def convert(
         model: What it holds, on the CPU.
         tokenizer: Its vocabulary.
         compute_type: How the weights are stored: ``float32``, ``int8`` and so on.
-        damaged: The inode of a converted folder that cannot be read, and is not to be taken.
 
     Returns:
         The converted folder, and a line for the user if it was written now.
@@ -97,11 +96,8 @@ def convert(
     beside = folder / "ctranslate2"
     cache = Path(TrainJob.cache_dir).expanduser() / "ctranslate2" / str(wanted["model"])[:16]
 
-    def is_there(place: Path) -> bool:
-        return _made_from(place) == wanted and place.stat().st_ino != damaged
-
     for parent in (beside, cache):
-        if is_there(parent / compute_type):
+        if _is_whole(parent / compute_type, wanted):
             return parent / compute_type, None
     obstacles = []
     for parent in (beside, cache):
@@ -109,7 +105,7 @@ def convert(
         try:
             parent.mkdir(parents=True, exist_ok=True)
             with FileLock(parent / ".lock"):
-                if not is_there(place):  # another process may have been faster
+                if not _is_whole(place, wanted):  # another process may have been faster
                     _write(place, wanted, model, tokenizer, folder / model_folder.TOKENIZER)
         except OSError as error:
             obstacles.append(f"{parent} cannot be written ({error.strerror or error})")
@@ -193,12 +189,23 @@ def _copy(weight: Tensor) -> Tensor:
     return weight.detach().clone()
 
 
-def _made_from(place: Path) -> object:
-    """What a converted folder was made from; None if there is no whole one."""
+def _is_whole(place: Path, wanted: dict[str, object]) -> bool:
+    """Whether a converted folder is of this model, and every file as it was written."""
     try:
-        return json.loads((place / _MADE_FROM).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        found = json.loads((place / _MADE_FROM).read_text(encoding="utf-8"))
+        checksums = found.pop("files")
+        return bool(found == wanted and checksums and checksums == _checksums(place, checksums))
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        return False
+
+
+def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of files of a folder."""
+    found = {}
+    for name in names:
+        with (folder / Path(name).name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _write(
@@ -217,7 +224,8 @@ def _write(
         spec.validate()
         spec.optimize(quantization=place.name)
         spec.save(str(unfinished))
-        files.write_text(unfinished / _MADE_FROM, json.dumps(made_from))
+        checksums = _checksums(unfinished, sorted(file.name for file in unfinished.iterdir()))
+        files.write_text(unfinished / _MADE_FROM, json.dumps({**made_from, "files": checksums}))
         for file in unfinished.iterdir():
             files.sync(file)
         shutil.rmtree(place, ignore_errors=True)  # of weights that are no longer there

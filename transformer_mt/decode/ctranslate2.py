@@ -76,10 +76,6 @@ def _libraries_explained() -> Iterator[None]:
         raise InputError(f"CTranslate2: {error}; engine=torch does without") from None
 
 
-class DamagedError(InputError):
-    """A converted model cannot be read."""
-
-
 class CTranslate2Translator(Translator):
     """A ``Translator`` whose search is CTranslate2's.
 
@@ -123,7 +119,10 @@ class CTranslate2Translator(Translator):
                     intra_threads=1,
                 )
         except (RuntimeError, ValueError) as error:
-            raise DamagedError(f"CTranslate2 cannot read {converted} ({error})") from None
+            raise InputError(
+                f"CTranslate2 cannot read {converted} ({error}): delete that folder, or say "
+                "engine=torch"
+            ) from None
         torch.set_num_threads(threads)  # it has set OpenMP's to 1, for all in this process
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}

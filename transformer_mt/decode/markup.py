@@ -17,16 +17,20 @@ from transformer_mt.decode.placement import Marked, Tag, put_back
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
-_TAG = r"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(?P<empty>/?)>"
+_ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
+_TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
+_ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with parentheses in pairs
 _VERBATIM = "|".join(
     (
         r"\{\{[^{}]*\}\}|[$#]?\{[^{}]*\}",  # {{name}}, {0}, ${name}, #{name}
         r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
-        r"(?:(?:https?|ftp)://|www\.)[^\s<>\"{}]*[^\s<>\"{}.,;:!?)\]'»“”’]",
+        rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+",
     )
 )
-_MARKUP = re.compile(f"{_TAG}|(?P<verbatim>{_VERBATIM})")
+_ALONE = r"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>"
+MARKUP = re.compile(f"{_TAG}|(?P<alone>{_ALONE})|(?P<verbatim>{_VERBATIM})")
+"""A tag, or what is kept to the letter."""
 
 # Elements of HTML without content, and those that part words where no space does.
 _EMPTY = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
@@ -65,9 +69,9 @@ class MarkupTranslator:
         plain: list[int] = []
         marked: dict[int, Marked] = {}
         for i, line in enumerate(lines):
-            if not _MARKUP.search(line):
+            if not MARKUP.search(line):
                 plain.append(i)
-            elif not _LETTER.search(_MARKUP.sub("", line)):
+            elif not _LETTER.search(MARKUP.sub("", line)):
                 found[i] = [Translation(line.strip(), 0.0, 0)]  # there is nothing to translate
             else:
                 marked[i] = take_out(line, self._normalizer.src, self._numbers)
@@ -98,7 +102,7 @@ def take_out(line: str, normalize: Callable[[str], str], numbers: Sequence[str])
     text, before = "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their places in the text
     verbatim: list[tuple[str, str, int]] = []
-    for match in _MARKUP.finditer(line):
+    for match in MARKUP.finditer(line):
         text += _between(line[before : match.start()], normalize)
         before = match.end()
         if what := match["verbatim"]:
@@ -109,7 +113,7 @@ def take_out(line: str, normalize: Callable[[str], str], numbers: Sequence[str])
             text += number or what  # beyond 90 in a line they are text
             continue
         tags.append((match, len(text)))
-        if _PARTS_WORDS.fullmatch(match["name"].lower()):
+        if _PARTS_WORDS.fullmatch(_name(match)):
             text += " "
     text += _between(line[before:], normalize)
 
@@ -144,7 +148,7 @@ def _take(
         words: How many words of the text begin before it.
         around: The pairs that are open here, from the outside in; it is changed.
     """
-    name = match["name"].lower()
+    name = _name(match)
     left, right = (bool(text[i : i + 1].strip()) for i in (at - 1, at)) if at else (False, False)
     tag = Tag(
         match[0],
@@ -166,7 +170,7 @@ def _take(
             around[-1].closing, around[-1].end = tag, words
             around.pop()
             return
-    elif not match["empty"] and not _EMPTY.fullmatch(name):
+    elif not (match["alone"] or match["empty"] or _EMPTY.fullmatch(name)):
         tag.first = words - (left and right)  # within a word: all of it
         around[-1].inside.append(tag)
         around.append(tag)
@@ -174,6 +178,11 @@ def _take(
     if left and right:
         tag.space_after = True  # within a word: after it
     around[-1].inside.append(tag)
+
+
+def _name(tag: re.Match[str]) -> str:
+    """The name of an element; nothing, if it is a comment or the like."""
+    return (tag["name"] or "").lower()
 
 
 def _is_mark(character: str) -> bool:

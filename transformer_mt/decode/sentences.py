@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformer_mt.data.scripts import UNSPACED, base_language
 from transformer_mt.data.tokenizer import one_line
-from transformer_mt.decode.markup import MarkupTranslator
+from transformer_mt.decode.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
@@ -42,8 +42,16 @@ class SentenceTranslator:
 
     def _sentences(self, line: str) -> list[str]:
         """The sentences of a line; at least one, and none of them blank unless the line is."""
-        found = [part.strip() for part in self._segment(self._src_lang, one_line(line))]
-        return [sentence for sentence in found if sentence] or [line]
+        text = one_line(line)
+        sentences, begun, end = [], 0, 0
+        markup = [match.span() for match in MARKUP.finditer(text)]
+        for part in self._segment(self._src_lang, text):
+            end += len(part)
+            if any(first < end < last for first, last in markup):
+                continue  # the full stop of an address ends no sentence
+            sentences.append(text[begun:end].strip())
+            begun = end
+        return [sentence for sentence in sentences if sentence] or [line]
 
     def _join(self, sentences: list[list[Translation]]) -> list[Translation]:
         if len(sentences) == 1:

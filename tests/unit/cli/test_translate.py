@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -412,15 +413,19 @@ def test_a_damaged_conversion_is_made_anew(
     capfd.readouterr()
     path = folder / "ctranslate2/float32" / file
     whole = path.read_bytes()
-    for damage in (lambda: path.write_bytes(whole[: len(whole) // 2]), path.unlink):
+    flipped = bytes([*whole[:-20], whole[-20] ^ 1, *whole[-19:]])
+    for damage in (
+        lambda: path.write_bytes(whole[: len(whole) // 2]),
+        lambda: path.write_bytes(flipped),
+        path.unlink,
+    ):
         damage()
         translate.run(job)
         out, err = capfd.readouterr()
         assert out == f"{api(folder, ['the dog'])[0]}\n"
-        assert err.startswith(f"mt-translate: CTranslate2 cannot read {path.parent} (")
-        assert err.endswith("; it is converted anew\n")
+        assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
         assert path.read_bytes() == whole
-    assert engines.count("CTranslate2Translator") == 3
+    assert engines.count("CTranslate2Translator") == 4
 
 
 @pytest.mark.parametrize("key", ["input", "prefix", "score"])
@@ -443,6 +448,10 @@ def test_no_file_is_read_and_written(
 def test_outputs_that_would_not_be_what_they_are_called(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    message = error_of(capfd, model=str(model), output=str(tmp_path / "none" / "out.de"))
+    assert message.endswith(f": there is no folder {tmp_path / 'none'}; make it first")
+    message = error_of(capfd, model=str(model), output=str(tmp_path))
+    assert message == f"output={tmp_path} is a folder: name a file"
     for suffix in (".gz", ".zst"):
         message = error_of(capfd, model=str(model), output=str(tmp_path / f"out.de{suffix}"))
         assert f"leave out {suffix}" in message
@@ -670,3 +679,38 @@ def test_a_reader_that_leaves_does_not_wait_for_more_input(
     say(process, "the dog\n")
     assert process.wait(60) == 128 + signal.SIGPIPE
     assert process.stderr.read() == b""
+
+
+def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> None:
+    """A raw write may take a part and say so; what was left would be lost."""
+    command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            ["bash", "-c", f"{command} format=jsonl model='{model}'"],
+            input="".join(f"{line} {n}\n" for n, line in enumerate(TEXT)).encode(),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env=env,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert b"File too large" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
+    command.append(f"output='{tmp_path / 'out'}'")
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
+        say(child, "the dog\n")
+        deadline = time.monotonic() + 60
+        while not any(file.stat().st_size for file in tmp_path.iterdir()):
+            assert time.monotonic() < deadline, "it has not begun"
+            time.sleep(0.05)
+        child.terminate()
+        assert child.wait(60) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []

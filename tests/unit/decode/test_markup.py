@@ -48,6 +48,13 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("<b>{a}</b> and ${b}", "<b>{a}</b> AND ${b}"),
         ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
         ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
+        (
+            '<a title="a > b">x</a> <img alt="c>d.png"> y',
+            '<a title="a > b">X</a> <img alt="c>d.png"> Y',
+        ),
+        ('<a title="it\'s">x</a> <b id=">y</b>', '<a title="it\'s">X</a> <b id=">Y</b>'),
+        ("(https://a.b/c_(d)), x http://e.f/(g", "(https://a.b/c_(d)), X http://e.f/(G"),
+        ("x <!-- a > b --> y <?z?> <1>w</1>", "X <!-- a > b --> Y <?z?> <1>W</1>"),
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],
 )

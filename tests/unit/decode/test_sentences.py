@@ -39,6 +39,8 @@ LINES = {
     " \t ": "",
     "No end": "[No end]",
     "A page\u2028of one.\rAnother. \x0b Yes.": "[A page of one.] [Another.] [Yes.]",
+    "See http://a.b/c?q=Now.Then there. And": "[See http://a.b/c?q=Now.Then there.] [And]",
+    "Or www.X.Org/A.B. It": "[Or www.X.Org/A.B.] [It]",
     "See http://a.b/c.d?e=f. Then {name} came.": "[See http://a.b/c.d?e=f.] [Then {name} came.]",
 }
 
