@@ -28,7 +28,7 @@ _VERBATIM = "|".join(
         r"[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+",
     )
 )
-_ALONE = r"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>"
+_ALONE = r"<!--(?:(?!<!--).)*?-->|<\?[^<>]*?\?>|<!\[CDATA\[(?:(?!<!\[).)*?\]\]>"
 MARKUP = re.compile(f"{_TAG}|(?P<alone>{_ALONE})|(?P<verbatim>{_VERBATIM})")
 """A tag, or what is kept to the letter."""
 

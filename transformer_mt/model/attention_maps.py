@@ -5,7 +5,7 @@ more, from the inputs that the layers were given and by the layers' own projecti
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
 @torch.no_grad()
 def cross_attention_maps(
     model: Transformer, layer: int, src: Sequence[Sequence[int]], tgt_in: Sequence[Sequence[int]]
-) -> list[Tensor]:
+) -> Iterator[Tensor]:
     """The weights of one decoder layer's attention to the source, in many pairs at once.
 
     Args:
@@ -69,7 +69,7 @@ def cross_attention_maps(
         tgt_in: For each pair, T token ids as the decoder reads them.
 
     Returns:
-        For each pair [H, T, S], fp32 on the CPU.
+        For each pair [H, T, S], fp32 on the CPU; one at a time, for all are many.
     """
     attention = model.decoder[layer].get_submodule("cross_attention")
     assert isinstance(attention, CrossAttention)
@@ -86,10 +86,10 @@ def cross_attention_maps(
     queries, keys = (
         x.split([len(ids) for ids in side]) for x, side in zip(seen, (tgt_in, src), strict=True)
     )
-    return [
+    return (
         _weights(q, k, attention.num_heads, causal=False)
         for q, k in zip(queries, keys, strict=True)
-    ]
+    )
 
 
 def _watch(attention: nn.Module, maps: list[Tensor], hooks: ExitStack) -> None:

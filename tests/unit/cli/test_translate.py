@@ -686,6 +686,7 @@ def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> 
     command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
     root = str(Path(translate.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # Python itself would leave half of a file there
     with (tmp_path / "out").open("wb") as out:
         done = subprocess.run(
             ["bash", "-c", f"{command} format=jsonl model='{model}'"],
