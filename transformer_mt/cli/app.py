@@ -146,8 +146,6 @@ def _to_job(config: DictConfig, command: Command) -> object:
         raise UsageError(f"{error.full_key} is not set: say {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
         raise UsageError(f"{error.full_key}: {_first_line(error)}") from error
-    except InputError as error:  # a value that cannot be
-        raise UsageError(str(error)) from error
 
 
 def _dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
