@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import atomic, sync, write_text
+from transformer_mt.files import atomic, sha256, sync, write_text
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
             _write(values, unfinished / name)
             sync(unfinished / name)
         state = {"format": FORMAT, **state}
-        state["sha256"] = {name: _sha256(unfinished / name) for name in tensors}
+        state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
         state["sha256"][_STATE] = _state_digest(state)
         write_text(unfinished / _STATE, json.dumps(state, indent=2))
         unfinished.rename(path)
@@ -253,7 +253,7 @@ def _verify(path: Path) -> Checkpoint:
     if _state_digest(state) != state["sha256"][_STATE]:
         raise ValueError(f"the checksum of {_STATE} is wrong")
     for name in (WEIGHTS, _OPTIMIZER):
-        if _sha256(path / name) != state["sha256"][name]:
+        if sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
 
@@ -274,8 +274,3 @@ def _tensors_digest(tensors: dict[str, Tensor]) -> str:
         digest.update(name.encode())
         digest.update(tensor.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,7 +3,6 @@
 Nothing here unpickles, and nothing in a folder names code to run: loading one is safe.
 """
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainJob, schema
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
-from transformer_mt.files import write_text
+from transformer_mt.files import sha256, write_text
 from transformer_mt.model.transformer import Transformer
 
 FORMAT = 2
@@ -30,7 +29,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     """Saves the resolved configuration of a run, and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
     if vocabulary is not None:
-        values[_CHECKSUM] = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
+        values[_CHECKSUM] = sha256(vocabulary)
     text = yaml.safe_dump(
         # The format last: a file that was cut off has none.
         {**values, "format": FORMAT},
@@ -114,7 +113,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
         raise InputError(f"{folder} has no {ckpt.WEIGHTS}{because}")
     vocabulary = folder / TOKENIZER
     tokenizer = Tokenizer(vocabulary)
-    if checksum not in (None, hashlib.sha256(vocabulary.read_bytes()).hexdigest()):
+    if checksum not in (None, sha256(vocabulary)):
         raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)

@@ -3,7 +3,6 @@
 Ranks and runs that start together prepare once, and before any process group exists.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -36,6 +35,7 @@ from transformer_mt.data.store import Part, Side, TokenStore
 from transformer_mt.data.tokenizer import EOS, Tokenizer, draw, train_tokenizer
 from transformer_mt.data.workers import available_cores, map_ordered
 from transformer_mt.errors import InputError
+from transformer_mt.files import sha256
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def prepare(job: TrainJob) -> Prepared:
         cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
     Tokenizer(vocabulary)  # a wrong one should not wait either
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    learned = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
+    learned = sha256(vocabulary)
     corpus = folder / f"corpus-{cache.key(text, asdict(data.cleaning), learned, held_out)}"
     work = Encode(data, vocabulary, cache.half_done(corpus), held_out_hashes(held_out))
     cache.make(corpus, lambda to: _encode(work, sources, to))

@@ -201,11 +201,7 @@ def _is_whole(place: Path, wanted: dict[str, object]) -> bool:
 
 def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of files of a folder."""
-    found = {}
-    for name in names:
-        with (folder / Path(name).name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {name: files.sha256(folder / Path(name).name) for name in names}
 
 
 def _write(

@@ -31,6 +31,7 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_mt.decode.alignment import Pair
 from transformer_mt.decode.conversion import num_positions
 from transformer_mt.decode.forced import forced_log_probs
 from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
@@ -169,7 +170,7 @@ class CTranslate2Translator(Translator):
         values = iter(self._forced(pairs))
         return [[replace(h, token_log_probs=next(values)) for h in best] for best in found]
 
-    def _forced(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+    def _forced(self, pairs: list[Pair]) -> list[list[float]]:
         """Our model's log-probability of each token of translations, end symbols included."""
         sources, targets = [ids for ids, _ in pairs], [ids for _, ids in pairs]
         return forced_log_probs(self._fast, sources, targets, self._batch_tokens)
