@@ -11,6 +11,9 @@ from typing import BinaryIO, cast
 
 from transformer_mt.errors import InputError
 
+_COMPRESSED = ((b"\x1f\x8b", ".gz", "zcat"), (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"))
+"""How such a file begins, which no text in UTF-8 does; its ending, and what unpacks it."""
+
 
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file for reading; ``.gz`` and ``.zst`` are decompressed on the way."""
@@ -48,9 +51,10 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             byte = line[error.start]
             column = len(line[: error.start].decode()) + 1
+            wide = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise InputError(
                 f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-                "convert it, e.g. iconv -f latin1 -t utf-8"
+                f"convert it, e.g. iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
             ) from error
 
 
@@ -61,11 +65,17 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
 
     Raises:
-        InputError: The file, called ``name``, is damaged.
+        InputError: The stream, called ``name``, is damaged, or compressed and not said to be.
     """
     number = 0
     try:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
+        for magic, suffix, command in _COMPRESSED:
+            if first.startswith(magic):
+                raise InputError(
+                    f"{name} is compressed: it needs a name that ends in {suffix}, or "
+                    f"{command} before it"
+                )
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -3,13 +3,15 @@
 Tags are taken out of a line before it is translated, and put back around the words that come from
 the words they stood around, by the alignment. ``{name}``, ``%s``, addresses and the like are
 translated as numbers, which models copy, and then put in the place of these. So what the model
-never learnt cannot confuse it, and each piece of markup comes back once, nested as it was.
+never learnt cannot confuse it, and each piece of markup comes back once, nested as it was. Entities
+(``&amp;``) are translated as the characters that they stand for.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from html import unescape
 
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import Tokenizer
@@ -20,17 +22,19 @@ from transformer_mt.errors import InputError
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
 _TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
 _ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with parentheses in pairs
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three deep, as ICU's plurals are
 _VERBATIM = "|".join(
     (
-        r"\{\{[^{}]*\}\}|[$#]?\{[^{}]*\}",  # {{name}}, {0}, ${name}, #{name}
+        rf"[$#]?{_BRACES}",  # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}
         r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
-        r"[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+",
+        r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
     )
 )
 _ALONE = r"<!--(?:(?!<!--).)*?-->|<\?[^<>]*?\?>|<!\[CDATA\[(?:(?!<!\[).)*?\]\]>"
-MARKUP = re.compile(f"{_TAG}|(?P<alone>{_ALONE})|(?P<verbatim>{_VERBATIM})")
-"""A tag, or what is kept to the letter."""
+_ENTITY = r"&(?:[A-Za-z]\w{1,31}|#\d+|#[xX][0-9A-Fa-f]+);"
+MARKUP = re.compile(f"{_TAG}|(?P<alone>{_ALONE})|(?P<verbatim>{_VERBATIM})|(?P<entity>{_ENTITY})")
+"""A tag, what is kept to the letter, or a character that is spelled out."""
 
 # Elements of HTML without content, and those that part words where no space does.
 _EMPTY = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
@@ -102,10 +106,16 @@ def take_out(line: str, normalize: Callable[[str], str], numbers: Sequence[str])
     text, before = "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their places in the text
     verbatim: list[tuple[str, str, int]] = []
+    entities = False
     for match in MARKUP.finditer(line):
         text += _between(line[before : match.start()], normalize)
         before = match.end()
-        if what := match["verbatim"]:
+        entity = match["entity"] or ""
+        if (character := unescape(entity)) != entity:
+            text += character
+            entities = True
+            continue
+        if what := match["verbatim"] or entity:
             number = next(unused, "")
             if number:
                 text += " " if text[-1:].isdigit() else ""
@@ -124,7 +134,7 @@ def take_out(line: str, normalize: Callable[[str], str], numbers: Sequence[str])
         _take(match, line, text, at, bisect_left(starts, at), around)
     _leave(around, 1)
     kept = {number: (what, bisect_left(starts, at + 1) - 1) for number, what, at in verbatim}
-    return Marked(" ".join(text.split()), whole, kept)
+    return Marked(" ".join(text.split()), whole, kept, entities)
 
 
 def _between(text: str, normalize: Callable[[str], str]) -> str:

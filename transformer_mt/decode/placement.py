@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import pairwise
 
 from transformer_mt.decode.alignment import Link
@@ -41,6 +42,8 @@ class Marked:
     """A pair around all of it, without text."""
     verbatim: dict[str, tuple[str, int]]
     """For each number that stands for something else: what that is, and its source word."""
+    entities: bool = False
+    """Whether it spells characters as entities: then the translation has to."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def put_back(source: Marked, translation: str, alignment: Sequence[Link]) -> str
     for left, right in pairwise(items):
         said = right.text
         if not right.tag:  # only now, so that no punctuation was cut off a placeholder
+            said = escape(said, quote=False) if source.entities else said
             for number, (what, _) in source.verbatim.items():
                 said = _alone(number).sub(lambda _, what=what: what, said)  # type: ignore[misc]
         text += (" " if _parted(left, right) else "") + said

@@ -113,6 +113,19 @@ def test_decoding_is_strict(tmp_path: Path, bad: bytes) -> None:
     assert f"{path}, line 1: not valid UTF-8 (byte 0x{bad[0]:02X} at column 1)" in error_of(path)
 
 
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(tmp_path: Path, codec: str) -> None:
+    assert "iconv -f utf-16 -t" in error_of(write(tmp_path / "x", "\ufeffBär\n".encode(codec)))
+
+
+@pytest.mark.parametrize(("suffix", "command"), [(".gz", "zcat"), (".zst", "zstdcat")])
+def test_compressed_without_the_ending(tmp_path: Path, suffix: str, command: str) -> None:
+    path = write(tmp_path / f"x{suffix}", b"a\nb\n").rename(tmp_path / "x")
+    assert error_of(path) == (
+        f"{path} is compressed: it needs a name that ends in {suffix}, or {command} before it"
+    )
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_missing_file_and_folder(tmp_path: Path, suffix: str) -> None:
     missing, folder = tmp_path / f"missing{suffix}", tmp_path / f"folder{suffix}"

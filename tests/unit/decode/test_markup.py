@@ -55,6 +55,13 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ('<a title="it\'s">x</a> <b id=">y</b>', '<a title="it\'s">X</a> <b id=">Y</b>'),
         ("(https://a.b/c_(d)), x http://e.f/(g", "(https://a.b/c_(d)), X http://e.f/(G"),
         ("x <!-- a > b --> y <?z?> <1>w</1>", "X <!-- a > b --> Y <?z?> <1>W</1>"),
+        ("AT&amp;T <b>&lt;x&gt;</b> &#8211; &my; y", "AT&amp;T <b>&lt;X&gt;</b> – &my; Y"),
+        ("a & b; c &amp d", "A & B; C &AMP D"),
+        (
+            "{n, plural, one {# day {x}} other {days}} left",
+            "{n, plural, one {# day {x}} other {days}} LEFT",
+        ),
+        ("{n, plural, one {a} other {b} left", "{N, PLURAL, ONE {a} OTHER {b} LEFT"),
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],
 )
