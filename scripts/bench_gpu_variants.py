@@ -75,7 +75,7 @@ class Scale:
     """Sentences to translate."""
 
 
-PAPER = Scale(ModelConfig(), 37_000, 400_000, 28.0, 250, 25_000, 8, 5, 30, 5, 1024)
+PAPER = Scale(ModelConfig(), 37_000, 400_000, 28.0, 250, 25_000, 8, 5, 30, 5, 8192)
 _TINY_MODEL = ModelConfig(
     d_model=32, d_ff=64, num_heads=4, num_encoder_layers=2, num_decoder_layers=2
 )

@@ -3,6 +3,7 @@
     python scripts/bench_translate.py --model runs/mine                    a trained model
     python scripts/bench_translate.py --size base                          random weights
     python scripts/bench_translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
+    python scripts/bench_translate.py --model runs/mine --device cuda --lines 10000 --batches best
 
 All engines have the same weights and vocabulary, and go from text to text. In one process, round
 after round, each translates the same lines, the order turning; reported are medians over rounds of
@@ -10,7 +11,8 @@ paired ratios, and ours-fp32-again is the noise floor. Lines are sorted by lengt
 Tokens are those that an engine really put out. Start-up time and peak memory are those of a process
 of its own. A trained model ends its translations where it likes, and BLEU is shown beside it; one
 of random weights would never end, so that all engines put out as many tokens as the mean reference
-has, and start-up and memory are left out. MarianMT can hold post-norm models only.
+has, and start-up and memory are left out. MarianMT can hold post-norm models only. On a GPU ours
+(torch) and Hugging Face run; forced lengths keep ours from recording its steps there.
 """
 
 import argparse
@@ -67,6 +69,11 @@ class Model:
     length: int | None
     """Tokens of every translation; None leaves it to the model."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where ours and Hugging Face run."""
+        return self.model.embedding.weight.device
+
     def settings(self, beam_size: int) -> DecodeConfig:
         """Our own defaults, but for the beam and the forced length."""
         config = DecodeConfig(beam_size=beam_size)
@@ -92,15 +99,15 @@ class Result:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    device = torch.device("cpu")
+    device = distributed.pick_device(options.device)
     with distributed.join(device), tempfile.TemporaryDirectory() as scratch:
         if options.threads:
             torch.set_num_threads(options.threads)
         if options.child:
-            child(options.child, load(options, [], Path(scratch)))
+            child(options.child, load(options, [], Path(scratch), device))
             return
         sources, references = read_text(options)
-        model = load(options, references, Path(scratch))
+        model = load(options, references, Path(scratch), device)
         engines = [name for name in options.engines if why_not(name, model) is None]
         for name in options.engines:
             if (reason := why_not(name, model)) is not None:
@@ -140,6 +147,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--beams", default="4,1", help="beam sizes (default: 4,1)")
     add("--batches", default="best,32,1", help="lines a batch (default: best,32,1)")
     add("--engines", default=",".join(ENGINES), help="separated by commas (default: all)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--threads", type=int, help="threads (default: torch's)")
     add("--parity", type=int, default=100, help="lines compared with Hugging Face (default: 100)")
     add("--no-processes", action="store_true", help="leave out start-up time and memory")
@@ -172,11 +180,13 @@ def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     return sources, references
 
 
-def load(options: argparse.Namespace, references: Lines, scratch: Path) -> Model:
+def load(
+    options: argparse.Namespace, references: Lines, scratch: Path, device: torch.device
+) -> Model:
     """The model of the folder, or one of random weights and a vocabulary learned from the text."""
     if options.model is not None:
         model, tokenizer, job = model_folder.load_model(options.model.expanduser())
-        return Model(options.model, model, tokenizer, Normalizer.of(job.data), None)
+        return Model(options.model, model.to(device), tokenizer, Normalizer.of(job.data), None)
     path = scratch / model_folder.TOKENIZER
     text: list[str] = []
     for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
@@ -187,7 +197,7 @@ def load(options: argparse.Namespace, references: Lines, scratch: Path) -> Model
     torch.manual_seed(1)
     model = Transformer(model_config(options.size), tokenizer.vocab_size).eval()
     length = round(statistics.mean(map(len, tokenizer.encode(list(references)))))
-    return Model(None, model, tokenizer, Normalizer("none", "en", "de"), length)
+    return Model(None, model.to(device), tokenizer, Normalizer("none", "en", "de"), length)
 
 
 # The engines.
@@ -200,6 +210,8 @@ def why_not(name: str, model: Model) -> str | None:
             return "pip install transformers"
         if model.model.config.norm != "post":
             return "MarianMT has no pre-norm models"
+    if "ct2" in name and model.device.type != "cpu":
+        return "it is measured on CPUs"
     if "ct2" in name and find_spec("ctranslate2") is None:
         return "pip install ctranslate2"
     if name.startswith("ours-ct2") and model.length is not None:
@@ -276,7 +288,7 @@ def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
     from bench_peers import MarianPeer
     from torch.nn.utils.rnn import pad_sequence
 
-    peer: Any = MarianPeer(model.model).eval().model
+    peer: Any = MarianPeer(model.model).eval().to(model.device).model
     config = DecodeConfig()
     arguments = {
         "num_beams": beam_size, "do_sample": False, "length_penalty": config.length_penalty,
@@ -287,7 +299,7 @@ def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
     def run(lines: Lines) -> tuple[list[str], int]:
         encoded = model.tokenizer.encode([model.normalizer.src(line) for line in lines])
         rows = [torch.tensor([*line, EOS]) for line in encoded]
-        src = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        src = pad_sequence(rows, batch_first=True, padding_value=PAD).to(model.device)
         limit = model.length or src.shape[1] - 1 + config.max_extra_tokens
         out = peer.generate(
             input_ids=src,
@@ -439,7 +451,7 @@ def alone_in_a_process(
         command.append(str(torch.get_num_threads()))
     else:
         command = [sys.executable, __file__, "--child", name, "--model", str(options.model)]
-        command += ["--threads", str(torch.get_num_threads())]
+        command += ["--threads", str(torch.get_num_threads()), "--device", options.device]
     begun = time.time()
     text = json.dumps(list(sources[:100]))
     done = subprocess.run(command, input=text, check=True, stdout=subprocess.PIPE, text=True)

@@ -274,6 +274,18 @@ def test_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     assert updates(other, other_step, range(5, 10)) == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_logits_of_half_precision_are_not_rounded(dtype: torch.dtype) -> None:
+    trained = model().to(GPU).eval()
+    hidden = torch.randn(37, CONFIG.d_model, device=GPU).to(dtype)
+    with torch.inference_mode():
+        found = for_inference(trained, dtype).logits(hidden)
+    weight = trained.embedding.weight.detach().to(dtype)
+    assert found.dtype == torch.float32
+    expected = hidden.double() @ weight.double().T
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(3)
@@ -318,7 +330,7 @@ def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
 def test_translations_from_a_recording_are_the_cpus(beam_size: int) -> None:
     """In fp32; of sentences that leave the batch at different times."""
     rng = np.random.default_rng(3)
-    sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 64)]
+    sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 300)]
     limits = [len(source) + 20 for source in sources]
 
     def translations(device: torch.device) -> list[list[Hypothesis]]:

@@ -28,7 +28,7 @@ from transformer_mt.data.text import open_binary, raw_lines
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 
-CHUNK = 2048
+CHUNK = {"cpu": 2048, "cuda": 16384}
 """Lines of a chunk: enough to fill batches with sentences of one length. An interruption loses at
 most one chunk of each rank."""
 
@@ -71,25 +71,34 @@ def translate_file(
             is at work on the output.
     """
     parts = target.with_name(f"{target.name}.parts")
-    lines = 0
+    lines = size = 0
     with _alone(parts) if world.is_main else nullcontext():
         if world.is_main:
             lines, checksum = _survey(source)
             if beside is not None:
                 beside.check(lines)
-            _open(parts, {**settings, "input": checksum, "lines": lines, "chunk": CHUNK}, report)
-        lines = world.gather(lines)[0]
-        with _Progress(parts, lines, report if world.is_main else None) as progress:
-            for number, chunk in enumerate(_chunks(source, lines)):
+            job = {**settings, "input": checksum, "lines": lines}
+            size = _open(parts, job, _chunk_size(lines, world), report)
+        lines, size = world.gather((lines, size))[0]
+        with _Progress(parts, lines, size, report if world.is_main else None) as progress:
+            for number, chunk in enumerate(_chunks(source, lines, size)):
                 if _claim(parts, number):
-                    text, odd = answer(chunk, number * CHUNK + 1)
+                    text, odd = answer(chunk, number * size + 1)
                     header = json.dumps(asdict(odd)).encode()
                     with files.atomic(_part(parts, number)) as temporary:
                         temporary.write_bytes(header + b"\n" + text)
                     progress.show()
             world.gather(None)  # until every rank has ended
             progress.show()
-        return _join(parts, target, lines) if world.is_main else Oddities()
+        return _join(parts, target, -(-lines // size)) if world.is_main else Oddities()
+
+
+def _chunk_size(lines: int, world: World) -> int:
+    """Lines of a chunk where no earlier run has settled it."""
+    most = CHUNK[world.device.type]
+    if world.size == 1:
+        return most
+    return min(most, max(CHUNK["cpu"], lines // (8 * world.size)))  # something for every rank
 
 
 @contextmanager
@@ -124,29 +133,38 @@ def _survey(source: Path) -> tuple[int, str]:
     return lines, digest.hexdigest()
 
 
-def _open(parts: Path, job: dict[str, Any], report: Report) -> None:
-    """Leaves in the folder only finished chunks of this very job."""
+def _open(parts: Path, job: dict[str, Any], size: int, report: Report) -> int:
+    """Leaves in the folder only finished chunks of this very job.
+
+    Returns:
+        Lines of a chunk: those of an earlier run, on another device it may be, or else ``size``.
+    """
     try:
         known = json.loads((parts / _JOB).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = None
-    same = known == job
+    if not isinstance(known, dict):
+        known = {}
+    earlier = known.pop("chunk", None)
+    same = known == job and isinstance(earlier, int) and earlier > 0
+    size = earlier if same else size
     if _done(parts) and not same:
-        differ = [key for key in job if not isinstance(known, dict) or known.get(key) != job[key]]
+        differ = [key for key in job if known.get(key) != job[key]]
         report(f"{parts} is of another job ({', '.join(differ)}): begun anew")
     for file in parts.iterdir():
         if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
             file.unlink()
     if not same:
-        files.write_text(parts / _JOB, json.dumps(job, indent=1))
+        files.write_text(parts / _JOB, json.dumps({**job, "chunk": size}, indent=1))
     if done := _done(parts):
-        report(f"going on: {min(done * CHUNK, job['lines']):,} of {job['lines']:,} lines were done")
+        report(f"going on: {min(done * size, job['lines']):,} of {job['lines']:,} lines were done")
+    return size
 
 
-def _chunks(source: Path, lines: int) -> Iterator[list[bytes]]:
+def _chunks(source: Path, lines: int, size: int) -> Iterator[list[bytes]]:
     with open_binary(source) as stream:
         known = islice(raw_lines(stream, str(source)), lines)  # not what is added meanwhile
-        while chunk := list(islice(known, CHUNK)):
+        while chunk := list(islice(known, size)):
             yield chunk
 
 
@@ -170,11 +188,11 @@ def _claim(parts: Path, number: int) -> bool:
     return True
 
 
-def _join(parts: Path, target: Path, lines: int) -> Oddities:
+def _join(parts: Path, target: Path, chunks: int) -> Oddities:
     """The output from its chunks, which are no longer needed then."""
     odd = Oddities()
     with files.atomic(target) as temporary, temporary.open("wb") as out:
-        for number in range(-(-lines // CHUNK)):
+        for number in range(chunks):
             try:
                 part = _part(parts, number).open("rb")
             except FileNotFoundError:
@@ -194,11 +212,12 @@ class _Progress:
     Args:
         parts: Where finished chunks appear.
         lines: Of the whole input.
+        size: Lines of a chunk.
         report: Says a line; None keeps silent.
     """
 
-    def __init__(self, parts: Path, lines: int, report: Report | None):
-        self._parts, self._lines, self._report = parts, lines, report
+    def __init__(self, parts: Path, lines: int, size: int, report: Report | None):
+        self._parts, self._lines, self._size, self._report = parts, lines, size, report
         self._before = self._count()
         self._begun = self._said = time.perf_counter()
         silent = report is None or not sys.stderr.isatty()
@@ -232,4 +251,4 @@ class _Progress:
             self._report(f"{done:,} of {self._lines:,} lines, {rate:,.0f} lines/s, {left} left")
 
     def _count(self) -> int:
-        return min(_done(self._parts) * CHUNK, self._lines)
+        return min(_done(self._parts) * self._size, self._lines)

@@ -12,9 +12,6 @@ from transformer_mt.cli.work import Work
 from transformer_mt.data.text import raw_lines
 from transformer_mt.decode.translator import Translation
 
-_MOST_LINES = 4096
-"""Lines held at a time: enough to fill batches with sentences of one length."""
-
 
 @dataclass(frozen=True)
 class Oddities:
@@ -102,12 +99,17 @@ def answer(work: Work, raw: Sequence[bytes], first: int, *, form: Form) -> tuple
     )
 
 
-def arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
+def arriving(source: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
     """Lines in the order they arrive: all that are there, but never waiting for more.
 
     So a slow pipe is answered line by line, and a file or a fast pipe in full batches.
+
+    Args:
+        source: The stream.
+        name: What errors call it.
+        most: Lines at a time.
     """
-    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=_MOST_LINES)
+    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=most)
 
     def read() -> None:
         try:
@@ -121,7 +123,7 @@ def arriving(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
     while True:
         arrived = [lines.get()]
         time.sleep(0.01)  # so that the first lines of a fast stream are not a batch of one
-        while len(arrived) < _MOST_LINES and not lines.empty():
+        while len(arrived) < most and not lines.empty():
             arrived.append(lines.get())
         whole = [line for line in arrived if isinstance(line, bytes)]
         if whole:

@@ -13,7 +13,7 @@ from transformer_mt import __version__, distributed, files, model_folder
 from transformer_mt.cli import app
 from transformer_mt.cli.beside import LinesBeside
 from transformer_mt.cli.engine import open_engine
-from transformer_mt.cli.file_job import Answer, translate_file
+from transformer_mt.cli.file_job import CHUNK, Answer, translate_file
 from transformer_mt.cli.streaming import (
     Form,
     Oddities,
@@ -74,7 +74,7 @@ def _translate(job: TranslateJob, world: World) -> None:
     work = _work(job, translator, tokenizer, trained)
     answers = partial(answer, work, form=_form(job))
     if files is None:
-        odd = _translate_stream(job, answers, work.beside)
+        odd = _translate_stream(job, answers, CHUNK[world.device.type], work.beside)
     else:
         identity = {"model": checksums, "settings": _identity(job, trained, work)}
         odd = translate_file(*files, identity, answers, world, _report, work.beside)
@@ -177,10 +177,12 @@ def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, obj
     return {**decode, **own, "data": list(data), "version": __version__}
 
 
-def _translate_stream(job: TranslateJob, answers: Answer, beside: LinesBeside | None) -> Oddities:
+def _translate_stream(
+    job: TranslateJob, answers: Answer, most: int, beside: LinesBeside | None
+) -> Oddities:
     odd, number = Oddities(), 1
     with _input(job.input) as source, _output(job.output) as sink:
-        for raw in arriving(source, job.input or "standard input"):
+        for raw in arriving(source, job.input or "standard input", most):
             text, found = answers(raw, number)
             sink.write(text)
             sink.flush()

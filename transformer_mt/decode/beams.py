@@ -147,13 +147,13 @@ class Beams:
     def hypotheses(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         """The finished ones of some sentences, best first."""
         index = torch.tensor(rows, device=self.done.device)
-        finished = self._finished[index]  # [R, nbest, 5]
+        finished = self._finished[index].cpu()  # [R, nbest, 5]
         lengths, slots = finished[..., 2].long(), finished[..., 3].long()
         longest = int(lengths.max())
         words, parents, values = (
-            x[:longest, index] for x in (self._words, self._parents, self._values)
+            x[:longest, index].cpu() for x in (self._words, self._parents, self._values)
         )
-        path = torch.zeros(longest, *slots.shape, dtype=torch.int64, device=index.device)
+        path = torch.zeros(longest, *slots.shape, dtype=torch.int64)
         for t in reversed(range(longest)):  # in step t it is this beam
             path[t] = slots
             slots = parents[t].gather(1, slots).where(t < lengths, slots)
@@ -176,17 +176,18 @@ def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """``values.topk(k)`` over many values: [..., V] → [..., k] twice, or all if there are less.
 
     The best of V are among the columns, of V written as a matrix, that have the k best maxima; a
-    maximum over rows is quickly found.
+    maximum over rows is quickly found. (A GPU's ``topk`` goes over all values five times.)
     """
     size = values.shape[-1]
     height = int((size / k) ** 0.5)
     width = size // max(height, 1)
-    if height < 4 or width < k or values.device.type != "cpu":
+    if height < 4 or width < k:
         return values.topk(min(k, size))
     matrix = values[..., : height * width].unflatten(-1, (height, width))
     columns = matrix.amax(-2).topk(k).indices  # [..., k]
-    places = torch.arange(height)[:, None] * width + columns[..., None, :]  # [..., height, k]
-    rest = torch.arange(height * width, size).expand(*values.shape[:-1], -1)
+    every = torch.arange(size, device=values.device)
+    places = every[: height * width : width, None] + columns[..., None, :]  # [..., height, k]
+    rest = every[height * width :].expand(*values.shape[:-1], -1)
     places = torch.cat((places.flatten(-2), rest), -1)
     top, index = values.gather(-1, places).topk(k)
     return top, places.gather(-1, index)

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
@@ -16,38 +17,78 @@ _FAILED = threading.Event()
 """A recording has failed: the next would as well."""
 
 
-def record(work: Work) -> Work:
-    """Work on a GPU as a CUDA graph: hundreds of kernels that one call starts.
+class Recorder:
+    """Makes recordings, one after the other, as CUDA graphs: one call starts hundreds of kernels.
 
-    Args:
-        work: Changes tensors in place and nothing else, and does not ask what is in them. It is
-            run, but nothing is computed yet.
-
-    Returns:
-        Does the work, each time on the same tensors. Where that has failed once, in this process,
-        it is ``work`` itself.
-
-    Raises:
-        torch.OutOfMemoryError: The device's memory does not hold what lies between.
+    ``torch.cuda.graph`` gives each its own memory, and before it waits for the GPU and hands the
+    driver back what is free. Here a recording takes the memory of the one before it, which has to
+    be gone, and waits for nothing.
     """
-    if _FAILED.is_set():
-        return work
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    try:
+
+    def __init__(self) -> None:
+        self._memory: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, work: Work) -> Work:
+        """Records work on a GPU.
+
+        Args:
+            work: Changes tensors in place and nothing else, and does not ask what is in them. It
+                is run, but nothing is computed yet.
+
+        Returns:
+            Does the work, each time on the same tensors. Where that has failed once, in this
+            process, it is ``work`` itself.
+
+        Raises:
+            torch.OutOfMemoryError: The device's memory does not hold what lies between.
+        """
+        if _FAILED.is_set():
+            return work
+        try:
+            with _ONE_AT_A_TIME:
+                if self._memory is None:
+                    torch.cuda.empty_cache()  # what the last recorder's was
+                    self._memory = _memory()
+                return _captured(work, self._memory).replay
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # an old driver, say; nothing is lost but speed
+            _FAILED.set()
+            # The generator takes itself for one that is being recorded still: it gets a new state.
+            stream = torch.cuda.current_stream()
+            generator = torch.cuda.default_generators[stream.device_index]
+            generator.graphsafe_set_state(torch.Generator(stream.device))
+            reason = str(error).partition("\n")[0]
+            log.warning("no CUDA graph (%s): steps are told one by one", reason)
+            return work
+
+
+def _memory() -> torch.cuda.CUDAGraph:
+    """A recording of nothing much: as long as it lives, so does its memory, which others use."""
+    cell = torch.zeros(1, device="cuda")
+    return _captured(lambda: cell.add_(1))
+
+
+def _captured(
+    work: Callable[[], object], into: torch.cuda.CUDAGraph | None = None
+) -> torch.cuda.CUDAGraph:
+    """Work as a graph, in the memory of another or in its own."""
+    graph = torch.cuda.CUDAGraph()
+    pool = None if into is None else into.pool()
+    with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
         # Other threads, which read lines, may use the device meanwhile.
-        with _ONE_AT_A_TIME, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
             work()
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:  # an old driver, say; nothing is lost but speed
-        _FAILED.set()
-        torch.cuda.set_stream(stream)
-        # The generator takes itself for one that is being recorded still: it gets a new state.
-        generator = torch.cuda.default_generators[stream.device_index]
-        generator.graphsafe_set_state(torch.Generator(stream.device))
-        log.warning("no CUDA graph (%s): steps are told one by one", str(error).partition("\n")[0])
-        return work
-    return graph.replay
+        finally:
+            graph.capture_end()
+    return graph
+
+
+@cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """Recordings are not made on the stream that work is done on; cuBLAS keeps memory for each."""
+    return torch.cuda.Stream(device)
 
 
 class Recorded:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_mt.decode.beams import Beams
 from transformer_mt.decode.hypothesis import NOT_A_NUMBER, Hypothesis
-from transformer_mt.decode.recorded import Recorded, record
+from transformer_mt.decode.recorded import Recorded, Recorder, Work
 from transformer_mt.errors import InputError
 
 
@@ -60,7 +60,8 @@ def beam_search(
     penalty of the longest length. With ``beam_size`` 1 this is greedy search.
 
     Sentences that are done leave the batch: on a CPU at once. A GPU is asked every few steps, as
-    it would stand still meanwhile, and does those steps from a recording.
+    it would stand still meanwhile, and does those steps from a recording; a small batch, which
+    takes it no less time than a smaller one, stays together.
 
     Args:
         model: Log-probabilities of the next token; −inf for tokens it rules out.
@@ -89,7 +90,8 @@ def beam_search(
     def advance(beams: int) -> None:
         model.select(state.advance(model.step(state.tokens[:, :beams])))
 
-    step = Recorded(lambda: advance(beam_size), pace.record if model.alike else None)
+    recorder = pace.recorder() if pace.recorder and model.alike else None
+    step = Recorded(lambda: advance(beam_size), recorder)
     t = 0
     while active:
         steps = 1 if t == 0 else min(pace.steps, max(max_lengths[i] for i in active) + 1 - t)
@@ -105,7 +107,8 @@ def beam_search(
         done, broken = torch.stack((state.done, state.broken)).tolist()  # here a GPU is waited for
         if any(broken):
             raise InputError(NOT_A_NUMBER)
-        if sum(done) < max(1, pace.leaving * len(done)):
+        enough = len(done) > pace.small and sum(done) >= max(1, pace.leaving * len(done))
+        if not (enough or all(done)):
             continue
         gone = [row for row, is_done in enumerate(done) if is_done]
         for row, hypotheses in zip(gone, state.hypotheses(gone), strict=True):
@@ -127,13 +130,15 @@ class _Pace:
     """Steps from one look at what is done to the next."""
     leaving: float
     """The share of the batch that has to be done before it leaves."""
-    record: Callable[[Callable[[], None]], Callable[[], None]] | None
-    """Makes a recording of a step; None does it anew each time."""
+    small: int
+    """A batch of so many sentences goes on until all are done."""
+    recorder: Callable[[], Callable[[Work], Work]] | None
+    """Opens what makes recordings of steps; None does each anew."""
 
 
 def _pace(device: torch.device) -> _Pace:
     # The numbers for a GPU are guesses: none has been measured yet.
-    return _Pace(8, 0.25, record) if device.type == "cuda" else _Pace(1, 0, None)
+    return _Pace(8, 0.25, 64, Recorder) if device.type == "cuda" else _Pace(1, 0, 0, None)
 
 
 def remaining(going: Sequence[bool]) -> list[int]:

@@ -6,6 +6,7 @@ can do that once and for all: with 4 rows a product takes half as long, with 64 
 """
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,8 +33,12 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
         dtype: On a CPU matrix products and attention are in it, all else in fp32.
     """
     if model.embedding.weight.device.type != "cpu":
-        same = model.embedding.weight.dtype == dtype
-        return model if same else copy.deepcopy(model).to(dtype)
+        if model.embedding.weight.dtype == dtype:
+            return model
+        twin = copy.deepcopy(model).to(dtype)
+        if twin.embedding.weight.device.type == "cuda":  # over the method
+            vars(twin.embedding)["logits"] = partial(_logits, twin.embedding.weight.detach())
+        return twin
     if model.embedding.weight.dtype != torch.float32:
         return model
     # Every parameter is its own copy: they are shared.
@@ -45,6 +50,11 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
             elif isinstance(child, Embedding):
                 vars(child)["logits"] = _Product(child.weight, None, dtype)  # over the method
     return twin
+
+
+def _logits(weight: Tensor, hidden: Tensor) -> Tensor:
+    """X Wᵀ in fp32, which a GPU adds up in anyway: a bf16 logit of 10 is one of steps of 0.06."""
+    return torch.mm(hidden, weight.T, out_dtype=torch.float32)
 
 
 class _Product(nn.Module):

@@ -86,7 +86,9 @@ class Transformer(nn.Module):
         mask = None
         if group.mask is not None:
             padding = ~group.mask[:, None, None, :]
-            mask = memory.new_zeros(padding.shape).masked_fill_(padding, -torch.inf)
+            # On a GPU attention would copy a mask whose rows are not of whole eights, each time.
+            rows = memory.new_zeros(group.size, 1, 1, -(-group.length // 8) * 8)
+            mask = rows[..., : group.length].masked_fill_(padding, -torch.inf)
         # Most translations are about as long as their sources, and beams differ in the last tokens.
         room = max(group.length + 4 * beam_size, BLOCK)
         width = heads * (self.config.key_size + self.config.value_size)

@@ -27,7 +27,7 @@ ALONE = World(torch.device("cpu"))
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_job, "CHUNK", 10)
+    monkeypatch.setitem(file_job.CHUNK, "cpu", 10)
 
 
 class Shouter:
@@ -95,6 +95,22 @@ def test_goes_on_where_it_stopped(files: tuple[Path, Path]) -> None:
     answer = Shouter()  # once more is from the beginning
     assert run(files, answer)[1] == []
     assert len(answer.firsts) == 4
+
+
+def test_goes_on_in_chunks_of_the_size_that_it_began_with(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it goes on a GPU that began on a CPU."""
+    source, target = files
+    interrupt(files)
+    monkeypatch.setitem(file_job.CHUNK, "cpu", 25)
+    answer = Shouter()
+    run(files, answer)
+    assert answer.firsts == [21, 31]
+    assert target.read_text() == shouted(source)
+    answer = Shouter()
+    run(files, answer)
+    assert answer.firsts == [1, 26]
 
 
 @pytest.mark.parametrize("changed", ["input", "order", "settings", "job.json"])
@@ -265,7 +281,7 @@ import os, signal, sys
 from transformer_mt.cli import file_job, streaming, translate
 from transformer_mt.config import TranslateJob
 
-file_job.CHUNK = 10
+file_job.CHUNK["cpu"] = 10
 answer, calls = translate.answer, []
 
 def die(*args, **settings):

@@ -63,7 +63,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Output for ``LINES``; a stream gets the same as a file job of several chunks."""
-    monkeypatch.setattr(file_job, "CHUNK", 2)
+    monkeypatch.setitem(file_job.CHUNK, "cpu", 2)
 
     def translated(**settings: Any) -> str:
         own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}

@@ -69,17 +69,17 @@ def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None
     base = on_a_gpu(ModelConfig(), 37000)
     found = {}
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**30)
-    for gib in (0.001, 4, 24, 140):
+    for gib in (0.001, 4, 24, 140, 1000):
         half = int(gib * 2**29)  # of what is free, torch holds the other half
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, half=half: (half, 0))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _, half=half: 2**30 + half)
         found[gib] = [fitting_tokens(models, 2) for models in ([base], [base] * 3)]
     assert [alone for alone, _ in found.values()] == sorted(alone for alone, _ in found.values())
-    assert found[140][0] == 131072
-    assert found[0.001] == [2, 1]
-    # By hand, of 4 GiB: 6 layers · (512 + 512) · 2 bytes, thrice; and 1.5 bytes a piece.
+    assert found[1000][0] == 524288
+    assert found[0.001] == [3, 1]
+    # By hand, of half of 4 GiB: 6 layers · (512 + 512) · 2 bytes, thrice; and 3 bytes a piece.
     alone, three = found[4]
-    assert alone == 2**30 // (3 * 6 * 1024 * 2 + 55500)
+    assert alone == 2**31 // (3 * 6 * 1024 * 2 + 111000)
     assert three == pytest.approx(alone / 3, abs=1)
 
 

@@ -93,7 +93,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    pace = searching._Pace(8, 0.25, made)
+    pace = searching._Pace(8, 0.25, 0, lambda: made)
     monkeypatch.setattr(searching, "_pace", lambda _: pace)
     return made
 
@@ -137,13 +137,21 @@ def test_played_from_a_tape_translations_are_the_same(
     ALPHAS,
     st.integers(1, 9),
     st.floats(0, 1),
+    st.integers(0, 6),
 )
 def test_looking_seldom_changes_nothing(
-    table: Table, limits: list[int], beam_size: int, alpha: float, steps: int, leaving: float
+    table: Table,
+    limits: list[int],
+    beam_size: int,
+    alpha: float,
+    steps: int,
+    leaving: float,
+    small: int,
 ) -> None:
     expected = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
+    pace = searching._Pace(steps, leaving, small, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "_pace", lambda _: searching._Pace(steps, leaving, None))
+        patch.setattr(searching, "_pace", lambda _: pace)
         found = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
     assert found == expected
 
@@ -156,7 +164,7 @@ def test_what_is_not_alike_is_not_recorded(
     lines = random_lines(10, 6)
     found = translator.translate(lines)
     assert recorder.recordings == 0
-    monkeypatch.setattr(searching, "_pace", lambda _: searching._Pace(1, 0, None))
+    monkeypatch.setattr(searching, "_pace", lambda _: searching._Pace(1, 0, 0, None))
     assert translator.translate(lines) == found
 
 
@@ -189,17 +197,19 @@ def test_where_a_recording_fails_the_work_goes_on_without_and_none_is_tried_agai
     stream = SimpleNamespace(device=torch.device("cpu"), device_index=0)
     generator = SimpleNamespace(graphsafe_set_state=states.append)
     for name, value in (
-        ("CUDAGraph", object),
-        ("graph", fail),
         ("current_stream", lambda: stream),
-        ("set_stream", lambda _: None),
         ("default_generators", [generator]),
     ):
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(recorded, "_FAILED", threading.Event())
+    for name, value in (
+        ("_FAILED", threading.Event()),
+        ("_memory", object),
+        ("_captured", fail),
+    ):
+        monkeypatch.setattr(recorded, name, value)
     done: list[int] = []
     for _ in range(2):
-        work = Recorded(lambda: done.append(1), recorded.record)
+        work = Recorded(lambda: done.append(1), recorded.Recorder())
         for _ in range(3):
             work()
     assert len(done) == 6
