@@ -8,12 +8,22 @@ class InputError(Exception):
     """
 
 
+_NO_MEMORY = (
+    "can't allocate memory",
+    "mkl_malloc",
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "Triton Error [CUDA]: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
 def lacks_memory(error: Exception) -> bool:
     """Whether memory does not suffice, on whatever device."""
-    # By its name, since this file does without PyTorch. On a CPU it raises a RuntimeError like any
-    # other, but for its text.
+    # By its name, since this file does without PyTorch. On a CPU, and in CUDA's libraries, it is a
+    # RuntimeError like any other, but for its text.
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or any(text in str(error) for text in ("can't allocate memory", "mkl_malloc"))
+    return named or any(text in str(error) for text in _NO_MEMORY)
 
 
 def in_a_line(error: OSError) -> str:

@@ -17,10 +17,33 @@ from training import LONG
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
-from transformer_mt.distributed.failures import name_of_start
+from transformer_mt.distributed.failures import may_pass, name_of_start
 from transformer_mt.errors import InputError
 
 CPU = torch.device("cpu")
+ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+"""The end of every such message of torch's."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "passing"),
+    [
+        ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered", True),
+        ("AcceleratorError", "CUDA error: an illegal memory access was encountered", False),
+        ("AcceleratorError", "CUDA error: out of memory", False),
+        ("RuntimeError", "CUDA driver error: unspecified launch failure", True),
+        ("RuntimeError", "Triton Error [CUDA]: device-side assert triggered", False),
+        ("RuntimeError", "Triton Error [CUDA]: unspecified launch failure", True),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling x", True),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x", False),
+        ("RuntimeError", "The size of tensor a must match", False),
+        ("ValueError", "CUDA error: unknown error", False),
+        ("MachineError", "rank 1 of 2, lost contact", True),
+    ],
+)
+def test_what_a_new_start_may_mend(name: str, text: str, passing: bool) -> None:
+    assert may_pass(name, text) is passing
+    assert may_pass(name, f"{text}\n{ADVICE}") is passing
 
 
 def work(folder: Path, how: str) -> None:
@@ -42,9 +65,11 @@ def work(folder: Path, how: str) -> None:
                 case "bug":
                     raise ValueError("seven")
                 case "bug in a kernel":
-                    raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+                    raise torch.AcceleratorError(
+                        f"CUDA error: device-side assert triggered\n{ADVICE}"
+                    )
                 case "lost GPU at first" if starts < 4:
-                    raise torch.AcceleratorError("CUDA error: GPU is lost")
+                    raise torch.AcceleratorError(f"CUDA error: GPU is lost\n{ADVICE}")
                 case "disk":
                     (folder / "no" / "such" / "file").read_text()
                 case "killed":

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import torch
 
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, lacks_memory
 from transformer_mt.model.transformer import Transformer
 
 T = TypeVar("T")
@@ -67,7 +67,9 @@ def in_batches(
         batch = order[:number]
         try:
             found = work(batch)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             if len(batch) == 1:
                 raise InputError(
                     f"the device's memory does not hold a single sentence of {sizes[batch[0]]} "

@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from transformer_mt.errors import lacks_memory
+
 log = logging.getLogger(__name__)
 
 Work = Callable[[], None]
@@ -40,7 +42,7 @@ class Recorder:
             process, it is ``work`` itself.
 
         Raises:
-            torch.OutOfMemoryError: The device's memory does not hold what lies between.
+            RuntimeError: The device's memory does not hold what lies between.
         """
         if _FAILED.is_set():
             return work
@@ -50,9 +52,10 @@ class Recorder:
                     torch.cuda.empty_cache()  # what the last recorder's was
                     self._memory = _memory()
                 return _captured(work, self._memory).replay
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # an old driver, say; nothing is lost but speed
+        except RuntimeError as error:
+            if lacks_memory(error):
+                raise
+            # An old driver, say; nothing is lost but speed.
             _FAILED.set()
             # The generator takes itself for one that is being recorded still: it gets a new state.
             stream = torch.cuda.current_stream()

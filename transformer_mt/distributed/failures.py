@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 # How long a rank that suffers from another's end stays, so that the launcher sees that end first:
 # torch's looks ten times a second.
+_OF_A_GPU = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
+"""How an error of CUDA begins that is a RuntimeError like others: its driver's, its libraries'."""
+_ITS_OWN_MISTAKE = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
+
 _GRACE_SECONDS = 1.0
 _CONNECT = timedelta(minutes=10)
 """From the start of the first process to that of the last, on another node."""
@@ -137,12 +141,16 @@ def store_for_group(patience: timedelta) -> Store:
 def may_pass(name: str, text: str) -> bool:
     """Whether a new start may mend an error, of this type and message.
 
-    A GPU that fell off its bus ends in an AcceleratorError; so does a kernel's own mistake, which
-    comes again.
+    A GPU that fell off its bus ends in an error of CUDA's; so does a kernel's own mistake, or
+    memory that does not suffice, which come again.
     """
-    if name == torch.AcceleratorError.__name__:
-        return not re.search(r"assert|illegal|misaligned|invalid", text)
-    return name == MachineError.__name__
+    if name == MachineError.__name__:
+        return True
+    line = text.partition("\n")[0]  # below it torch tells of assertions whatever has happened
+    of_a_gpu = name == torch.AcceleratorError.__name__ or (
+        name == RuntimeError.__name__ and _OF_A_GPU.match(line) is not None
+    )
+    return of_a_gpu and not _ITS_OWN_MISTAKE.search(line)
 
 
 @contextmanager

@@ -1,10 +1,18 @@
 """What suits the machine where the configuration leaves the choice to it."""
 
+import logging
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
 import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.varlen import has_kernel
+
+log = logging.getLogger(__name__)
 
 _CPU_TOKENS = 8192
 
@@ -31,7 +39,7 @@ def pick_compiled(
     CPU it shows that the step compiles, and is slow.
 
     Raises:
-        InputError: It is asked for where there is no kernel.
+        InputError: It is asked for where there is no kernel, or nothing to compile with.
     """
     if device.type != "cuda":
         return bool(choice)
@@ -40,6 +48,12 @@ def pick_compiled(
         and has_kernel(model.key_size, model.value_size)
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
+    if choice is not False and possible and not _has_compiler():
+        needs = "needs a C compiler (gcc or clang) and the headers of Python (python3-dev)"
+        if choice:
+            raise InputError(f"train.compile=true {needs}: install them")
+        log.warning("the training step is not compiled, which %s, and slower", needs)
+        return False
     if choice and not possible:
         raise InputError(
             "train.compile=true on a GPU needs bf16, heads with d_k = d_v, a multiple of 8 up to "
@@ -47,6 +61,14 @@ def pick_compiled(
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
+
+
+def _has_compiler() -> bool:
+    """Whether there is what Triton needs, and takes, to build the host's side of a kernel."""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    scheme = sysconfig.get_default_scheme()
+    include = sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
+    return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()
 
 
 def fitting_tokens(model: ModelConfig, device: torch.device) -> int:

@@ -17,6 +17,9 @@ from transformer_mt.model.linear import product, weight_gradient
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
 """Most rows of logits held at a time: 0.3 GB and 1.2 GB in fp32 at the paper's vocabulary."""
 
+_COMPILED_ROWS = 32768
+"""Within a compiled step; more rows could be 2³¹ logits, and indices would take 64 bits."""
+
 _VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
 """The logits' width, in memory, is a multiple of this: what matrix units like."""
 
@@ -45,7 +48,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(torch.float32, weight.dtype)
         vocab_size = weight.shape[0]
         padding = -vocab_size % _VOCAB_MULTIPLE[device]
-        chunks = -(-len(targets) // _CHUNK_ROWS[device])
+        # Compiled, all chunks' logits live at once: then a few large products are better.
+        most = _COMPILED_ROWS if torch.compiler.is_compiling() else _CHUNK_ROWS[device]
+        chunks = -(-len(targets) // most)
         counted = (targets != IGNORED)[:, None]
         # Rows that do not count add nothing to any sum over rows if they are zero.
         rows = hidden.to(exact) * counted

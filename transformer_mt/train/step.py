@@ -96,6 +96,7 @@ class TrainStep:
         if compiled:
             module.compile_for(world.size)
         self._model = world.data_parallel(module)
+        self._parameters = list(model.parameters())
         self.optimizer = make_optimizer(model, optimizer)
         self._scale = LossScale(world.device) if precision == "fp16" else None
 
@@ -136,7 +137,7 @@ class TrainStep:
 
     def _update(self) -> Tensor:
         """Moves the weights, unless the gradient is not finite; returns the gradient's norm."""
-        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+        grads = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         divisor = self._scale.factor.clone() if self._scale else None
         if divisor is not None:

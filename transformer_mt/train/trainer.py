@@ -86,7 +86,7 @@ class Trainer:
         if self._feed.buffers:
             # For validation too: another table would have the step compiled anew.
             translations = job.decode.max_source_tokens + job.decode.max_extra_tokens
-            longest = max(self._feed.buffers.max_length, translations + BLOCK)
+            longest = max(self._feed.buffers.max_length, valid.longest, translations + BLOCK)
             self.model.embedding.reserve(longest)
         decay = config.ema_decay
         self._mean = None if decay is None else RunningMean(self.model, decay)
@@ -226,8 +226,9 @@ class Trainer:
             if not lacks_memory(error):
                 raise
             raise InputError(
-                f"out of memory on a batch of {targets:,} target tokens: lower "
-                f"train.max_tokens_per_device={self._max_tokens}; the updates stay the same"
+                f"out of memory on a batch of {targets:,} target tokens: say "
+                f"train.max_tokens_per_device={max(1, min(self._max_tokens, targets) // 2)}; "
+                "the updates stay the same"
             ) from None
 
     def _learning_rate(self, step: int) -> float:

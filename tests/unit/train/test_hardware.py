@@ -1,5 +1,8 @@
 """What is chosen where the configuration leaves the choice to the machine."""
 
+import sys
+import sysconfig
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +10,7 @@ import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
+from transformer_mt.train import hardware
 from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -49,7 +53,26 @@ def test_the_step_is_compiled_where_it_can_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(hardware, "_has_compiler", lambda: True)
     assert pick_compiled(choice, model, device, precision) is picked
+
+
+def test_without_a_compiler_the_step_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    assert pick_compiled(None, BASE, GPU, "bf16") is False
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "needs a C compiler (gcc or clang)" in caplog.text
+    assert pick_compiled(None, BASE, GPU, "fp32") is False
+    assert pick_compiled(False, BASE, GPU, "bf16") is False
+    assert len(caplog.records) == 1  # where there was nothing to compile nothing is said
+    with pytest.raises(InputError, match=r"train\.compile=true needs a C compiler"):
+        pick_compiled(True, BASE, GPU, "bf16")
+    monkeypatch.setenv("CC", sys.executable)  # any program
+    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
+    assert pick_compiled(None, BASE, GPU, "bf16") is headers
 
 
 def test_what_cannot_be_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
