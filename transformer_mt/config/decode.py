@@ -83,9 +83,14 @@ class DecodeConfig:
         names = (key.name for key in fields(self))
         given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
         try:
-            return replace(self, **given)
+            settings = replace(self, **given)
         except InputError as error:  # a job has them at the top
             raise InputError(str(error).replace("decode.", "")) from None
+        require(
+            settings.sampling or "seed" not in given,
+            "seed belongs to sampling: say sampling=true too",
+        )
+        return settings
 
     @property
     def plain(self) -> bool:

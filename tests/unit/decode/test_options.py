@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_translator import PLAIN, constant_model, make_tokenizer, random_lines, random_model
 
-from transformer_mt.config import DecodeConfig
+from transformer_mt.config import DecodeConfig, TranslateJob
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.decode.translator import Translation, Translator
@@ -158,6 +158,13 @@ def test_drawing_from_one_token_is_greedy_search(make: Make) -> None:
 def test_settings_that_make_no_sense(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DecodeConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_a_job_s_seed_is_of_sampling() -> None:
+    job = TranslateJob(model="x", seed=3)
+    with pytest.raises(InputError, match="seed belongs to sampling"):
+        DecodeConfig().with_settings(job)
+    assert DecodeConfig(sampling=True).with_settings(job) == DecodeConfig(sampling=True, seed=3)
 
 
 def test_damaged_weights_are_reported(make: Make) -> None:
