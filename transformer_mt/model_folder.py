@@ -88,6 +88,20 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
     return job, checksum
 
 
+def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
+    """The configuration and the vocabulary of a model folder.
+
+    Raises:
+        InputError: One of them is missing or damaged, or they do not belong together.
+    """
+    job, checksum = _read_config(folder)
+    vocabulary = folder / TOKENIZER
+    tokenizer = Tokenizer(vocabulary)
+    if checksum not in (None, sha256(vocabulary)):
+        raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
+    return job, tokenizer
+
+
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
     """Opens a model folder for inference: the averaged weights, in ``eval`` mode on the CPU.
 
@@ -100,7 +114,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     """
     if not folder.is_dir():
         raise InputError(f"no model folder {folder}")
-    job, checksum = _read_config(folder)
+    read_config(folder)  # whether it is a model folder is said first
     place = folder if step is None else ckpt.checkpoint_of(folder, step).path
     weights = place / ckpt.WEIGHTS
     if not weights.exists():
@@ -111,10 +125,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
             else " yet: its training has not come to a first checkpoint"
         )
         raise InputError(f"{folder} has no {ckpt.WEIGHTS}{because}")
-    vocabulary = folder / TOKENIZER
-    tokenizer = Tokenizer(vocabulary)
-    if checksum not in (None, sha256(vocabulary)):
-        raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
+    job, tokenizer = open_vocabulary(folder)
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for name, tensor in ckpt.parameters(model).items():

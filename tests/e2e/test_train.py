@@ -272,8 +272,10 @@ def test_a_finished_run_with_another_search_is_scored_again_and_not_trained(
     assert "nothing to do" not in err
     assert (curve(copy), curve(copy, "valid")) == before  # no update, no validation
     records = map(json.loads, (copy / "metrics.jsonl").read_text().splitlines())
-    best = max((r["bleu"], -r["step"]) for r in records if r["split"] == "valid")
-    checkpoint = copy / f"checkpoints/step_{-best[1]:08d}/model.safetensors"
+    valid = [r for r in records if r["split"] == "valid"]
+    # While BLEU is 0, perplexity decides.
+    best = max((r["bleu"], -r["nll"] if r["bleu"] == 0 else 0, -r["step"]) for r in valid)
+    checkpoint = copy / f"checkpoints/step_{-best[2]:08d}/model.safetensors"
     with safe_open(checkpoint, "pt") as chosen, safe_open(copy / "model.safetensors", "pt") as file:
         for name in file.keys():  # noqa: SIM118 (it is no dict)
             assert torch.equal(file.get_tensor(name), chosen.get_tensor(name))
@@ -342,7 +344,7 @@ def damage_newest(run_dir: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stopped_by_a_signal_it_saves_and_goes_on(
     finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], number: int
 ) -> None:
@@ -433,14 +435,53 @@ def test_data_may_move_but_not_change(
     assert "the training data, or its vocabulary, has changed since" in message
 
 
-def test_validation_data_do_not_change(
-    elsewhere: Path, copy: Path, train: Callable[..., Running]
+@pytest.mark.parametrize("more", [["train.max_steps=41"], []])
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_training_and_validation_data_do_not_change(
+    part: str, more: list[str], elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
-    """Else the best checkpoint would be that of an easier set."""
-    with (elsewhere / "valid.tsv").open("a") as file:
+    """Nor in a run that is finished: its scores are not those of the new data."""
+    with (elsewhere / f"{part.removesuffix('ing').removesuffix('ation')}.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
-    message = one_line_error(train(copy, "train.max_steps=41", folder=elsewhere).wait())
-    assert "the validation data has changed since" in message
+    message = one_line_error(train(copy, *more, folder=elsewhere).wait())
+    assert re.search(f"the {part} data.* has changed since", message)
+
+
+def test_sources_that_are_weighed_keep_their_sizes(
+    elsewhere: Path, train: Callable[..., Running], tmp_path: Path
+) -> None:
+    lines = (elsewhere / "train.tsv").read_text().splitlines(keepends=True)
+    run_dir = tmp_path / "weighed"
+    weights = "data.weights=[1,0.5]"
+    halves = f"data.train=[{{tsv: {elsewhere}/a.tsv}}, {{tsv: {elsewhere}/b.tsv}}]"
+    # The same vocabulary for both, which else would be learned again.
+    path = f"tokenizer.path={tmp_path}/tokenizer.model"
+    for cut, steps in ((60, 4), (60, 8), (30, 12)):
+        (elsewhere / "a.tsv").write_text("".join(lines[:cut]))
+        (elsewhere / "b.tsv").write_text("".join(lines[cut:]))
+        argv = [halves, weights, f"train.max_steps={steps}", "schedule=inverse_sqrt"]
+        if not run_dir.exists():
+            prepared = train(tmp_path / "first", *argv, "stage=prepare", folder=elsewhere).wait()
+            rows = dict(row.split("\t") for row in prepared[1].splitlines())
+            shutil.copy(rows["vocabulary"], tmp_path / "tokenizer.model")
+        result = train(run_dir, *argv, path, folder=elsewhere).wait()
+        if cut == 60:
+            assert result[0] == 0, result[2]
+    assert "the number of pairs in each source" in one_line_error(result)
+
+
+def test_a_damaged_encoded_corpus_is_one_line(
+    elsewhere: Path, train: Callable[..., Running], tmp_path: Path
+) -> None:
+    assert train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
+    (tokens,) = (elsewhere / "cache").glob("corpus-*/src.tokens")
+    content = bytearray(tokens.read_bytes())
+    content[8] ^= 1
+    tokens.write_bytes(content)
+    message = one_line_error(train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait())
+    assert f"the encoded corpus {tokens.parent} is damaged" in message
+    shutil.rmtree(tokens.parent)
+    assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
 
 
 def test_another_test_set_in_the_same_file_is_scored(
@@ -678,6 +719,34 @@ def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
     assert (run_dir / "tokenizer.model").read_bytes() == pieces
     status, _, err = train(run_dir, *argv, folder=other).wait()
     assert "is finished: nothing to do" in err
+
+
+def test_a_start_with_another_vocabulary_is_refused(
+    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(finished[0], base)
+    pieces = (base / "tokenizer.model").read_bytes()
+    other = pieces.replace("▁a".encode(), "▁z".encode(), 1)  # it loads all the same
+    (base / "tokenizer.model").write_bytes(other)
+    message = one_line_error(train(tmp_path / "tuned", f"train.init_from={base}").wait())
+    assert "tokenizer.model is damaged" in message
+
+
+def test_a_run_that_was_begun_does_without_its_start(
+    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
+) -> None:
+    base, run_dir = tmp_path / "base", tmp_path / "tuned"
+    shutil.copytree(finished[0], base)
+    argv = [f"train.init_from={base}", "schedule=inverse_sqrt", "train.checkpoint_every=2"]
+    result = train(run_dir, *argv, "train.max_steps=2").wait()
+    assert result[0] == 0, result[2]
+    shutil.rmtree(base)
+    result = train(run_dir, *argv, "train.max_steps=4").wait()
+    assert result[0] == 0, result[2]
+    assert "resuming after update 2\n" in result[2]
+    other = train(tmp_path / "other", *argv).wait()
+    assert "there is no model.safetensors" in one_line_error(other)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
                 config_path=str(config_folder(command)),
                 config_name=command,
             )
-        except (HydraException, OmegaConfBaseException, ValueError, YAMLError) as error:
+        # TypeError: model=[1]. No job's own error comes here.
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
             raise UsageError(_explain(error, command, overrides)) from error
         finally:
             print(end="", flush=True)  # here, where a full disk or a closed pipe gets its report
@@ -239,11 +240,23 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
             return f"{source}unknown key {key!r}{choice}"
         override = message.removeprefix("Error merging override ")
         subject = override if override != message else cause.full_key
-        if "is not a ListConfig" in str(cause):
-            return f"{subject}: give a list, as [a,b]"
-        return f"{subject}: {_first_line(cause)}"
+        return f"{subject}: {_explain_type(str(override), _first_line(cause))}"
     message = re.split(r"\n(?:To append|Config search path)", message)[0].strip()
     return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
+
+
+def _explain_type(override: str, message: str) -> str:
+    """What to give in place of a value of the wrong type."""
+    if "is not a ListConfig" in message or "merge DictConfig with ListConfig" in message:
+        return "give a list, as [a,b]"
+    if message.startswith(("Cannot convert 'list'", "Cannot convert 'ListConfig'")):
+        return "give one text, not a list"
+    if "is not a subclass of SourceConfig" in message:
+        return "give each source as {src: FILE, tgt: FILE} or the like"
+    if re.search(r"is not a subclass of \w+Config", message):
+        key, _, value = override.partition("=")
+        return f"say {key}.SETTING=VALUE; a file of the group is {key.rpartition('.')[2]}={value}"
+    return message
 
 
 def _explain_syntax(override: str) -> str:

@@ -19,9 +19,12 @@ def with_vocabulary_of_start(job: TrainJob) -> TrainJob:
     if job.train.init_from is None:
         return job
     folder = Path(job.train.init_from)
+    vocabulary = str(folder / model_folder.TOKENIZER)
     if not (folder / ckpt.WEIGHTS).exists():
+        if ckpt.steps(Path(job.run_dir)):  # it has long begun, and has all it needs
+            return replace(job, tokenizer=replace(job.tokenizer, path=vocabulary))
         raise InputError(f"train.init_from={folder}: there is no {ckpt.WEIGHTS}")
-    theirs = model_folder.read_config(folder)
+    theirs, _ = model_folder.open_vocabulary(folder)
     wrong = [
         f"{group}.{key}={'null' if value is None else value}"
         for group, old, new in (
@@ -35,7 +38,6 @@ def with_vocabulary_of_start(job: TrainJob) -> TrainJob:
         raise InputError(
             f"the model of train.init_from={folder} is another one: say {' '.join(wrong)}"
         )
-    vocabulary = str(folder / model_folder.TOKENIZER)
     if job.tokenizer.path not in (None, vocabulary):
         raise InputError(
             f"tokenizer.path={job.tokenizer.path}: with train.init_from={folder} the vocabulary is "

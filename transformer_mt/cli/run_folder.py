@@ -84,6 +84,8 @@ def with_absolute_paths(job: TrainJob) -> TrainJob:
 @contextmanager
 def lock(run_dir: Path) -> Iterator[None]:
     """Keeps a second run out of the folder."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise InputError(f"run_dir={run_dir} is a file: name a folder")
     run_dir.mkdir(parents=True, exist_ok=True)
     held = FileLock(run_dir / ".lock", timeout=0)
     try:
@@ -135,7 +137,7 @@ def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
         return False
     if not (run_dir / ckpt.WEIGHTS).exists():
         return False
-    if "test" in _other_data(run_dir, data):
+    if "test" in _other_data(run_dir, job, data):
         return False
     return not any(key.startswith(_SCORED_BY) for key in _differences(run_dir, job))
 
@@ -160,43 +162,52 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
-    """Writes what the folder begins with; scores of an earlier end are no longer the model's.
+def refuse_other_data(run_dir: Path, job: TrainJob, data: Prepared) -> None:
+    """Never goes on with other data.
 
     Raises:
         InputError: The run was begun with other training or validation data, or with another
             vocabulary.
     """
-    if (run_dir / model_folder.CONFIG).exists():
-        other = _other_data(run_dir, data)
-        for key, name in (
-            ("corpus", "training data, or its vocabulary,"),
-            ("valid", "validation data"),
-        ):
-            if key in other:
-                raise InputError(
-                    f"the {name} has changed since {run_dir} was begun: choose another run_dir, or "
-                    "delete that folder"
-                )
+    if not (run_dir / model_folder.CONFIG).exists():
+        return
+    other = _other_data(run_dir, job, data)
+    for key, name in (
+        ("corpus", "training data, or its vocabulary,"),
+        ("sources", "number of pairs in each source, which data.weights and temperature go by,"),
+        ("valid", "validation data"),
+    ):
+        if key in other:
+            raise InputError(
+                f"the {name} has changed since {run_dir} was begun: choose another run_dir, or "
+                "delete that folder"
+            )
+
+
+def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
+    """Writes what the folder begins with; scores of an earlier end are no longer the model's."""
     _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
     with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)
-    content = {**data.cleaning, **_identity(data)}
+    content = {**data.cleaning, **_identity(job, data)}
     files.write_text(run_dir / _REPORT, json.dumps(content, indent=2))
 
 
-def _identity(data: Prepared) -> dict[str, str]:
+def _identity(job: TrainJob, data: Prepared) -> dict[str, str]:
+    is_mixed = bool(job.data.weights) or job.data.temperature > 1
     return {
         "corpus": data.train.fingerprint,
+        # Else it is all the same how the corpus is cut into files.
+        "sources": " ".join(map(str, data.train.sources)) if is_mixed else "",
         "valid": cache.key(data.valid),
         "test": cache.key(data.test),
     }
 
 
-def _other_data(run_dir: Path, data: Prepared) -> set[str]:
+def _other_data(run_dir: Path, job: TrainJob, data: Prepared) -> set[str]:
     """Which of a run's data are not what they were."""
     if not (run_dir / _REPORT).exists():
         return set()
@@ -206,7 +217,7 @@ def _other_data(run_dir: Path, data: Prepared) -> set[str]:
         raise InputError(
             f"{run_dir / _REPORT} is damaged: delete it, and the data are taken for the same"
         ) from None
-    identity = _identity(data)
+    identity = _identity(job, data)
     # Runs begun before 2026-11-21 tell their training data alone.
     known = {**identity, "corpus": None, **known}
     return {key for key in identity if known[key] != identity[key]}

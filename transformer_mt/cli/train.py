@@ -17,7 +17,8 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data import cache
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
-from transformer_mt.data.store import TokenStore
+from transformer_mt.data.store import TokenStore, verify
+from transformer_mt.data.suspicions import suspicions
 from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
@@ -119,6 +120,9 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     trainer = Trainer(
         job, run_dir, data.train, data.sampled, valid, tokenizer.vocab_size, validation, world
     )
+    if world.is_main:
+        verify(data.train, data.corpus)
+        run_folder.refuse_other_data(run_dir, job, data)
     scores_file, weights = run_dir / run_folder.SCORES, run_dir / ckpt.WEIGHTS
     # Only the main rank need see the folder.
     if world.share(trainer.is_finished and run_folder.scores_stand(run_dir, job, data)):
@@ -136,6 +140,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
                 "run_dir, or delete that folder"
             )
         run_folder.open_run(run_dir, job, data)
+        for doubt in suspicions(data.train, valid, data.valid):
+            log.warning("warning: %s", doubt)
     parameters = sum(p.numel() for p in trainer.model.parameters())
     record_start(run_dir, world, parameters, trainer.done)
     try:

@@ -88,7 +88,8 @@ class TrainConfig:
     max_epochs: int | None = None
     """Most times that the training data is gone through; the run ends at this or ``max_steps``."""
     max_hours: float | None = None
-    """Most hours of training, those before an interruption included."""
+    """Most hours of training and its validations, those before an interruption included. The last
+    validation and the test set come after."""
     patience: int | None = None
     """End after this many validations in a row without a better one, by ``best_by``."""
     best_by: str = "bleu"

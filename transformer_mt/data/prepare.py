@@ -101,6 +101,9 @@ def prepare(job: TrainJob) -> Prepared:
     text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
     if job.tokenizer.path is not None:
         vocabulary = Path(job.tokenizer.path).expanduser().resolve()
+        own = Path(job.run_dir) / "tokenizer.model"
+        if own.exists() and not vocabulary.exists():  # a run that was begun has a copy
+            vocabulary = own
     else:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}

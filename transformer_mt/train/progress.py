@@ -17,11 +17,13 @@ class Progress:
     step: int = 0
     """Updates done."""
     seconds: float = 0.0
-    """Time spent in training."""
+    """Time spent in training and validations."""
     best_step: int = 0
     """The checkpoint with the best validation; 0 before the first."""
     best: float | None = None
     """Its BLEU, or its negative log-likelihood, by ``train.best_by``."""
+    best_nll: float | None = None
+    """Its negative log-likelihood, where known."""
     stale: int = 0
     """Validations since."""
     skipped: int = 0
@@ -36,14 +38,18 @@ class Progress:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Progress":
         """From what a checkpoint holds, which is more."""
+        state = {"best_nll": None, **state}  # those of before 2026-11-21 do not have it
         return cls(**{field.name: state[field.name] for field in fields(cls)})
 
     def validated(self, values: dict[str, float], by: str) -> None:
         """Takes in a validation of the weights of this step."""
-        value = values[by]
+        value, nll = values[by], values["nll"]
         sign = 1 if by == "bleu" else -1
-        if self.best is None or sign * value > sign * self.best:  # NaN is never better
-            self.best, self.best_step, self.stale = value, self.step, 0
+        better = self.best is None or sign * value > sign * self.best  # NaN is never better
+        if value == self.best == 0 and self.best_nll is not None:
+            better = nll < self.best_nll  # a young model, or text without spaces, has no BLEU
+        if better:
+            self.best, self.best_nll, self.best_step, self.stale = value, nll, self.step, 0
         else:
             self.stale += 1
 
@@ -79,6 +85,14 @@ class Limits:
     def is_over(self, at: Progress) -> bool:
         """Whether no update is to follow."""
         return self.is_last(at) or at.stale >= self.patience
+
+    def why(self, at: Progress) -> str:
+        """What ended a run, and its setting."""
+        if at.step >= self.last_step:
+            return "all are done (train.max_steps, train.max_epochs)"
+        if at.seconds >= self.max_seconds:
+            return "its time is over (train.max_hours)"
+        return f"{at.stale} validations in a row were no better (train.patience)"
 
     def wants_validation(self, at: Progress) -> bool:
         """Whether the weights of this step are to be validated."""

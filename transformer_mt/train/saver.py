@@ -77,9 +77,7 @@ class Saver:
         self.wait()
         with self._explained():
             weights = self._publish(at.best_step)
-            if self._config.final == "average":
-                self._say_if_fewer(at.step)
-            self._prune(at.best_step)  # a kill may have come between the last save and this
+            log.info("the model is %s", self._origin(at))
             return weights
 
     def close(self) -> None:
@@ -121,11 +119,20 @@ class Saver:
         older = [c for c in self._averaged() if c is not newest]
         return [*older, newest][-self._config.average_checkpoints :]
 
-    def _say_if_fewer(self, step: int) -> None:
-        written = sum(map(self._limits.is_averaged, range(1, step + 1)))
-        asked = min(self._config.average_checkpoints, written)
-        if (number := len(self._chosen())) < asked:
-            log.warning("the model is the average of %d checkpoints: older ones are gone", number)
+    def _origin(self, at: Progress) -> str:
+        """What the model was made of."""
+        if self._config.final == "ema":
+            return "the running mean of the weights"
+        if self._config.final == "best":
+            by = {"bleu": "BLEU", "nll": "perplexity"}[self._config.best_by]
+            return f"the checkpoint of update {at.best_step:,}, the best by {by}"
+        steps = [checkpoint.step for checkpoint in self._chosen()]
+        written = sum(map(self._limits.is_averaged, range(1, at.step + 1)))
+        fewer = len(steps) < min(self._config.average_checkpoints, written)
+        return (
+            f"the average of {len(steps)} checkpoint(s), of updates {steps[0]:,} to {steps[-1]:,}"
+            f"{': older ones are gone' if fewer else ''}"
+        )
 
     def _publish(self, best_step: int) -> dict[str, Tensor]:
         """Writes the model folder's weights."""

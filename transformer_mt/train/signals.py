@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM: the first ends the run in order, the second at once."""
+"""SIGINT, SIGTERM, SIGHUP: the first ends the run in order, the second at once."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -17,7 +17,8 @@ class StoppedError(Exception):
 class Signals:
     """What was received, and what to do at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, handled: Sequence[int]) -> None:
+        self._handled = handled
         self.received: int | None = None
         """The first signal."""
         self._abandon = False
@@ -36,13 +37,13 @@ class Signals:
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """The handler."""
         self.received = number
-        for handled in _HANDLED:
+        for handled in self._handled:
             signal.signal(handled, signal.SIG_DFL)
         if self._abandon:
             raise StoppedError(number)
 
 
-_HANDLED = (signal.SIGINT, signal.SIGTERM)
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -52,8 +53,10 @@ def caught() -> Iterator[Signals]:
     After the first, the process is about to end: signals keep the system's own meaning, so that
     the second one ends it at once wherever it is by then.
     """
-    signals = Signals()
-    old = {number: signal.signal(number, signals.receive) for number in _HANDLED}
+    # Under nohup a terminal that is closed ends nothing.
+    handled = [n for n in _HANDLED if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
+    signals = Signals(handled)
+    old = {number: signal.signal(number, signals.receive) for number in handled}
     try:
         yield signals
     finally:

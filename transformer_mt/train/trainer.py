@@ -14,7 +14,6 @@ from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files
-from transformer_mt.checkpoint import Checkpoint
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching import Batch
 from transformer_mt.data.loader import read_ahead
@@ -78,7 +77,9 @@ class Trainer:
         self._precision = pick_precision(config.precision, world.device)
         torch.manual_seed(config.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
-        if config.init_from is not None:
+        checkpoints = run_dir / "checkpoints"
+        self._found = ckpt.latest_checkpoints(checkpoints) if world.is_main else []
+        if not world.share(bool(self._found)) and config.init_from is not None:
             ckpt.load_weights(self.model, Path(config.init_from) / ckpt.WEIGHTS)
         self._max_tokens = config.max_tokens_per_device or fitting_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
@@ -102,7 +103,6 @@ class Trainer:
             compiled=compiled,
         )
         self._totals = Totals(world, config.max_skipped)
-        self._found: list[Checkpoint] = []
         self._at = Progress()
         self._validated: dict[str, float] | None = None
         """The validation of the checkpoint that the run goes on from."""
@@ -122,7 +122,7 @@ class Trainer:
         """Trains; leaves the final weights in ``self.model`` and in the model folder.
 
         Raises:
-            StoppedError: SIGINT or SIGTERM came; a checkpoint was written first.
+            StoppedError: SIGINT, SIGTERM or SIGHUP came; a checkpoint was written first.
             InputError: Gradients are no longer finite, a checkpoint cannot be written, or memory
                 does not suffice.
         """
@@ -139,6 +139,8 @@ class Trainer:
         try:
             with caught() as signals:
                 self._loop(monitor, saver, signals)
+            if main:
+                log.info("ended after update %s: %s", f"{self.done:,}", self._limits.why(self._at))
             final = saver.finish(self._at) if saver else None
         finally:
             self._feed.epochs.close()
@@ -203,7 +205,6 @@ class Trainer:
                         raise StoppedError(max(world.gather(signals.received or 0)))
                     if validates:
                         self._validate(monitor, saver, signals)
-                begun = time.perf_counter()
 
     def _update(self, parts: list[Batch], num_targets: int) -> StepResult:
         step = self._at.step
@@ -287,11 +288,9 @@ class Trainer:
 
     def _restore(self) -> None:
         state = None
-        if self._world.is_main:
-            self._found = ckpt.latest_checkpoints(self._run_dir / "checkpoints")
-            if self._found:
-                ckpt.restore(self._found[-1], self.model, self)
-                state = self._found[-1].state, self._found[-1].validation
+        if self._found:
+            ckpt.restore(self._found[-1], self.model, self)
+            state = self._found[-1].state, self._found[-1].validation
         found = self._world.share(state)
         if found is None:
             return

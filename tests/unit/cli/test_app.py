@@ -225,6 +225,11 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     [
         ("train", "data.train=[{src: ~/a.en, tgt: a.de}]", 'in quotes of its own, as "~/a"'),
         ("evaluate", "hypotheses=a.de", "hypotheses=a.de: give a list, as [a,b]"),
+        ("train", "data.train={src: a, tgt: b}", ": give a list, as [a,b]"),
+        ("train", "data.train=[a, b]", "give each source as {src: FILE, tgt: FILE}"),
+        ("train", "data.train=[{src: [a], tgt: b}]", "give one text, not a list"),
+        ("train", "data.cleaning=standard", "a file of the group is cleaning=standard"),
+        ("train", "model=[1]", "(given: 'model=[1]')"),
     ],
 )
 def test_lists_are_explained(run: Run, name: app.Command, override: str, message: str) -> None:

@@ -35,6 +35,19 @@ def test_the_best_validation(by: str, values: list[float], best: Any, stale: int
     assert Progress.from_state({**at.to_state(), "format": 3}) == at
 
 
+def test_perplexity_decides_while_bleu_is_0() -> None:
+    at = Progress()
+    best = []
+    for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
+        at.step = step
+        at.validated({"bleu": float(bleu), "nll": nll}, "bleu")
+        best.append(at.best_step)
+    assert best == [1, 2, 2, 4, 4]
+    old = at.to_state()
+    del old["best_nll"]  # a checkpoint of an older version
+    assert Progress.from_state(old).best == 1
+
+
 def test_epochs_are_counted_in_updates() -> None:
     config = TrainConfig(interval="epoch", validate_every=2, checkpoint_every=1, max_epochs=7)
     limits = Limits.of(config, steps_per_epoch=54)

@@ -87,14 +87,16 @@ def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
     assert published(tmp_path) == 35
 
 
-def test_what_a_kill_left_over_goes_at_the_end(tmp_path: Path) -> None:
+def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         ckpt.save_checkpoint(tmp_path / "checkpoints", {"step": step}, tensors(step))
-    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
-    one = saver(tmp_path, found, average_checkpoints=2)
-    one.finish(at(40, best=20))
-    one.close()
-    assert kept(tmp_path) == [20, 30, 40]
+    for average, mean in ((1, 40), (4, 25)):
+        found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+        one = saver(tmp_path, found, average_checkpoints=average)
+        one.finish(at(40, best=20))
+        one.close()
+        assert published(tmp_path) == mean
+        assert kept(tmp_path) == [10, 20, 30, 40]
 
 
 @pytest.mark.parametrize(("asked", "warns"), [(2, False), (3, False), (4, True), (9, True)])
@@ -104,16 +106,19 @@ def test_an_average_of_fewer_than_asked_is_told(
     first = saver(tmp_path, average_checkpoints=3)
     for step in (10, 20, 30, 40):
         first.save(at(step), tensors(step))
+    caplog.set_level(logging.INFO, "transformer_mt")
     first.finish(at(40))
     first.close()
-    assert not caplog.records  # as many as there ever were
     found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
     again = saver(tmp_path, found, average_checkpoints=asked)
-    with caplog.at_level(logging.WARNING, "transformer_mt"):
-        again.finish(at(40))
+    again.finish(at(40))
     again.close()
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["the model is the average of 3 checkpoints: older ones are gone"] * warns
+    number = min(asked, 3)
+    model = "the model is the average of {} checkpoint(s), of updates {} to 40".format
+    assert [record.getMessage() for record in caplog.records] == [
+        model(3, 20),  # as many as there ever were
+        model(number, 50 - 10 * number) + ": older ones are gone" * warns,
+    ]
 
 
 def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
         assert differ <= {"seconds", "sha256"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("validation", [1, 2, 4])
 def test_a_signal_ends_a_validation_which_is_done_again(
     whole: Path, tmp_path: Path, number: signal.Signals, validation: int
