@@ -447,6 +447,16 @@ def test_training_and_validation_data_do_not_change(
     assert re.search(f"the {part} data.* has changed since", message)
 
 
+def test_scores_are_not_lost_where_no_test_set_is_named(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    before = (copy / "test.json").read_text(), (copy / "config.yaml").read_text()
+    status, out, err = train(copy, "data.test=[]").wait()
+    assert (status, out) == (0, ""), err
+    assert "is finished: nothing to do" in err
+    assert ((copy / "test.json").read_text(), (copy / "config.yaml").read_text()) == before
+
+
 def test_sources_that_are_weighed_keep_their_sizes(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:

@@ -137,9 +137,10 @@ def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
         return False
     if not (run_dir / ckpt.WEIGHTS).exists():
         return False
-    if "test" in _other_data(run_dir, job, data):
-        return False
-    return not any(key.startswith(_SCORED_BY) for key in _differences(run_dir, job))
+    differ = {key for key in _differences(run_dir, job) if key.startswith(_SCORED_BY)}
+    if not data.test:  # nothing is to be scored: what was is not to be lost
+        return differ <= {"data.test"}
+    return not differ and "test" not in _other_data(run_dir, job, data)
 
 
 def _differences(run_dir: Path, job: TrainJob) -> dict[str, tuple[Any, Any]]:
