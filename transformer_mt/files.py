@@ -13,16 +13,45 @@ def atomic(path: Path) -> Iterator[Path]:
     """A temporary file beside ``path`` that takes its name once written, and never before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            error.filename = str(path)  # to write says nothing of where
-        raise
+        with _naming(path):
+            yield temporary
+            sync(temporary)
+            temporary.replace(path)
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def output(path: Path) -> Iterator[Path]:
+    """Where to write what a user wants to have in ``path``.
+
+    For a file that is ``atomic``'s; a link stays one, and what it leads to is written. A pipe or a
+    device is written to as it is.
+    """
+    target = path.resolve()
+    if is_stream(target):
+        with _naming(target):
+            yield target
+        return
+    with atomic(target) as temporary:
+        yield temporary
+
+
+def is_stream(path: Path) -> bool:
+    """Whether no file may take this place: a pipe is there, or a device such as /dev/null."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of a full disk say where: those of writing do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.filename = str(path)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

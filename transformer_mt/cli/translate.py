@@ -134,7 +134,7 @@ def _files(job: TranslateJob) -> tuple[Path, Path] | None:
     if job.input is None or job.output is None:
         return None
     source, target = Path(job.input).expanduser(), Path(job.output).expanduser().resolve()
-    if any(path.exists() and not path.is_file() for path in (source, target)):
+    if any(files.is_stream(path) for path in (source, target)):
         return None
     return source, target
 
@@ -216,7 +216,7 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     target = Path(path).expanduser().resolve()
-    if target.exists() and not target.is_file():
+    if files.is_stream(target):
         with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
             yield stream
         return

@@ -11,7 +11,7 @@ from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.figures import attention_image
-from transformer_mt.files import atomic
+from transformer_mt.files import output
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 
@@ -105,5 +105,6 @@ def write_image(attention: Attention, path: Path) -> None:
         for kind in KINDS
         for i, layer in enumerate(getattr(attention.maps, kind), 1)
     ]
-    with atomic(path) as temporary:
-        attention_image(temporary, f"{attention.sentence} → {attention.translation}", rows)
+    # Opened here: given a name, matplotlib wants a file that it can seek in, which no pipe is.
+    with output(path) as place, place.open("wb") as file:
+        attention_image(file, f"{attention.sentence} → {attention.translation}", rows)

@@ -9,8 +9,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -158,12 +157,12 @@ _WIDE_FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans
 
 
 def attention_image(
-    path: Path, title: str, rows: Sequence[tuple[str, Any, Sequence[str], Sequence[str]]]
+    file: BinaryIO, title: str, rows: Sequence[tuple[str, Any, Sequence[str], Sequence[str]]]
 ) -> None:
     """Draws attention weights as a PNG: a line of heat maps for every layer, one for every head.
 
     Args:
-        path: Where to.
+        file: Where to.
         title: Above it all.
         rows: For every layer its name, its weights [H, T, S], and the T and the S pieces.
     """
@@ -191,4 +190,4 @@ def attention_image(
         with warnings.catch_warnings():
             # What no font has is drawn as a box, which says as much.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            figure.savefig(path, format="png", dpi=110)
+            figure.savefig(file, format="png", dpi=110)

@@ -21,7 +21,7 @@ from transformer_mt.evaluate.attention_page import Attention, to_data
 from transformer_mt.evaluate.breakdown import Change, LineCounts
 from transformer_mt.evaluate.evaluation import Evaluation
 from transformer_mt.evaluate.metrics import lasting_signature
-from transformer_mt.files import write_text
+from transformer_mt.files import output
 
 DIFFERENCES = 30
 """Sentences whose differences are marked; the page can search and sort all of them."""
@@ -57,7 +57,7 @@ def write_report(
     """Writes the page whole or not at all.
 
     Args:
-        path: Where to.
+        path: Where to; see ``files.output``.
         evaluation: What it shows; ``check_report`` knows of how many systems it may be.
         title: At its head.
         curves: Records of a run's ``metrics.jsonl``.
@@ -123,7 +123,8 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
         policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
         **values,
     )
-    write_text(path, page)
+    with output(path) as place:
+        place.write_text(page, encoding="utf-8")
 
 
 def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:

@@ -1,5 +1,9 @@
 """The weights of a sentence reach the page and the image as the model has them."""
 
+import os
+import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,3 +100,29 @@ def test_a_sentence_too_long_for_a_picture_is_refused(
         attend("dog " * 201, model, tokenizer)
     with pytest.raises(InputError, match=r"longer than this model reads"):
         attend("dog " * 20, model, tokenizer, max_source_tokens=10)
+
+
+def page(attention: Attention, path: Path) -> None:
+    write_attention(path, attention)
+
+
+@pytest.mark.parametrize(("write", "start"), [(page, b"<!doctype"), (write_png, b"\x89PNG")])
+def test_a_pipe_is_written_to_and_not_replaced(
+    write: Callable[[Attention, Path], None],
+    start: bytes,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write(attend(SENTENCE, model, tokenizer), pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reader.join(10)
+    assert found[0].startswith(start)
+    # A byte more or less, and the image would not be the one that a file gets.
+    write(attend(SENTENCE, model, tokenizer), tmp_path / "file")
+    assert found[0] == (tmp_path / "file").read_bytes()

@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import re
+import stat
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,21 @@ def test_a_page_is_written_whole_or_not_at_all(
         report(tmp_path, {"one.de": ONE})
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert (tmp_path / "r.html").read_text() == "the page before"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "r.html")
+    found: list[str] = []
+    reader = threading.Thread(
+        target=lambda: found.append((tmp_path / "r.html").read_text()), daemon=True
+    )
+    reader.start()
+    evaluation = evaluate({"one.de": ONE}, TestSet(references={"r": REFERENCE}), Settings())
+    write_report(tmp_path / "r.html", evaluation, title="A")
+    assert stat.S_ISFIFO((tmp_path / "r.html").stat().st_mode)
+    reader.join(10)
+    assert found[0].startswith("<!doctype html>")
+    assert found[0].rstrip().endswith("</html>")
 
 
 def test_too_many_systems_for_the_colours() -> None:

@@ -1,0 +1,59 @@
+"""What a user wants written is put where it was asked for, and nothing else is replaced."""
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from transformer_mt import files
+
+
+def read_aside(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
+    """Reads a pipe while somebody writes it."""
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    return reader, found
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        reader, found = read_aside(pipe)
+        with files.output(path) as place:
+            place.write_text("text")
+        reader.join(10)
+        assert found == [b"text"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(tmp_path.iterdir()) == [link, pipe]
+
+
+def test_a_link_stays_one_and_its_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "folder" / "file"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    for text in ("made", "replaced"):
+        with files.output(link) as place:
+            place.write_text(text)
+        assert target.read_text() == text
+    with contextlib.suppress(InterruptedError), files.output(link) as place:
+        place.write_text("half")
+        raise InterruptedError
+    assert target.read_text() == "replaced"
+    assert link.is_symlink()
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_full_disk_is_named(tmp_path: Path, pipe: bool) -> None:
+    path = tmp_path / "file"
+    if pipe:
+        os.mkfifo(path)
+    with pytest.raises(OSError, match=str(path)), files.output(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
