@@ -1,10 +1,11 @@
 """``mt-eval``: scores of a model folder, or of files of hypotheses and references."""
 
+import os
 import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformer_mt import distributed, model_folder
 from transformer_mt.cli import app
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from transformer_mt.evaluate.attention_page import Attention
 
 
+_OUTPUTS = ("report", "attention_html", "attention_png")
+
+
 def main() -> None:
     """Entry point of ``mt-eval``."""
     sys.argv[1:] = [_as_typed(argument) for argument in sys.argv[1:]]
@@ -35,6 +39,7 @@ def main() -> None:
 
 def run(job: EvaluateJob) -> None:
     """Scores, prints, and writes what it is asked to."""
+    job = _at_home(job)
     _check(job)
     system = None if job.model is None else _System.load(job)
     attention = None
@@ -74,7 +79,7 @@ class _System:
     @classmethod
     def load(cls, asked: EvaluateJob) -> "_System":
         assert asked.model is not None
-        folder = Path(asked.model).expanduser()
+        folder = Path(asked.model)
         model, tokenizer, job = model_folder.load_model(folder, asked.step)
         model.to(distributed.pick_device(asked.device))
         normalizer = Normalizer.of(job.data)
@@ -93,14 +98,31 @@ def _as_typed(argument: str) -> str:
     return f'attention="{escaped}"'
 
 
+def _at_home(job: EvaluateJob) -> EvaluateJob:
+    """``~`` in a path is the home folder: in the quotes that lists need, no shell sees to it."""
+
+    def expand(path: str) -> str:
+        # Not Path's own: it raises where there is no such user, as for a file ~old.de.
+        return os.path.expanduser(path)  # noqa: PTH111
+
+    found: dict[str, Any] = {
+        key: expand(value)
+        for key in ("model", "source", "comet_model", *_OUTPUTS)
+        if (value := getattr(job, key)) is not None
+    }
+    for key in ("hypotheses", "references"):
+        found[key] = [expand(path) for path in getattr(job, key)]
+    return replace(job, **found)
+
+
 def _check(job: EvaluateJob) -> None:
     """What would be a pity to find out after translating and scoring."""
-    for key in ("report", "attention_html", "attention_png"):
+    for key in _OUTPUTS:
         if (value := getattr(job, key)) is None:
             continue
-        path = Path(value).expanduser()
-        if not path.parent.is_dir():
-            raise InputError(f"{key}={value}: there is no folder {path.parent}")
+        path = Path(value)
+        if not (folder := path.resolve().parent).is_dir():
+            raise InputError(f"{key}={value}: there is no folder {folder}")
         if path.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
     if "comet" in (job.metrics or []):
@@ -196,9 +218,9 @@ def _attend(job: EvaluateJob, system: _System) -> "Attention":
         job.attention, system.model, system.tokenizer, system.translator, system.normalizer
     )
     if job.attention_html is not None:
-        write_attention(Path(job.attention_html).expanduser(), attention)
+        write_attention(Path(job.attention_html), attention)
     if job.attention_png is not None:
-        write_image(attention, Path(job.attention_png).expanduser())
+        write_image(attention, Path(job.attention_png))
     return attention
 
 
@@ -209,7 +231,7 @@ def _report(
 
     assert job.report is not None
     write_report(
-        Path(job.report).expanduser(),
+        Path(job.report),
         found,
         title=", ".join(Path(of.name).name for of in found.systems),
         curves=[] if system is None else read_records(system.folder),

@@ -1,0 +1,50 @@
+"""The files that mt-eval reads and writes: found where they are said to be, and none is lost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_mt.cli import evaluate
+from transformer_mt.config import EvaluateJob
+from transformer_mt.errors import InputError
+
+LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
+OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Home and working folder, with the files ref, a, b and src."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, lines in {"ref": LINES, "a": OTHER, "b": OTHER[:1] * 2, "src": ["x", "y"]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def score(**settings: Any) -> None:
+    settings = {"hypotheses": ["a"], "references": ["ref"], "bootstrap": 0, **settings}
+    evaluate.run(EvaluateJob(device="cpu", **settings))
+
+
+def refusal(**settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        score(**settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score()
+    expected = capsys.readouterr().out
+    score(hypotheses=["~/a"], references=["~/ref"], source="~/src", report="~/page.html")
+    assert capsys.readouterr().out == expected
+    assert (folder / "page.html").is_file()
+    assert "names a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
+    assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
+
+
+def test_a_file_whose_name_begins_with_a_tilde(folder: Path) -> None:
+    (folder / "a").rename(folder / "~nobody.de")
+    score(hypotheses=["~nobody.de"])
