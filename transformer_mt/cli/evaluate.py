@@ -117,6 +117,8 @@ def _at_home(job: EvaluateJob) -> EvaluateJob:
 
 def _check(job: EvaluateJob) -> None:
     """What would be a pity to find out after translating and scoring."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed: send the scores to a file, > FILE")
     for key in _OUTPUTS:
         if (value := getattr(job, key)) is None:
             continue

@@ -1,5 +1,8 @@
 """The files that mt-eval reads and writes: found where they are said to be, and none is lost."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +51,19 @@ def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixtu
 def test_a_file_whose_name_begins_with_a_tilde(folder: Path) -> None:
     (folder / "a").rename(folder / "~nobody.de")
     score(hypotheses=["~nobody.de"])
+
+
+def test_a_closed_output_is_one_line(folder: Path) -> None:
+    root = str(Path(evaluate.__file__).parents[2])
+    command = f"{sys.executable} -m transformer_mt.cli.evaluate hypotheses=[a] references=[ref] >&-"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "mt-eval: error: standard output is closed: send the scores to a file, > FILE\n"
+    )
