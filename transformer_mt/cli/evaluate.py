@@ -3,11 +3,13 @@
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import distributed, model_folder
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import distributed, files, model_folder
 from transformer_mt.cli import app
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.corpus import read_pairs
@@ -22,7 +24,7 @@ from transformer_mt.evaluate.comet import comet, comet_command
 from transformer_mt.evaluate.scores import check_line_counts
 from transformer_mt.evaluate.testset import TestSet, load_testset
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.records import read_records
+from transformer_mt.train.records import METRICS, read_records
 
 if TYPE_CHECKING:
     from transformer_mt.evaluate.attention_page import Attention
@@ -42,6 +44,8 @@ def run(job: EvaluateJob) -> None:
     job = _at_home(job)
     _check(job)
     system = None if job.model is None else _System.load(job)
+    if system is not None:
+        _refuse_loss(job, system.files())
     attention = None
     if system is not None and job.attention is not None:
         attention = _attend(job, system)
@@ -86,6 +90,16 @@ class _System:
         translator = Translator(model, tokenizer, job.decode.with_settings(asked), normalizer)
         return cls(folder, model, tokenizer, job, normalizer, translator)
 
+    def files(self) -> Iterator[tuple[str, str]]:
+        """What it was made of and what it consists of, each with a word for it."""
+        for key in ("train", "valid", "test"):
+            for source in getattr(self.job.data, key):
+                for path in (source.src, source.tgt, source.tsv, source.jsonl, source.parquet):
+                    if path is not None:
+                        yield f"data.{key}", path
+        for name in (model_folder.CONFIG, model_folder.TOKENIZER, ckpt.WEIGHTS, METRICS):
+            yield "the model", str(self.folder / name)
+
 
 def _as_typed(argument: str) -> str:
     """``attention=SENTENCE`` quoted for Hydra, to whom an apostrophe or a comma is syntax."""
@@ -127,12 +141,32 @@ def _check(job: EvaluateJob) -> None:
             raise InputError(f"{key}={value}: there is no folder {folder}")
         if path.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
+    read = [("hypotheses", path) for path in job.hypotheses]
+    read += [("references", path) for path in job.references]
+    read += [] if job.source is None else [("source", job.source)]
+    _refuse_loss(job, [*read, ("comet_model", job.comet_model)])
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:
         from transformer_mt.evaluate.report import check_report
 
         check_report(len(job.hypotheses))
+
+
+def _refuse_loss(job: EvaluateJob, read: Iterable[tuple[str, str]]) -> None:
+    """No output may take the place of what is read, given with a word for it, or of another."""
+    taken = [(what, Path(path)) for what, path in read]
+    for key in _OUTPUTS:
+        # Into a pipe or a device, such as /dev/null, goes whatever comes.
+        if (value := getattr(job, key)) is None or files.is_stream(path := Path(value)):
+            continue
+        for what, other in taken:
+            same = path.exists() and other.exists() and path.samefile(other)
+            if same or path.resolve() == other.resolve():
+                raise InputError(
+                    f"{key}={value} is the file of {what}, which would be lost: choose another"
+                )
+        taken.append((key, path))
 
 
 def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:

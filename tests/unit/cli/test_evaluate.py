@@ -447,6 +447,18 @@ def test_a_page_in_a_folder_that_is_not_there_is_told_first(
     assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}"
 
 
+@pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
+def test_nothing_that_a_model_needs_is_replaced(
+    name: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = model.parent / name
+    before = path.read_bytes()
+    message = error_of(capsys, model=str(model), report=str(path))
+    word = "the model" if "/" in name else "data.test"
+    assert message == f"report={path} is the file of {word}, which would be lost: choose another"
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "sentence",
     [

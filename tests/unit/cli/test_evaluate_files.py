@@ -67,3 +67,34 @@ def test_a_closed_output_is_one_line(folder: Path) -> None:
     assert done.stderr == (
         "mt-eval: error: standard output is closed: send the scores to a file, > FILE\n"
     )
+
+
+def test_no_file_is_read_and_written(folder: Path) -> None:
+    (folder / "link").symlink_to("b")
+    os.link("src", "twin")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    job = {"hypotheses": ["~/a", "b"], "references": ["ref"], "source": "src"}
+    for report, key in [
+        ("a", "hypotheses"),
+        ("./a", "hypotheses"),
+        ("link", "hypotheses"),
+        ("~/ref", "references"),
+        ("twin", "source"),
+    ]:
+        message = refusal(report=report, **job)
+        assert message.endswith(f" is the file of {key}, which would be lost: choose another")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_no_two_outputs_are_one_file(folder: Path) -> None:
+    job = {"hypotheses": [], "references": [], "model": "never read", "attention": "x"}
+    message = refusal(report="x.html", attention_png=f"{folder}/x.html", **job)
+    assert message.startswith(f"attention_png={folder}/x.html is the file of report, ")
+    os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
+    message = refusal(attention_html="pipe", attention_png="pipe", **job)
+    assert message == "no model folder never read"
+
+
+def test_a_link_that_leads_nowhere_is_told_first(folder: Path) -> None:
+    (folder / "link").symlink_to("none/page.html")
+    assert refusal(report="link") == f"report=link: there is no folder {folder / 'none'}"
