@@ -1,6 +1,8 @@
 """The files that mt-eval reads and writes: found where they are said to be, and none is lost."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +100,19 @@ def test_no_two_outputs_are_one_file(folder: Path) -> None:
 def test_a_link_that_leads_nowhere_is_told_first(folder: Path) -> None:
     (folder / "link").symlink_to("none/page.html")
     assert refusal(report="link") == f"report=link: there is no folder {folder / 'none'}"
+
+
+def test_the_same_output_twice_is_not_significantly_different(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy("a", "copy")
+    job = {"hypotheses": ["a", "copy"], "bootstrap": 50, "randomization": 50}
+    score(report="page.html", **job)
+    assert " *\n" not in capsys.readouterr().out
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert page.count("<td>p = 1.0000</td>") == 6
+    assert "+0.00 *" not in page
+    score(format="json", **job)
+    _, copy = json.loads(capsys.readouterr().out)
+    assert {row["paired_bs_p_value"] for row in copy["scores"]} == {1.0}
+    assert {row["paired_ar_p_value"] for row in copy["scores"]} == {1.0}

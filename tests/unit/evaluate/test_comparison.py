@@ -95,6 +95,33 @@ def test_equals_the_command(
     assert ours["c.de", "BLEU"].is_significant
 
 
+def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
+    """By BLEU and TER the third is as good: of two words that are wrong, one is another."""
+    wrong = [f"{line} xylophon" for line in texts["a.de"]]
+    systems = {"a": wrong, "same": list(wrong)}
+    systems["other"] = [line.replace("xylophon", "zebulons") for line in wrong]
+    found = compare(systems, [texts["ref1"]], bootstrap=200, randomization=300)
+    for item in found:
+        if item.system == "same" or item.metric != "chrF2":
+            assert (item.difference, item.p_bootstrap, item.p_randomization) == (0, 1, 1)
+            assert not item.is_significant
+    text = to_text([item for item in found if item.system == "same"], "a")
+    assert text.count("+0.00  p = 1.0000 (bootstrap), p = 1.0000 (randomisation)\n") == 3
+
+
+@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
+def test_few_lines_that_differ_are_no_evidence(
+    texts: dict[str, list[str]], differing: int, least: float
+) -> None:
+    """All are for the worse: only swapping all of them, or none, gives so large a difference."""
+    spoilt = [*(f"x{line}x" for line in texts["a.de"][:differing]), *texts["a.de"][differing:]]
+    systems = {"a.de": texts["a.de"], "spoilt": spoilt}
+    found = compare(systems, [texts["ref1"]], bootstrap=0, randomization=300)
+    assert [item.p_randomization for item in found] == [pytest.approx(least, abs=0.08)] * 3
+    assert all(item.p_randomization >= least for item in found)
+    assert not any(item.is_significant for item in found)
+
+
 def test_another_seed_is_that_of_the_environment(
     texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
