@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from transformer_mt.config import DataConfig
+from transformer_mt.data.scripts import base_language
 
 _PUNCTUATION = {
     '"': "“”„‟«»″＂〝〞",
@@ -109,6 +110,7 @@ class _Moses:
         # Imported here because it costs 0.3 s and only one normalisation needs it.
         from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
+        lang = base_language(lang)  # it knows de only, and takes DE or de-AT for English
         self._punctuation = MosesPunctNormalizer(lang)
         self._tokenizer, self._detokenizer = MosesTokenizer(lang), MosesDetokenizer(lang)
 

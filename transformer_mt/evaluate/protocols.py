@@ -12,6 +12,7 @@ from dataclasses import replace
 from sacrebleu.metrics.bleu import BLEU
 
 from transformer_mt.data.normalization import Normalizer
+from transformer_mt.data.scripts import base_language
 from transformer_mt.evaluate.scores import Score, check, corpus_score
 
 
@@ -33,13 +34,15 @@ def paper_bleu(
     # Imported here because it costs 0.3 s and only this protocol needs it.
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    normalizer, tokenizer = MosesPunctNormalizer(tgt_lang), MosesTokenizer(tgt_lang)
+    # What sacremoses does not know, DE and de-AT too, it would take for English without a word.
+    language = base_language(tgt_lang)
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
     def prepare(line: str) -> str:
         line = normalizer.replace_unicode_punct(line).replace("„", '"')
         return split_compounds(tokenizer.tokenize(line, return_str=True))
 
-    tokens = f"sacremoses-{tgt_lang}-atat"
+    tokens = f"sacremoses-{language}-atat"
     score = _unsmoothed_bleu(prepare, tokens, hypotheses, references, bootstrap)
     return replace(score, name="BLEU (paper protocol)")
 
@@ -56,7 +59,7 @@ def tokens_bleu(
     Both sides are made to tokens here, so cased and detokenised text can be compared as well.
     """
     prepare = Normalizer("moses_lowercase", tgt_lang, tgt_lang).tgt
-    tokens = f"sacremoses-{tgt_lang}-lc"  # fits a line of 80 columns
+    tokens = f"sacremoses-{base_language(tgt_lang)}-lc"  # fits a line of 80 columns
     score = _unsmoothed_bleu(prepare, tokens, hypotheses, references, bootstrap)
     return replace(score, name="BLEU (lower-case tokens)")
 

@@ -138,6 +138,15 @@ def test_multi30k_as_it_is_scored_in_papers(lang: str) -> None:
     assert [normalizer.tgt(normalizer.restore(line)) for line in tokens] == tokens
 
 
+@pytest.mark.parametrize(("code", "language"), [("DE", "de"), ("de-AT", "de"), ("fr_CA", "fr")])
+def test_moses_does_not_depend_on_how_a_language_is_written(code: str, language: str) -> None:
+    text = "ca. 3 km, l'homme qu'on a vu"
+    moses, expected = (Normalizer("moses_lowercase", lang, lang) for lang in (code, language))
+    tokens = moses.tgt(text)
+    assert tokens == expected.tgt(text) != Normalizer("moses_lowercase", "x", "x").tgt(text)
+    assert moses.restore(tokens) == expected.restore(tokens)
+
+
 def test_only_moses_is_undone() -> None:
     moses = Normalizer("moses_lowercase", "en", "de")
     assert moses.tgt("„Ja“, sagt er (1 & 2).") == '" ja " , sagt er ( 1 & 2 ) .'

@@ -251,6 +251,20 @@ def test_paper_bleu_on_text_tokenised_by_hand() -> None:
     assert "|case:mixed|eff:no|tok:sacremoses-de-atat|smooth:none|" in found.signature
 
 
+@pytest.mark.parametrize("protocol", [paper_bleu, tokens_bleu])
+@pytest.mark.parametrize(("code", "language"), [("DE", "de"), ("de_AT", "de"), ("fr-CA", "fr")])
+def test_protocols_do_not_depend_on_how_a_language_is_written(
+    protocol: Callable[..., Score], code: str, language: str
+) -> None:
+    """sacremoses parts "ca." by the language's abbreviations, and "qu'on" by its apostrophes."""
+    reference = ["Er ist ca. 3 km von hier.", "L'homme qu'on a vu."]
+    hypothesis = ["Er ist ca . 3 km von hier.", "L' homme qu' on a vu."]
+    found = protocol(hypothesis, [reference], tgt_lang=code)
+    assert found == protocol(hypothesis, [reference], tgt_lang=language)
+    assert found.score != protocol(hypothesis, [reference], tgt_lang="en").score
+    assert f"|tok:sacremoses-{language}-" in found.signature
+
+
 def test_paper_bleu_rewards_a_compound_s_parts() -> None:
     hypothesis, reference = ["das E-Mail-Konto ist leer"], ["das E-Mail-Fach ist leer"]
     # das E - Mail - [Konto] ist leer: 7 of 8 tokens, 5 of 7 bigrams, 3 of 6, 2 of 5.
