@@ -75,7 +75,13 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
                 protocols=settings.protocols,
                 bootstrap=settings.bootstrap,
             ),
-            suspicions=suspicions(hypotheses, sets, test.source),
+            suspicions=suspicions(
+                hypotheses,
+                sets,
+                test.source,
+                tgt_lang=settings.tgt_lang,
+                words=not {"bleu", "ter"}.isdisjoint(settings.metrics),
+            ),
         )
         for name, hypotheses in systems.items()
     ]

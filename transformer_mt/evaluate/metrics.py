@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_mt.data.scripts import base_language
+from transformer_mt.data.scripts import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.protocols import PROTOCOLS
 from transformer_mt.evaluate.scores import Score, check, corpus_score
@@ -89,15 +89,17 @@ def score_all(
 ) -> list[Score]:
     """``score``, followed by the protocols asked for, or by those that apply.
 
-    These are the paper's where the target language is known, and ``tokens_bleu`` where the system's
-    ``data.normalization`` is ``moses_lowercase``.
+    These are the paper's where the target language is known and has spaces between words, which
+    Moses' tokeniser goes by, and ``tokens_bleu`` where the system's ``data.normalization`` is
+    ``moses_lowercase``.
     """
     scores = score(hypotheses, references, tgt_lang=tgt_lang, metrics=metrics, bootstrap=bootstrap)
     if tgt_lang is None:
         return scores
     if protocols is None:
+        spaced = base_language(tgt_lang) not in UNSPACED
         lower = normalization == "moses_lowercase"
-        protocols = ["paper", "lowercase_tokens"] if lower else ["paper"]
+        protocols = ["paper"] * spaced + ["lowercase_tokens"] * lower
     for name in protocols:
         protocol = PROTOCOLS[name]
         scores.append(protocol(hypotheses, references, tgt_lang=tgt_lang, bootstrap=bootstrap))

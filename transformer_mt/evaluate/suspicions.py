@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from transformer_mt.data.scripts import base_language
+
 TOKENISED_SHARE = 0.1
 """Share of lines with the marks of tokens, above which output looks tokenised."""
 QUOTE_SHARE = 0.9
@@ -18,6 +20,19 @@ _QUOTES = {
     "quotes": {'"': '"', "“”„‟": "„…“", "«»": "«…»"},
     "apostrophes": {"'": "'", "’‘": "’"},
 }
+# Letters of languages that have no spaces between words; Japanese is told by its kana.
+_UNSPACED = {
+    "ja": re.compile("[\u3040-\u30ff]+"),
+    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]+"),
+    "th": re.compile("[\u0e00-\u0e7f]+"),
+    "lo": re.compile("[\u0e80-\u0eff]+"),
+    "bo": re.compile("[\u0f00-\u0fff]+"),
+    "my": re.compile("[\u1000-\u109f]+"),
+    "km": re.compile("[\u1780-\u17ff]+"),
+}
+_TOKENISERS = ("ja", "zh")  # that sacreBLEU has for these
+_LONGEST_WORD = 8  # so many of these letters to a space on average are no words any more
+
 _LEAST_QUOTES = 5  # tell a style
 _LEAST_LINES = 10  # tell whether output is tokenised, or of the right length
 
@@ -26,6 +41,9 @@ def suspicions(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     source: Sequence[str] | None = None,
+    *,
+    tgt_lang: str | None = None,
+    words: bool = True,
 ) -> list[str]:
     """What a person should know before trusting the scores of these lines.
 
@@ -33,9 +51,15 @@ def suspicions(
         hypotheses: One system's translations.
         references: One list per reference set, each as long as ``hypotheses``.
         source: The lines translated, if they are known.
+        tgt_lang: Code of their language, if it is known.
+        words: Whether a metric counts words, as BLEU and TER do and chrF does not.
     """
     found = []
     total = len(hypotheses)
+    if any(_equal(hypotheses, lines) for lines in references):
+        found.append("every line is equal to that of a reference: is this the reference itself?")
+    if words:
+        found.extend(_unspaced(references, tgt_lang))
     if source is not None:
         copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
         if copies:
@@ -53,6 +77,29 @@ def suspicions(
         found.extend(_tokenised(hypotheses, references))
         found.extend(_length(hypotheses, references))
     return found
+
+
+def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
+    pairs = [(h.strip(), r.strip()) for h, r in zip(hypotheses, lines, strict=True)]
+    return any(h for h, _ in pairs) and all(h == r for h, r in pairs)
+
+
+def _unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
+    if base_language(tgt_lang or "") in _TOKENISERS:
+        return
+    text = "\n".join(line.strip() for lines in references for line in lines)
+    counts = {lang: sum(map(len, letters.findall(text))) for lang, letters in _UNSPACED.items()}
+    spaces, total = text.count(" "), sum(counts.values())
+    if 2 * total <= len(text) - spaces or spaces * _LONGEST_WORD > total:
+        return
+    # Chinese has no kana, Japanese half of all.
+    lang = "ja" if 10 * counts["ja"] > total else max(counts, key=lambda lang: counts[lang])
+    do = (
+        f"say tgt_lang={lang}, with which BLEU finds them, or rely on chrF"
+        if lang in _TOKENISERS
+        else "rely on chrF, since sacreBLEU's BLEU and TER do not find them"
+    )
+    yield f"the references have no spaces between words: {do}"
 
 
 def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:

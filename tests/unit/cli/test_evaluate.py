@@ -214,7 +214,7 @@ def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
 
 
 def test_nothing_said_of_nothing_is_only_empty(files: Files, scores: Json) -> None:
-    hypotheses, reference, source = files(hyp=["", "Bern"], ref=["", "Bern"], src=[" ", "Berne"])
+    hypotheses, reference, source = files(hyp=["", "Bern"], ref=["", "Zug"], src=[" ", "Berne"])
     _, err = scores(hypotheses=[hypotheses], references=[reference], source=source)
     assert err == f"mt-eval: {hypotheses}: 1 of 2 lines are empty\n"
 

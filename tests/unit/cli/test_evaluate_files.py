@@ -116,3 +116,24 @@ def test_the_same_output_twice_is_not_significantly_different(
     _, copy = json.loads(capsys.readouterr().out)
     assert {row["paired_bs_p_value"] for row in copy["scores"]} == {1.0}
     assert {row["paired_ar_p_value"] for row in copy["scores"]} == {1.0}
+
+
+def test_words_that_no_tokeniser_finds_are_pointed_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ref").write_text("วันนี้อากาศดีมาก\nฉันชอบอ่านหนังสือ\n", encoding="utf-8")
+    score(tgt_lang="th")
+    out, err = capsys.readouterr()
+    assert "a: the references have no spaces between words: rely on chrF" in err
+    assert "paper protocol" not in out  # it goes by spaces too
+    score(tgt_lang="th", protocols=["paper"])
+    assert "paper protocol" in capsys.readouterr().out
+    score(tgt_lang="th", metrics=["chrf"])
+    assert capsys.readouterr().err == ""
+
+
+def test_the_reference_scored_against_itself_is_pointed_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(hypotheses=["ref"])
+    assert "ref: every line is equal to that of a reference" in capsys.readouterr().err
