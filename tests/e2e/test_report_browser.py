@@ -178,7 +178,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts[2][0] += " needle"
     texts[3][77] = "Ein NEEDLE im Heu"
     source, reference, one, two = texts
-    names = [f"/x/{HOSTILE[0]}.de", f"/x/{HOSTILE[2]}"]
+    names = [f"/x/{HOSTILE[3]}.de", f"/x/{HOSTILE[2]}"]  # their ends are shown
     found = evaluate(
         dict(zip(names, (one, two), strict=True)),
         TestSet(references={HOSTILE[1]: reference}, source=source),

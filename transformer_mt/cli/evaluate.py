@@ -269,7 +269,7 @@ def _report(
     write_report(
         Path(job.report),
         found,
-        title=", ".join(Path(of.name).name for of in found.systems),
+        title=", ".join(of.name for of in found.systems),
         curves=[] if system is None else read_records(system.folder),
         attention=attention,
     )

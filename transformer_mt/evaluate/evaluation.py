@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformer_mt.evaluate import comparison, metrics
@@ -33,6 +34,7 @@ class System:
     """One system's translations and what they are worth."""
 
     name: str
+    """The end of its path, as much as tells it from the others."""
     hypotheses: Sequence[str]
     scores: list[Score]
     suspicions: list[str]
@@ -52,7 +54,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
     """Scores every system, and compares each with the first.
 
     Args:
-        systems: Hypotheses by the system's name.
+        systems: Hypotheses by the path of their file, or of the model.
         test: What they are measured against.
         settings: What is computed.
 
@@ -62,6 +64,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.texts})
     sets = list(test.references.values())
+    named = dict(zip(short_names(list(systems)), systems.values(), strict=True))
     evaluated = [
         System(
             name=name,
@@ -83,10 +86,10 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
                 words=not {"bleu", "ter"}.isdisjoint(settings.metrics),
             ),
         )
-        for name, hypotheses in systems.items()
+        for name, hypotheses in named.items()
     ]
     comparisons = comparison.compare(
-        systems,
+        named,
         sets,
         tgt_lang=settings.tgt_lang,
         metrics=settings.metrics,
@@ -94,6 +97,20 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
         randomization=settings.randomization,
     )
     return Evaluation(systems=evaluated, test=test, comparisons=comparisons, settings=settings)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Of every path the shortest end that no other path has: ``a/out`` and ``b/out``, but ``c``."""
+    parts = [Path(path).parts for path in paths]
+
+    def short(i: int) -> str:
+        for length in range(1, len(parts[i]) + 1):
+            end = parts[i][-length:]
+            if sum(other[-length:] == end for other in parts) == 1:
+                return str(Path(*end))
+        return paths[i]  # "." has no parts; and the parts of "./a" are those of "a"
+
+    return [short(i) for i in range(len(paths))]
 
 
 def to_text(evaluation: Evaluation) -> str:

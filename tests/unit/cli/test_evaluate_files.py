@@ -13,6 +13,7 @@ import pytest
 from transformer_mt.cli import evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
+from transformer_mt.evaluate.evaluation import short_names
 
 LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
 OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
@@ -137,3 +138,41 @@ def test_the_reference_scored_against_itself_is_pointed_out(
 ) -> None:
     score(hypotheses=["ref"])
     assert "ref: every line is equal to that of a reference" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
+        (["x/na/out.de", "y/na/out.de"], ["x/na/out.de", "y/na/out.de"]),
+        (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
+        (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
+        (["runs/mine/"], ["mine"]),
+        (["."], ["."]),
+    ],
+)
+def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == names
+
+
+def test_files_of_the_same_name_can_be_told_apart_everywhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for name in ("na", "nb"):
+        (folder / name).mkdir()
+        paths.append(shutil.copy("a", folder / name / "out.de"))
+    job = {"hypotheses": paths, "source": "src", "bootstrap": 20, "randomization": 20}
+    score(report="page.html", **job)
+    out, _ = capsys.readouterr()
+    assert out.startswith("na/out.de:\n")
+    assert "Against the baseline, na/out.de:\n  nb/out.de\n" in out
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<h1>na/out.de, nb/out.de</h1>" in page
+    assert "</b> nb/out.de</li>" in page
+    score(format="json", **job)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["system"] for row in rows] == ["na/out.de", "nb/out.de"]
+    (folder / "out").write_text("x\n")
+    message = refusal(hypotheses=paths, references=["out"])
+    assert message.startswith(f"2 lines in {paths[0]} but 1 in out: ")
