@@ -89,7 +89,7 @@ class Limits:
     def why(self, at: Progress) -> str:
         """What ended a run, and its setting."""
         if at.step >= self.last_step:
-            return "all are done (train.max_steps, train.max_epochs)"
+            return "these are all (train.max_steps, train.max_epochs)"
         if at.seconds >= self.max_seconds:
             return "its time is over (train.max_hours)"
         return f"{at.stale} validations in a row were no better (train.patience)"

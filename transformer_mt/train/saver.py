@@ -129,10 +129,12 @@ class Saver:
         steps = [checkpoint.step for checkpoint in self._chosen()]
         written = sum(map(self._limits.is_averaged, range(1, at.step + 1)))
         fewer = len(steps) < min(self._config.average_checkpoints, written)
-        return (
-            f"the average of {len(steps)} checkpoint(s), of updates {steps[0]:,} to {steps[-1]:,}"
-            f"{': older ones are gone' if fewer else ''}"
-        )
+        of = f"the checkpoint of update {steps[-1]:,}"
+        if len(steps) > 1:
+            of = (
+                f"the average of {len(steps)} checkpoints, of updates {steps[0]:,} to {steps[-1]:,}"
+            )
+        return of + (": older ones are gone" if fewer else "")
 
     def _publish(self, best_step: int) -> dict[str, Tensor]:
         """Writes the model folder's weights."""

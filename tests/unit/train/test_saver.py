@@ -114,7 +114,7 @@ def test_an_average_of_fewer_than_asked_is_told(
     again.finish(at(40))
     again.close()
     number = min(asked, 3)
-    model = "the model is the average of {} checkpoint(s), of updates {} to 40".format
+    model = "the model is the average of {} checkpoints, of updates {} to 40".format
     assert [record.getMessage() for record in caplog.records] == [
         model(3, 20),  # as many as there ever were
         model(number, 50 - 10 * number) + ": older ones are gone" * warns,
