@@ -447,6 +447,22 @@ def test_training_and_validation_data_do_not_change(
     assert re.search(f"the {part} data.* has changed since", message)
 
 
+@pytest.mark.parametrize(("best_by", "warns"), [("bleu", True), ("nll", False)])
+def test_text_that_bleu_finds_no_words_in(
+    best_by: str, warns: bool, train: Callable[..., Running], tmp_path: Path
+) -> None:
+    def thai(line: str) -> str:
+        return "".join(chr(0x0E01 + ord(letter) - ord("a")) for letter in line if letter != " ")
+
+    folder = tmp_path / "thai"
+    folder.mkdir()
+    write_corpus(folder, thai)
+    argv = ["data.tgt_lang=th", "train.max_steps=1", f"train.best_by={best_by}", "data.test=[]"]
+    status, _, err = train(tmp_path / "run", *argv, folder=folder).wait()
+    assert status == 0, err
+    assert ("warning: the validation set has no spaces between words" in err) == warns
+
+
 def test_scores_are_not_lost_where_no_test_set_is_named(
     copy: Path, train: Callable[..., Running]
 ) -> None:

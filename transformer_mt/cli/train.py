@@ -24,6 +24,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import metrics
+from transformer_mt.evaluate.suspicions import unspaced
 from transformer_mt.train.board import record_scores
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
@@ -142,6 +143,13 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         run_folder.open_run(run_dir, job, data)
         for doubt in suspicions(data.train, valid, data.valid):
             log.warning("warning: %s", doubt)
+        if job.train.best_by == "bleu" and any(
+            unspaced([[pair.tgt for pair in data.valid]], job.data.tgt_lang)
+        ):
+            log.warning(
+                "warning: the validation set has no spaces between words, which BLEU goes by: "
+                "say train.best_by=nll, or the right data.tgt_lang"
+            )
     parameters = sum(p.numel() for p in trainer.model.parameters())
     record_start(run_dir, world, parameters, trainer.done)
     try:

@@ -59,7 +59,7 @@ def suspicions(
     if any(_equal(hypotheses, lines) for lines in references):
         found.append("every line is equal to that of a reference: is this the reference itself?")
     if words:
-        found.extend(_unspaced(references, tgt_lang))
+        found.extend(unspaced(references, tgt_lang))
     if source is not None:
         copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
         if copies:
@@ -84,7 +84,8 @@ def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
     return any(h for h, _ in pairs) and all(h == r for h, r in pairs)
 
 
-def _unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
+def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
+    """Whether BLEU, which counts words, finds none in references of this language."""
     if base_language(tgt_lang or "") in _TOKENISERS:
         return
     text = "\n".join(line.strip() for lines in references for line in lines)
