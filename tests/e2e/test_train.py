@@ -510,12 +510,21 @@ def test_a_damaged_encoded_corpus_is_one_line(
     assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
 
 
-def test_another_test_set_in_the_same_file_is_scored(
-    elsewhere: Path, copy: Path, train: Callable[..., Running]
+def test_another_test_set_in_the_same_file_is_told_and_scored(
+    corpus: Path, elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
     scores = (copy / "test.json").read_text()
     text = (elsewhere / "test.tsv").read_text()
-    (elsewhere / "test.tsv").write_text("".join(text.splitlines(keepends=True)[:-1]))
+    assert train(copy, folder=elsewhere).wait()[0] == 0
+    config = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(config.replace(str(corpus), str(elsewhere)))
+    for said, lines in ((False, text), (True, "".join(text.splitlines(keepends=True)[:-1]))):
+        (elsewhere / "test.tsv").write_text(lines)
+        status, _, err = Running(
+            "evaluate", [f"model={copy}", "metrics=[bleu]"], elsewhere / str(said)
+        ).wait()
+        assert status == 0, err
+        assert ("data.test is not what it was when this was trained" in err) == said
     for said in (False, True):
         status, _, err = train(copy, folder=elsewhere).wait()
         assert status == 0, err

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, model_folder
 from transformer_mt.cli import app
+from transformer_mt.cli.run_folder import is_other
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.corpus import read_pairs
 from transformer_mt.data.normalization import Normalizer
@@ -193,6 +194,8 @@ def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     if not sources:
         raise InputError(f"{system.folder} was trained without a test set (data.test)")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+    if is_other(system.folder, key.removeprefix("data."), pairs):
+        print(f"mt-eval: {key} is not what it was when this was trained", file=sys.stderr)
     return TestSet(
         references={key: [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
     )

@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data import cache
+from transformer_mt.data.corpus import Pair
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.errors import InputError
 from transformer_mt.train.records import METRICS
@@ -210,18 +211,29 @@ def _identity(job: TrainJob, data: Prepared) -> dict[str, str]:
 
 def _other_data(run_dir: Path, job: TrainJob, data: Prepared) -> set[str]:
     """Which of a run's data are not what they were."""
-    if not (run_dir / _REPORT).exists():
+    known = _known(run_dir)
+    if not known:
         return set()
-    try:
-        known = dict(json.loads((run_dir / _REPORT).read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise InputError(
-            f"{run_dir / _REPORT} is damaged: delete it, and the data are taken for the same"
-        ) from None
     identity = _identity(job, data)
     # Runs begun before 2026-11-21 tell their training data alone.
     known = {**identity, "corpus": None, **known}
     return {key for key in identity if known[key] != identity[key]}
+
+
+def is_other(run_dir: Path, part: str, pairs: Sequence[Pair]) -> bool:
+    """Whether a run's ``valid`` or ``test`` set was another one, as far as its folder tells."""
+    return _known(run_dir).get(part) not in (None, cache.key(pairs))
+
+
+def _known(run_dir: Path) -> dict[str, Any]:
+    if not (run_dir / _REPORT).exists():
+        return {}
+    try:
+        return dict(json.loads((run_dir / _REPORT).read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise InputError(
+            f"{run_dir / _REPORT} is damaged: delete it, and the data are taken for the same"
+        ) from None
 
 
 def _remove_unfinished(run_dir: Path) -> None:
