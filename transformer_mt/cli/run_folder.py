@@ -199,14 +199,14 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
 
 
 def _identity(job: TrainJob, data: Prepared) -> dict[str, str]:
-    is_mixed = bool(job.data.weights) or job.data.temperature > 1
-    return {
+    identity = {
         "corpus": data.train.fingerprint,
-        # Else it is all the same how the corpus is cut into files.
-        "sources": " ".join(map(str, data.train.sources)) if is_mixed else "",
         "valid": cache.key(data.valid),
         "test": cache.key(data.test),
     }
+    if job.data.weights or job.data.temperature > 1:  # else it does not matter how it is cut
+        identity["sources"] = " ".join(map(str, data.train.sources))
+    return identity
 
 
 def _other_data(run_dir: Path, job: TrainJob, data: Prepared) -> set[str]:
