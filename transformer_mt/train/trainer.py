@@ -83,6 +83,7 @@ class Trainer:
             ckpt.load_weights(self.model, Path(config.init_from) / ckpt.WEIGHTS)
         self._max_tokens = config.max_tokens_per_device or fitting_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
+        compiled = not world.any(not compiled)  # all ranks alike: it decides how batches are cut
         self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
         if self._feed.buffers:
             # For validation too: another table would have the step compiled anew.
