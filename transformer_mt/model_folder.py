@@ -114,7 +114,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     """
     if not folder.is_dir():
         raise InputError(f"no model folder {folder}")
-    read_config(folder)  # whether it is a model folder is said first
+    job, tokenizer = open_vocabulary(folder)
     place = folder if step is None else ckpt.checkpoint_of(folder, step).path
     weights = place / ckpt.WEIGHTS
     if not weights.exists():
@@ -125,7 +125,6 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
             else " yet: its training has not come to a first checkpoint"
         )
         raise InputError(f"{folder} has no {ckpt.WEIGHTS}{because}")
-    job, tokenizer = open_vocabulary(folder)
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for name, tensor in ckpt.parameters(model).items():

@@ -25,12 +25,12 @@ from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
 
-# How long a rank that suffers from another's end stays, so that the launcher sees that end first:
-# torch's looks ten times a second.
 _OF_A_GPU = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
 """How an error of CUDA begins that is a RuntimeError like others: its driver's, its libraries'."""
 _ITS_OWN_MISTAKE = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
 
+# How long a rank that suffers from another's end stays, so that the launcher sees that end first:
+# torch's looks ten times a second.
 _GRACE_SECONDS = 1.0
 _CONNECT = timedelta(minutes=10)
 """From the start of the first process to that of the last, on another node."""
