@@ -182,6 +182,8 @@ def _exit_status(program: str) -> Iterator[None]:
     except Exception as error:
         if lacks_memory(error):
             _fail(program, f"out of memory ({_first_line(error)}): ask for something smaller", 1)
+        if str(error).startswith("Symlink loop"):  # Path.resolve, up to Python 3.12
+            _fail(program, str(error), 1)
         traceback.print_exc()
         sys.exit(1)
 

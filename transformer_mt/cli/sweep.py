@@ -1,5 +1,6 @@
 """Sweeps (``--multirun``): each job in a folder of its own, and a table of results at the end."""
 
+import csv
 import json
 import re
 import sys
@@ -25,6 +26,8 @@ Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 TABLE = "sweep.tsv"
 
 _RESULTS = ("best valid BLEU", "last valid BLEU", "test BLEU", "run_dir")
+_Row = dict[str, str]
+"""A line of the table, by column."""
 _LONGEST_NAME = 200
 """Bytes; file systems take 255."""
 
@@ -108,19 +111,21 @@ class Sweep:
             self._written.add(path)
 
     def finish(self) -> None:
-        """Prints the results of the training jobs, and writes them to each ``run_dir``.
+        """Prints the results of the training jobs, and adds them to the table in each ``run_dir``.
 
         Raises:
             InputError: Some of the jobs failed.
         """
         if self._runs and distributed.env_rank() == 0:
-            rows = [[*self._keys, *_RESULTS], *map(self._row, self._runs)]
+            rows = list(map(self._row, self._runs))
             for base in {run.base.expanduser() for run in self._runs}:
                 base.mkdir(parents=True, exist_ok=True)
-                write_text(base / TABLE, "".join("\t".join(row) + "\n" for row in rows))
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-            print("\n".join(lines), flush=True)
+                lines = _lines(_earlier(base / TABLE, rows) + rows)
+                write_text(base / TABLE, "".join("\t".join(line) + "\n" for line in lines))
+            lines = _lines(rows)
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+            for line in lines:
+                print("  ".join(map(str.ljust, line, widths)).rstrip())
         if self._failed:
             raise InputError(f"{self._failed} of {self._jobs} jobs failed")
 
@@ -133,15 +138,39 @@ class Sweep:
         given = (text.partition("=") for text in HydraConfig.get().overrides.task)
         return {key: value for key, _, value in given if key in self._keys}
 
-    def _row(self, run: _Run) -> list[str]:
+    def _row(self, run: _Run) -> _Row:
         folder = run.folder.expanduser()
         validations = [r for r in read_records(folder) if r["split"] == "valid"]
         valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]
         scores.append(_test_bleu(folder / SCORES))
-        given = [run.values.get(key, "") for key in self._keys]
+        given = {key: run.values.get(key, "") for key in self._keys}
         shown = ["" if score is None else f"{score:.2f}" for score in scores]
-        return [*given, *shown, str(run.folder)]
+        return given | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))
+
+
+def _earlier(path: Path, rows: Sequence[_Row]) -> list[_Row]:
+    """The rows of earlier sweeps in the same folder, of runs that are still there."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        found = list(reader)
+    names = {Path(row["run_dir"]).name for row in rows}  # paths may begin elsewhere now
+    return [
+        {column: row[column] or "" for column in reader.fieldnames or ()}
+        for row in found
+        if (name := Path(row.get("run_dir") or "").name) not in names
+        and (path.parent / name).is_dir()
+        and name
+    ]
+
+
+def _lines(rows: Sequence[_Row]) -> list[list[str]]:
+    """A heading, and a line for each row, with the columns that any of them has."""
+    keys = dict.fromkeys(key for row in rows for key in row if key not in _RESULTS)
+    columns = [*keys, *_RESULTS]
+    return [columns, *([row.get(column, "") for column in columns] for row in rows)]
 
 
 def _file_name(text: str) -> str:

@@ -13,6 +13,7 @@ from operator import eq
 from typing import Any
 
 from transformer_mt.data.scripts import LETTER, UNSPACED, base_language, foreign_letter
+from transformer_mt.data.text import is_blank
 from transformer_mt.errors import InputError
 
 TextFilter = Callable[[str, str], bool]
@@ -27,7 +28,7 @@ JUDGED_LETTERS = 20
 
 def empty(src: str, tgt: str) -> bool:
     """A side has no text."""
-    return not src or not tgt or src.isspace() or tgt.isspace()
+    return is_blank(src) or is_blank(tgt)
 
 
 # Control, replacement and private characters, non-characters, lone surrogates.

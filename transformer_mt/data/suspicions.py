@@ -6,6 +6,7 @@ import numpy as np
 
 from transformer_mt.data.corpus import Pair
 from transformer_mt.data.store import TokenStore
+from transformer_mt.data.text import is_blank
 
 _SHARE = 0.1
 """Of pairs; less is what real text has."""
@@ -36,7 +37,7 @@ def suspicions(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> I
             f"{same:,} of {len(pairs):,} validation pairs have the same text, or none, on both "
             "sides: is it the right file?"
         )
-    blank = sum(bool(pair.src.strip()) != bool(pair.tgt.strip()) for pair in pairs)
+    blank = sum(is_blank(pair.src) != is_blank(pair.tgt) for pair in pairs)
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
     chosen = _spread(len(valid), _LOOKED_FOR)

@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from itertools import chain
@@ -13,6 +14,16 @@ from transformer_mt.errors import InputError
 
 _COMPRESSED = ((b"\x1f\x8b", ".gz", "zcat"), (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"))
 """How such a file begins, which no text in UTF-8 does; its ending, and what unpacks it."""
+
+_VISIBLE = re.compile(
+    r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+)
+"""No space, no control character, none of zero width."""
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: it has only spaces and characters without a shape."""
+    return not _VISIBLE.search(text)
 
 
 def open_binary(path: str | Path) -> BinaryIO:

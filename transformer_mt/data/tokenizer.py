@@ -11,6 +11,7 @@ from typing import TypeVar
 import sentencepiece as spm
 
 from transformer_mt.config import TokenizerConfig
+from transformer_mt.data.text import is_blank
 from transformer_mt.errors import InputError
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class Tokenizer:
         }
 
     def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
-        """Ids of each line, without special symbols; a blank line has none."""
+        """Ids of each line, without special symbols; a line that shows nothing has none."""
         ids: list[list[int]] = self._sp.encode(
             [one_line(line) for line in lines], num_threads=num_threads
         )
@@ -90,7 +91,7 @@ def one_line(text: str) -> str:
 
     No-break spaces stay: French needs them.
     """
-    return text.translate(_BREAKS) if text.strip() else ""
+    return "" if is_blank(text) else text.translate(_BREAKS)
 
 
 def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int) -> bytes:
@@ -103,7 +104,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
         InputError: The text is too small for ``config.vocab_size``, or there is none.
     """
     model = io.BytesIO()
-    text = (one_line(line) for line in lines if line.strip())
+    text = (one_line(line) for line in lines if not is_blank(line))
     try:
         spm.SentencePieceTrainer.train(
             # Drawn here: SentencePiece 0.2.3 draws anew in each process, whatever its seed.

@@ -29,6 +29,8 @@ _OTHERS: dict[str, Callable[[], Metric]] = {
     "chrf++": lambda: CHRF(word_order=2),
     "ter": TER,
 }
+_CHARACTERS = {"ja", "yue", "zh"}
+"""Languages whose TER counts characters, or else each sentence would be one word."""
 
 
 def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
@@ -37,9 +39,11 @@ def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
+    language = base_language(tgt_lang or "")
+    if name == "ter" and language in _CHARACTERS:
+        return TER(normalized=True, asian_support=True)
     if name != "bleu":
         return _OTHERS[name]()
-    language = base_language(tgt_lang or "")
     try:
         # force: what looks tokenised is told by suspicions.py, in one line and by file.
         return BLEU(trg_lang=language, force=True)
@@ -63,7 +67,8 @@ def score(
     Args:
         hypotheses: Detokenised translations.
         references: One list per reference set, each as long as ``hypotheses``.
-        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers.
+        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
+            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
         metrics: Names that ``make_metric`` knows.
         bootstrap: Resamples of the 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
 

@@ -351,6 +351,12 @@ class Trainer:
             self._precision,
             ", compiled" if self._feed.buffers else "",
         )
+        if self._limits.last_step < (warmup := self._job.schedule.warmup_steps):
+            log.warning(
+                "warning: the learning rate still rises when the run ends: its warm-up has %s "
+                "updates (schedule.warmup_steps)",
+                f"{warmup:,}",
+            )
         if self.done:
             log.info("resuming after update %s", f"{self.done:,}")
         elif self._job.train.init_from:

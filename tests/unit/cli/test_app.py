@@ -317,3 +317,19 @@ def test_ctrl_c() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == "mt-translate: interrupted\n"
     assert process.returncode == 130
+
+
+def test_links_that_lead_to_each_other_are_told_in_a_line(run: Run) -> None:
+    def job(job: TranslateJob) -> None:
+        Path("a").symlink_to("b")
+        Path("b").symlink_to("a")
+        try:
+            Path("a").resolve(strict=True)
+        finally:
+            Path("a").unlink()
+            Path("b").unlink()
+
+    status, out, err = run("translate", job=job)
+    assert (status, out) == (1, "")
+    assert err.startswith("mt-translate: error: ")
+    assert err.count("\n") == 1

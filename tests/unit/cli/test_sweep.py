@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,6 +153,34 @@ def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
     first, second = (Path(folder).name for folder in folders)
     assert first != second
     assert max(len(first.encode()), len(second.encode())) <= 255
+
+
+def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) -> None:
+    run("-m", "run_dir=r", "train.seed=1,2,4", job=pretend)
+    shutil.rmtree(tmp_path / "r" / "train.seed=4")
+    status, out, _ = run("-m", "run_dir=r", "train.seed=2,3", "model=tiny,small", job=pretend)
+    assert status == 0
+    rows = table(tmp_path / "r" / "sweep.tsv")
+    assert rows[0] == ["train.seed", "model", *HEAD]
+    assert [row[:2] for row in rows[1:]] == [
+        ["1", ""],
+        ["2", ""],
+        *([seed, size] for seed in "23" for size in ("tiny", "small")),
+    ]
+    assert {row[4] for row in rows[1:3]} == {"11.12", "12.12"}
+    assert len(out.splitlines()) == 5  # of this sweep alone
+    run("-m", "run_dir=r", "train.seed=2", "model.dropout=0,0.1", job=pretend)
+    assert table(tmp_path / "r" / "sweep.tsv")[0] == ["train.seed", "model", "model.dropout", *HEAD]
+    assert len(table(tmp_path / "r" / "sweep.tsv")) == 9
+
+
+@pytest.mark.parametrize("text", ["", "\n", "what\tis\tthis\n1\n", "run_dir\na\tb\tc\n"])
+def test_a_table_that_is_none_is_replaced(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "sweep.tsv").write_text(text, encoding="utf-8")
+    status, _, err = run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
+    assert status == 0, err
+    assert len(table(tmp_path / "r" / "sweep.tsv")) == 3
 
 
 def test_two_jobs_never_share_a_folder(run: Run) -> None:

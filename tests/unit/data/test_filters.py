@@ -57,7 +57,7 @@ def both_sides(drops: TextFilter, bad: str) -> list[bool]:
     return [drops(bad, good), drops(good, bad), drops(bad, bad)]
 
 
-@pytest.mark.parametrize("bad", ["", " ", "\t", "\u3000", "\xa0 \u2003"])
+@pytest.mark.parametrize("bad", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"])
 def test_empty(bad: str) -> None:
     assert both_sides(filters.empty, bad) == [True] * 3
 

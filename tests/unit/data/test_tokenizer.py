@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,18 @@ def test_special_symbols_say_nothing(tokenizer: Tokenizer) -> None:
 
 @given(st.lists(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff"))))
 def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """All but line breaks and tabs, which are spaces, runs of spaces, which become one, and ▁,
-    which is a space to SentencePiece."""
+    """All but line breaks and tabs, which are spaces, runs of spaces, which become one, ▁, which is
+    a space to SentencePiece, and lines that show nothing."""
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
         assert not {PAD, UNK, BOS, EOS}.intersection(ids)
         (back,) = tokenizer.decode([ids])
         spaced = re.sub("[▁\t-\r\x1c-\x1e\x85\u2028\u2029]", " ", text)
         expected = re.sub(" +", " ", spaced).strip(" ")
-        assert back == (expected if text.strip() else "")
+        kinds = {unicodedata.category(c) for c in text} - {"Zs", "Zl", "Zp", "Cc"}
+        if kinds == {"Cf"}:  # some of these are seen, as signs of Arabic numbers
+            assert back in ("", expected)
+        else:
+            assert back == (expected if kinds else "")
 
 
 def test_the_names_of_symbols_are_plain_text(tokenizer: Tokenizer) -> None:

@@ -24,6 +24,8 @@ from transformer_mt.model.transformer import Transformer
 WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
 WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
 PLAIN = Normalizer("none", "en", "de")
+DROPPED = "\ufffd"
+"""What nmt_nfkc drops."""
 BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "\x1c\x1f"]
 Settings = Callable[..., Translator]
 
@@ -217,7 +219,10 @@ def test_blank_lines_are_not_asked_about(
 ) -> None:
     monkeypatch.setattr(Transformer, "start", refuse)
     tokenizer = make_tokenizer(tmp_path, normalization)
-    lines = BLANK + ["\u200b\ufeff", "\x01"] * (normalization == "nmt_nfkc")  # rewritten to nothing
+    lines = [*BLANK, "\u200b\ufeff", "\x01"]
+    if normalization == "nmt_nfkc":
+        assert not tokenizer.encode([DROPPED])[0]
+        lines.append(DROPPED)
     silent = Translator(random_model(), tokenizer, DecodeConfig(), PLAIN)
     assert silent.translate(lines) == [""] * len(lines)
     assert silent.translate_nbest(lines, 3) == [[Translation("", 0.0, 0)]] * len(lines)

@@ -130,6 +130,17 @@ def test_chrf_with_words_equals_the_command_s(tmp_path: Path) -> None:
     assert ours["name"] == "chrF2++"
 
 
+def test_ter_of_chinese_counts_characters_as_the_command_can(tmp_path: Path) -> None:
+    hypothesis, reference = ["我喜欢这只红色的狗。", "他来了"], ["我喜欢那只红色的狗。", "他走了"]
+    (ours,) = json.loads(to_json(score(hypothesis, [reference], tgt_lang="zh", metrics=["ter"])))
+    rows = sacrebleu_cli(
+        tmp_path, hypothesis, [reference], "--ter-normalized", "--ter-asian-support"
+    )
+    assert ours.pop("segments") == 2
+    assert ours == rows[2]
+    assert ours["score"] == pytest.approx(100 * 2 / 13, abs=1e-4)  # two of 10 + 3 characters
+
+
 def test_protocols_are_those_asked_for_or_those_that_suit() -> None:
     def names(**options: Any) -> list[str]:
         found = score_all(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=["bleu"], **options)

@@ -1,6 +1,7 @@
 """Whole runs of a toy model: how they end, what they keep, and that a stop changes nothing."""
 
 import json
+import logging
 import math
 import os
 import signal
@@ -121,6 +122,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     trainer(folder, Bleu(1, 3, 2, 2.5)).run()
     return folder
+
+
+def test_a_run_shorter_than_its_warm_up_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt.train.trainer")
+    for name, last, told in (("a", 9, True), ("b", 10, False)):
+        caplog.clear()
+        trainer(tmp_path / name, max_steps=last).run()
+        assert ("its warm-up has 10 updates" in caplog.text) == told
 
 
 def test_an_undisturbed_run(whole: Path) -> None:
