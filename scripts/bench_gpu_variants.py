@@ -47,7 +47,7 @@ from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model.varlen import varlen_attention
 from transformer_mt.train.flops import update_flops
-from transformer_mt.train.hardware import fitting_tokens
+from transformer_mt.train.hardware import training_tokens
 from transformer_mt.train.step import LossModule, TrainStep
 
 LEARNING_RATE = 1e-4
@@ -140,7 +140,7 @@ def buffered_updates(
         The reader, and the most tokens of a sequence.
     """
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
-    shape = plan_buffers(store, plan, fitting_tokens(scale.model, device), ranks)
+    shape = plan_buffers(store, plan, training_tokens(scale.model, device), ranks)
 
     def read(step: int) -> Update:
         parts = buffered_batches(store, plan[step], shape, 0, ranks)
@@ -166,7 +166,7 @@ def _bounds(packed: Packed) -> Lengths:
 def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> Read:
     """Reads updates as mt-train does for eager training."""
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
-    most = fitting_tokens(scale.model, device)
+    most = training_tokens(scale.model, device)
 
     def read(step: int) -> Update:
         parts = micro_batches(store, plan[step], most)

@@ -23,6 +23,8 @@ FORMAT = 3
 """Version of the checkpoint; a change that breaks going on from one raises it."""
 
 WEIGHTS = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+"""The folder of a run's checkpoints, within its own."""
 _STATE, _OPTIMIZER, _VALIDATION = "state.json", "optimizer.safetensors", "validation.json"
 _SHA256 = "sha256"
 _RUNNING_MEAN = "running_mean."
@@ -93,10 +95,10 @@ def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
     }
 
 
-def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
+def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
-    path = checkpoints / _name(state["step"])
-    unfinished = checkpoints / f".{path.name}.tmp"
+    path = run_dir / CHECKPOINTS / _name(state["step"])
+    unfinished = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
     if path.exists():
         delete(path)
@@ -112,7 +114,7 @@ def save_checkpoint(checkpoints: Path, state: dict[str, Any], tensors: Snapshot)
         unfinished.rename(path)
     finally:  # on a full disk its space is needed
         shutil.rmtree(unfinished, ignore_errors=True)
-    sync(checkpoints)
+    sync(path.parent)
     return Checkpoint(path, state)
 
 
@@ -122,36 +124,36 @@ def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
     write_text(checkpoint.path / _VALIDATION, json.dumps(content))
 
 
-def latest_checkpoints(checkpoints: Path) -> list[Checkpoint]:
-    """The whole checkpoints of a run, oldest first; damaged ones are reported and left out."""
+def whole_checkpoints(run_dir: Path) -> list[Checkpoint]:
+    """Those of a run, oldest first; damaged ones, or of another format, are told and left out."""
     found = []
-    for path in sorted(checkpoints.glob("step_*")):
+    for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s is damaged and left out: %s", path, error)
+            log.warning("%s cannot be used and is left out: %s", path, error)
     return found
 
 
-def checkpoint_of(folder: Path, step: int) -> Checkpoint:
+def checkpoint_of(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of a run at a step.
 
     Raises:
         InputError: There is none, or it is damaged.
     """
-    path = folder / "checkpoints" / _name(step)
+    path = run_dir / CHECKPOINTS / _name(step)
     if not path.is_dir():
-        found = ", ".join(map(str, steps(folder))) or "none"
-        raise InputError(f"{folder} has no checkpoint of step {step}; it has: {found}")
+        found = ", ".join(map(str, steps(run_dir))) or "none"
+        raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     try:
         return _verify(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
+        raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def steps(folder: Path) -> list[int]:
+def steps(run_dir: Path) -> list[int]:
     """The steps that a run has checkpoints of, whole or not, in order."""
-    found = (folder / "checkpoints").glob("step_" + "[0-9]" * 8)
+    found = (run_dir / CHECKPOINTS).glob("step_" + "[0-9]" * 8)
     return sorted(int(path.name.removeprefix("step_")) for path in found)
 
 
@@ -217,7 +219,7 @@ def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> N
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path, header)  # readable for its owner alone
+    save_file(tensors, path, header)  # as mode 0600, whatever the umask
     path.chmod(mode)
 
 

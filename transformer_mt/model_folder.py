@@ -13,7 +13,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainJob, schema
-from transformer_mt.data.tokenizer import Tokenizer
+from transformer_mt.data.tokenizer import TOKENIZER, Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.files import sha256, write_text
 from transformer_mt.model.transformer import Transformer
@@ -21,7 +21,7 @@ from transformer_mt.model.transformer import Transformer
 FORMAT = 2
 """Version of the model folder; a change that breaks loading raises it."""
 
-CONFIG, TOKENIZER = "config.yaml", "tokenizer.model"
+CONFIG = "config.yaml"
 _CHECKSUM = "tokenizer_sha256"
 
 

@@ -17,6 +17,7 @@ from training import LONG
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
+from transformer_mt.data.workers import KilledError
 from transformer_mt.distributed.failures import may_pass, name_of_start
 from transformer_mt.errors import InputError
 
@@ -62,6 +63,8 @@ def work(folder: Path, how: str) -> None:
             match how:
                 case "input":
                     raise InputError("data.tsv, line 7: the file is on fire")
+                case "input of a kind":
+                    raise KilledError("data.tsv, line 7: the file is on fire")
                 case "bug":
                     raise ValueError("seven")
                 case "bug in a kernel":
@@ -105,7 +108,7 @@ def launch(folder: Path, how: str, restarts: int = 0) -> int:
     return len((folder / "starts").read_text()) // 2
 
 
-@pytest.mark.parametrize("how", ["input", "input before"])
+@pytest.mark.parametrize("how", ["input", "input before", "input of a kind"])
 def test_bad_input_on_one_rank_is_one_line(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +189,7 @@ import sys
 from pathlib import Path
 from test_failures import work
 from transformer_mt import distributed
+from transformer_mt.data.workers import KilledError
 from transformer_mt.errors import InputError
 distributed.adopt_slurm_step()
 try:
@@ -228,7 +232,7 @@ def free_port() -> int:
     return port
 
 
-@pytest.mark.parametrize("how", ["input", "input before"])
+@pytest.mark.parametrize("how", ["input", "input before", "input of a kind"])
 def test_without_our_launcher_bad_input_is_one_line_too(
     how: str, tmp_path: Path, free_port: int
 ) -> None:

@@ -39,7 +39,7 @@ def test_it_translates_as_it_did() -> None:
 
 
 def test_its_checkpoint_is_whole() -> None:
-    (found,) = ckpt.latest_checkpoints(FOLDER / "checkpoints")
+    (found,) = ckpt.whole_checkpoints(FOLDER)
     assert found.step == 400
     assert found.validation is not None
     weights = ckpt.mean([found])

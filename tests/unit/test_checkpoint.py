@@ -87,12 +87,12 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(
         tmp_path, {"step": 3, "note": "ü"}, ckpt.snapshot(model, optimizer)
     )
     assert saved.step == 3
-    assert saved.path == tmp_path / "step_00000003"
+    assert saved.path == tmp_path / "checkpoints" / "step_00000003"
 
     restored = tiny(2)
     other = optimizer_of(restored, config)
     update(restored, other, seed=9)  # whatever it remembers is replaced
-    (found,) = ckpt.latest_checkpoints(tmp_path)
+    (found,) = ckpt.whole_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
     ckpt.restore(found, restored, other)
@@ -156,8 +156,8 @@ def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> No
 def test_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
     for step in (20, 100, 3):
         save(tmp_path, step)
-    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [3, 20, 100]
-    assert ckpt.latest_checkpoints(tmp_path / "nothing") == []
+    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [3, 20, 100]
+    assert ckpt.whole_checkpoints(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -166,7 +166,7 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
 ) -> None:
     """Cut at the number-th call to the disk: the checkpoint is whole, or not there at all."""
     save(tmp_path, 1)
-    before = (tmp_path / "step_00000001" / "model.safetensors").read_bytes()
+    before = (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes()
     calls = 0
 
     class Killed(BaseException):
@@ -188,13 +188,18 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
         patch.setattr(Path, "rename", count(Path.rename))
         with pytest.raises(Killed):
             save(tmp_path, 2)
-    found = ckpt.latest_checkpoints(tmp_path)
+    found = ckpt.whole_checkpoints(tmp_path)
     assert [c.step for c in found] in ([1], [1, 2])
-    assert [p.name for p in tmp_path.glob("step_*")] == [c.path.name for c in found]
-    assert (tmp_path / "step_00000001" / "model.safetensors").read_bytes() == before
+    assert [p.name for p in (tmp_path / "checkpoints").glob("step_*")] == [
+        c.path.name for c in found
+    ]
+    assert (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes() == before
     save(tmp_path, 2)  # what was left is no hindrance, and is gone
-    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [1, 2]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000001", "step_00000002"]
+    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [1, 2]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        "step_00000001",
+        "step_00000002",
+    ]
 
 
 def test_a_file_is_written_under_another_name_first(tmp_path: Path) -> None:
@@ -273,14 +278,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     monkeypatch.setattr(ckpt.log, "warning", lambda text, *args: warnings.append(text % args))
     save(tmp_path, 10)
     damaged = save(tmp_path, 20).path
-    assert len(ckpt.latest_checkpoints(tmp_path)) == 2
+    assert len(ckpt.whole_checkpoints(tmp_path)) == 2
     assert warnings == []
     damage(damaged)
-    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [10]
+    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10]
     (warning,) = warnings
-    assert f"{damaged} is damaged" in warning
+    assert f"{damaged} cannot be used" in warning
     save(tmp_path, 20)  # training comes here again
-    assert [c.step for c in ckpt.latest_checkpoints(tmp_path)] == [10, 20]
+    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10, 20]
 
 
 def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,9 +298,9 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             flipped = bytearray(whole)
             flipped[place] ^= 1 << int(rng.integers(8))
             (path / name).write_bytes(flipped)
-            assert ckpt.latest_checkpoints(tmp_path) == []
+            assert ckpt.whole_checkpoints(tmp_path) == []
         (path / name).write_bytes(whole)
-    assert len(ckpt.latest_checkpoints(tmp_path)) == 1
+    assert len(ckpt.whole_checkpoints(tmp_path)) == 1
 
 
 def test_the_average_is_the_mean(tmp_path: Path) -> None:
@@ -316,7 +321,7 @@ def test_the_average_of_one_is_itself(tmp_path: Path) -> None:
 
 
 def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / f"step_{step:08d}" / "model.safetensors")
+    return load_file(folder / "checkpoints" / f"step_{step:08d}" / "model.safetensors")
 
 
 def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
@@ -333,7 +338,7 @@ def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
     saved = save(tmp_path, 1)
     assert saved.validation is None
     ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
-    (found,) = ckpt.latest_checkpoints(tmp_path)
+    (found,) = ckpt.whole_checkpoints(tmp_path)
     assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
     path = saved.path / "validation.json"
     whole = path.read_text()
@@ -369,9 +374,9 @@ def test_one_that_goes_leaves_nothing_damaged(
         patch.setattr(shutil, "rmtree", cut)
         with pytest.raises(InterruptedError):
             ckpt.delete(saved.path) if how == "deleted" else save(tmp_path, 1)
-    assert list(tmp_path.glob("step_*")) == []
+    assert list((tmp_path / "checkpoints").glob("step_*")) == []
     save(tmp_path, 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["step_00000001"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
 
 
 def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +388,7 @@ def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
             save(tmp_path, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["step_00000001"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
         with torch.no_grad():
             model.embedding.weight.fill_(step)
         tensors = ckpt.snapshot(model, NoOptimizer())
-        ckpt.save_checkpoint(tmp_path / "checkpoints", {"step": step}, tensors)
+        ckpt.save_checkpoint(tmp_path, {"step": step}, tensors)
     return tmp_path
 
 
@@ -62,6 +62,6 @@ def test_a_step_that_is_not_there(folder: Path) -> None:
 def test_a_damaged_step(folder: Path) -> None:
     weights = folder / "checkpoints" / "step_00000005" / ckpt.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(InputError, match="step_00000005 is damaged: the checksum of model"):
+    with pytest.raises(InputError, match="step_00000005 cannot be used: the checksum of model"):
         model_folder.load_model(folder, 5)
     model_folder.load_model(folder, 20)

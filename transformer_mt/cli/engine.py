@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
+from transformer_mt import files
 from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ def open_engine(
     if engine == "ctranslate2":
         if special:
             raise InputError(f"engine=ctranslate2 cannot do {', '.join(special)}: say engine=torch")
-        folder = Path(job.model).expanduser()
+        folder = files.at_home(job.model)
         try:
             check_available(job.compute_type, device)
             converted, note = convert(folder, models[0], tokenizer, job.compute_type)

@@ -1,16 +1,14 @@
 """``mt-eval``: scores of a model folder, or of files of hypotheses and references."""
 
-import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, model_folder
 from transformer_mt.cli import app
+from transformer_mt.cli.outputs import files_of_model, refuse_loss
 from transformer_mt.cli.run_folder import is_other
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.corpus import read_pairs
@@ -25,7 +23,7 @@ from transformer_mt.evaluate.comet import comet, comet_command
 from transformer_mt.evaluate.scores import check_line_counts
 from transformer_mt.evaluate.testset import TestSet, load_testset
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.records import METRICS, read_records
+from transformer_mt.train.records import read_records
 
 if TYPE_CHECKING:
     from transformer_mt.evaluate.attention_page import Attention
@@ -46,7 +44,7 @@ def run(job: EvaluateJob) -> None:
     _check(job)
     system = None if job.model is None else _System.load(job)
     if system is not None:
-        _refuse_loss(job, system.files())
+        refuse_loss(_outputs(job), files_of_model(system.folder, system.job.data))
     attention = None
     if system is not None and job.attention is not None:
         attention = _attend(job, system)
@@ -91,16 +89,6 @@ class _System:
         translator = Translator(model, tokenizer, job.decode.with_settings(asked), normalizer)
         return cls(folder, model, tokenizer, job, normalizer, translator)
 
-    def files(self) -> Iterator[tuple[str, str]]:
-        """What it was made of and what it consists of, each with a word for it."""
-        for key in ("train", "valid", "test"):
-            for source in getattr(self.job.data, key):
-                for path in (source.src, source.tgt, source.tsv, source.jsonl, source.parquet):
-                    if path is not None:
-                        yield f"data.{key}", path
-        for name in (model_folder.CONFIG, model_folder.TOKENIZER, ckpt.WEIGHTS, METRICS):
-            yield "the model", str(self.folder / name)
-
 
 def _as_typed(argument: str) -> str:
     """``attention=SENTENCE`` quoted for Hydra, to whom an apostrophe or a comma is syntax."""
@@ -115,27 +103,26 @@ def _as_typed(argument: str) -> str:
 
 def _at_home(job: EvaluateJob) -> EvaluateJob:
     """``~`` in a path is the home folder: in the quotes that lists need, no shell sees to it."""
-
-    def expand(path: str) -> str:
-        # Not Path's own: it raises where there is no such user, as for a file ~old.de.
-        return os.path.expanduser(path)  # noqa: PTH111
-
     found: dict[str, Any] = {
-        key: expand(value)
+        key: str(files.at_home(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
         if (value := getattr(job, key)) is not None
     }
     for key in ("hypotheses", "references"):
-        found[key] = [expand(path) for path in getattr(job, key)]
+        found[key] = [str(files.at_home(path)) for path in getattr(job, key)]
     return replace(job, **found)
+
+
+def _outputs(job: EvaluateJob) -> dict[str, str | None]:
+    return {key: getattr(job, key) for key in _OUTPUTS}
 
 
 def _check(job: EvaluateJob) -> None:
     """What would be a pity to find out after translating and scoring."""
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
-    for key in _OUTPUTS:
-        if (value := getattr(job, key)) is None:
+    for key, value in _outputs(job).items():
+        if value is None:
             continue
         path = Path(value)
         if not (folder := path.resolve().parent).is_dir():
@@ -145,29 +132,13 @@ def _check(job: EvaluateJob) -> None:
     read = [("hypotheses", path) for path in job.hypotheses]
     read += [("references", path) for path in job.references]
     read += [] if job.source is None else [("source", job.source)]
-    _refuse_loss(job, [*read, ("comet_model", job.comet_model)])
+    refuse_loss(_outputs(job), [*read, ("comet_model", job.comet_model)])
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:
         from transformer_mt.evaluate.report import check_report
 
         check_report(len(job.hypotheses))
-
-
-def _refuse_loss(job: EvaluateJob, read: Iterable[tuple[str, str]]) -> None:
-    """No output may take the place of what is read, given with a word for it, or of another."""
-    taken = [(what, Path(path)) for what, path in read]
-    for key in _OUTPUTS:
-        # Into a pipe or a device, such as /dev/null, goes whatever comes.
-        if (value := getattr(job, key)) is None or files.is_stream(path := Path(value)):
-            continue
-        for what, other in taken:
-            same = path.exists() and other.exists() and path.samefile(other)
-            if same or path.resolve() == other.resolve():
-                raise InputError(
-                    f"{key}={value} is the file of {what}, which would be lost: choose another"
-                )
-        taken.append((key, path))
 
 
 def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:

@@ -118,9 +118,10 @@ def _alone(parts: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        # Before the lock is free: afterwards the folder may be another process's.
         if _done(parts) == 0:
             shutil.rmtree(parts, ignore_errors=True)
+        lock.release()
 
 
 def _survey(source: Path) -> tuple[int, str]:
@@ -202,7 +203,8 @@ def _join(parts: Path, target: Path, chunks: int) -> Oddities:
             with part:
                 odd += Oddities(**json.loads(part.readline()))
                 shutil.copyfileobj(part, out)
-    shutil.rmtree(parts)
+    for finished in parts.glob("*.part"):
+        finished.unlink()
     return odd
 
 

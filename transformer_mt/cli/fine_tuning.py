@@ -6,6 +6,7 @@ from pathlib import Path
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
 from transformer_mt.config import TrainJob
+from transformer_mt.data.tokenizer import TOKENIZER
 from transformer_mt.errors import InputError
 
 
@@ -19,7 +20,7 @@ def with_vocabulary_of_start(job: TrainJob) -> TrainJob:
     if job.train.init_from is None:
         return job
     folder = Path(job.train.init_from)
-    vocabulary = str(folder / model_folder.TOKENIZER)
+    vocabulary = str(folder / TOKENIZER)
     if not (folder / ckpt.WEIGHTS).exists():
         if ckpt.steps(Path(job.run_dir)):  # it has long begun, and has all it needs
             return replace(job, tokenizer=replace(job.tokenizer, path=vocabulary))

@@ -18,6 +18,7 @@ from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data import cache
 from transformer_mt.data.corpus import Pair
 from transformer_mt.data.prepare import Prepared
+from transformer_mt.data.tokenizer import TOKENIZER
 from transformer_mt.errors import InputError
 from transformer_mt.train.records import METRICS
 
@@ -58,12 +59,12 @@ def with_absolute_paths(job: TrainJob) -> TrainJob:
 
     def absolute(source: SourceConfig) -> SourceConfig:
         changed: dict[str, Any] = {
-            key: str(Path(value).expanduser().resolve())
+            key: str(files.at_home(value).resolve())
             for key in ("src", "tgt", "tsv", "jsonl", "parquet")
             if (value := getattr(source, key)) is not None
         }
-        if source.hub is not None and Path(source.hub).expanduser().is_dir():
-            changed["hub"] = str(Path(source.hub).expanduser().resolve())
+        if source.hub is not None and files.at_home(source.hub).is_dir():
+            changed["hub"] = str(files.at_home(source.hub).resolve())
         return replace(source, **changed)
 
     data = replace(
@@ -74,11 +75,11 @@ def with_absolute_paths(job: TrainJob) -> TrainJob:
     )
     tokenizer = job.tokenizer
     if tokenizer.path is not None:
-        tokenizer = replace(tokenizer, path=str(Path(tokenizer.path).expanduser().resolve()))
+        tokenizer = replace(tokenizer, path=str(files.at_home(tokenizer.path).resolve()))
     train = job.train
     if train.init_from is not None:
-        train = replace(train, init_from=str(Path(train.init_from).expanduser().resolve()))
-    run_dir = str(Path(job.run_dir).expanduser().resolve())
+        train = replace(train, init_from=str(files.at_home(train.init_from).resolve()))
+    run_dir = str(files.at_home(job.run_dir).resolve())
     return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
 
 
@@ -108,7 +109,7 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
         InputError: The folder holds something else than an earlier part of this run.
     """
     if not (run_dir / model_folder.CONFIG).exists():
-        for name in (ckpt.WEIGHTS, model_folder.TOKENIZER, "checkpoints", METRICS, SCORES):
+        for name in (ckpt.WEIGHTS, TOKENIZER, ckpt.CHECKPOINTS, METRICS, SCORES):
             if (run_dir / name).exists():
                 raise InputError(
                     f"{run_dir} holds a {name} but no {model_folder.CONFIG}: it is no run of "
@@ -191,7 +192,7 @@ def open_run(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     _remove_unfinished(run_dir)
     (run_dir / SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
-    with files.atomic(run_dir / model_folder.TOKENIZER) as temporary:
+    with files.atomic(run_dir / TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     (run_dir / "data").mkdir(exist_ok=True)
     content = {**data.cleaning, **_identity(job, data)}
@@ -239,7 +240,7 @@ def _known(run_dir: Path) -> dict[str, Any]:
 def _remove_unfinished(run_dir: Path) -> None:
     """Files that a kill left half written, under the names of ``files.atomic`` and safetensors."""
     for pattern in (".*.tmp", ".tmp*"):
-        for path in [*run_dir.glob(pattern), *(run_dir / "checkpoints").rglob(pattern)]:
+        for path in [*run_dir.glob(pattern), *(run_dir / ckpt.CHECKPOINTS).rglob(pattern)]:
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -18,7 +18,7 @@ from transformer_mt import distributed
 from transformer_mt.cli.run_folder import SCORES
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
-from transformer_mt.files import write_text
+from transformer_mt.files import at_home, write_text
 from transformer_mt.train.records import read_records
 
 Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
@@ -102,7 +102,7 @@ class Sweep:
             value = getattr(job, key, None)
             if value is None or (Path(value).exists() and not Path(value).is_file()):
                 continue  # as /dev/null
-            path = Path(value).expanduser().resolve()
+            path = at_home(value).resolve()
             if path in self._written:
                 raise InputError(
                     f"another job of this sweep writes {key}={value}: give each a file of its own, "
@@ -118,7 +118,7 @@ class Sweep:
         """
         if self._runs and distributed.env_rank() == 0:
             rows = list(map(self._row, self._runs))
-            for base in {run.base.expanduser() for run in self._runs}:
+            for base in {at_home(run.base) for run in self._runs}:
                 base.mkdir(parents=True, exist_ok=True)
                 lines = _lines(_earlier(base / TABLE, rows) + rows)
                 write_text(base / TABLE, "".join("\t".join(line) + "\n" for line in lines))
@@ -139,7 +139,7 @@ class Sweep:
         return {key: value for key, _, value in given if key in self._keys}
 
     def _row(self, run: _Run) -> _Row:
-        folder = run.folder.expanduser()
+        folder = at_home(run.folder)
         validations = [r for r in read_records(folder) if r["split"] == "valid"]
         valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]

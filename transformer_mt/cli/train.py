@@ -66,13 +66,12 @@ def _run(job: TrainJob) -> None:
         run_folder.refuse_other_run(run_dir, job)
         run_folder.log_to(run_dir)
         prepare(job)  # once, and at leisure
-        checkpoints = run_dir / "checkpoints"
         distributed.launch(
             _work,
             (job,),
             processes,
             restarts=job.distributed.restarts,
-            progress=lambda: max(checkpoints.glob("step_*"), default=None),
+            progress=lambda: ckpt.steps(run_dir)[-1:],
         )
 
 

@@ -14,6 +14,7 @@ from transformer_mt.cli import app
 from transformer_mt.cli.beside import LinesBeside
 from transformer_mt.cli.engine import open_engine
 from transformer_mt.cli.file_job import CHUNK, Answer, translate_file
+from transformer_mt.cli.outputs import Named, files_of_model, refuse_loss
 from transformer_mt.cli.streaming import (
     Form,
     Oddities,
@@ -55,10 +56,11 @@ def run(job: TranslateJob) -> None:
 
 def _translate(job: TranslateJob, world: World) -> None:
     _check_output(job)
-    files = _files(job)
-    if world.size > 1 and files is None:
+    paths = _paths(job)
+    if world.size > 1 and paths is None:
         raise InputError("several ranks share a file: say input=FILE and output=FILE")
     models, tokenizer, trained = _models(job)
+    refuse_loss({"output": job.output}, _read(job, trained))
     decode = trained.decode.with_settings(job)
     trained = replace(trained, decode=decode)
     if job.alignment and trained.data.normalization == "moses_lowercase":
@@ -68,16 +70,16 @@ def _translate(job: TranslateJob, world: World) -> None:
         )
     if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
-    checksums = [checksum(model, tokenizer) for model in models]
     report = _report if world.is_main else _say_nothing
     translator = open_engine(job, world.device, models, tokenizer, trained, report)
     work = _work(job, translator, tokenizer, trained)
     answers = partial(answer, work, form=_form(job))
-    if files is None:
+    if paths is None:
         odd = _translate_stream(job, answers, CHUNK[world.device.type], work.beside)
     else:
+        checksums = [checksum(model, tokenizer) for model in models]
         identity = {"model": checksums, "settings": _identity(job, trained, work)}
-        odd = translate_file(*files, identity, answers, world, _report, work.beside)
+        odd = translate_file(*paths, identity, answers, world, _report, work.beside)
     if world.is_main:
         for line in odd.report(decode.max_source_tokens):
             _report(line)
@@ -85,11 +87,11 @@ def _translate(job: TranslateJob, world: World) -> None:
 
 def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     """The model and those that translate with it, and the model's vocabulary and config."""
-    folder = Path(job.model).expanduser()
+    folder = files.at_home(job.model)
     model, tokenizer, trained = model_folder.load_model(folder, job.step)
     models = [model]
     for name in job.ensemble:
-        other, its_tokenizer, _ = model_folder.load_model(Path(name).expanduser())
+        other, its_tokenizer, _ = model_folder.load_model(files.at_home(name))
         if its_tokenizer.vocabulary != tokenizer.vocabulary:
             raise InputError(
                 f"{job.model} and {name} have different vocabularies: models of an ensemble must "
@@ -97,6 +99,15 @@ def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
             )
         models.append(other)
     return models, tokenizer, trained
+
+
+def _read(job: TranslateJob, trained: TrainJob) -> Iterator[Named]:
+    """The files that the output must not be, each after a word for it."""
+    for key in ("input", "prefix", "score"):
+        if (path := getattr(job, key)) is not None:
+            yield key, files.at_home(path)
+    for folder in (job.model, *job.ensemble):
+        yield from files_of_model(files.at_home(folder), trained.data)
 
 
 def _work(
@@ -119,7 +130,7 @@ def _work(
 
 
 def _beside(key: str, path: str | None) -> LinesBeside | None:
-    return None if path is None else LinesBeside(key, Path(path).expanduser())
+    return None if path is None else LinesBeside(key, files.at_home(path))
 
 
 def _form(job: TranslateJob) -> Form:
@@ -129,21 +140,21 @@ def _form(job: TranslateJob) -> Form:
     return as_text if job.score is None else as_score
 
 
-def _files(job: TranslateJob) -> tuple[Path, Path] | None:
+def _paths(job: TranslateJob) -> tuple[Path, Path] | None:
     """Input and output if both are files, not pipes or devices: what can be gone on with."""
     if job.input is None or job.output is None:
         return None
-    source, target = Path(job.input).expanduser(), Path(job.output).expanduser().resolve()
+    source, target = files.at_home(job.input), files.at_home(job.output).resolve()
     if any(files.is_stream(path) for path in (source, target)):
         return None
     return source, target
 
 
 def _check_output(job: TranslateJob) -> None:
-    """What would be lost, or not be what its name says."""
+    """Refuses a file that cannot be written, or would not be what its name says."""
     if job.output is None:
         return
-    output = Path(job.output).expanduser()
+    output = files.at_home(job.output)
     if output.suffix in (".gz", ".zst"):
         raise InputError(
             f"output={job.output}: it is written as plain text; leave out {output.suffix}, and "
@@ -153,13 +164,6 @@ def _check_output(job: TranslateJob) -> None:
         raise InputError(f"output={job.output}: there is no folder {output.parent}; make it first")
     if output.is_dir():
         raise InputError(f"output={job.output} is a folder: name a file")
-    for key in ("input", "prefix", "score"):
-        path = getattr(job, key)
-        read = None if path is None else Path(path).expanduser()
-        if read and read.is_file() and output.exists() and read.samefile(output):
-            raise InputError(
-                f"output={job.output} is the file of {key}, which would be lost: choose another"
-            )
 
 
 def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, object]:
@@ -203,7 +207,7 @@ def _input(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard input is closed: say input=FILE") from None
         yield stream
         return
-    with open_binary(Path(path).expanduser()) as file:
+    with open_binary(files.at_home(path)) as file:
         yield file
 
 
@@ -215,14 +219,9 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard output is closed: say output=FILE")
         yield sys.stdout.buffer
         return
-    target = Path(path).expanduser().resolve()
-    if files.is_stream(target):
-        with target.open("wb") as stream:  # a pipe, or /dev/null: nothing to put a file over
-            yield stream
-        return
     before = signal.signal(signal.SIGTERM, _end)
     try:
-        with files.atomic(target) as temporary, temporary.open("wb") as file:
+        with files.output(files.at_home(path)) as place, place.open("wb") as file:
             yield file
     finally:
         signal.signal(signal.SIGTERM, before)

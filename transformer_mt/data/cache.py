@@ -4,6 +4,7 @@ A folder is written under a temporary name and renamed when whole. A lock makes 
 wait and then find it. What is half done lies in a folder beside it, and may be gone on from.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -18,7 +19,12 @@ from filelock import FileLock, Timeout
 
 from transformer_mt import files
 from transformer_mt.data.workers import KilledError
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, in_a_line
+
+_OF_THE_FOLDER = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+}
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +62,11 @@ def make(entry: Path, build: Callable[[Path], None], cancel: Event | None = None
                 _make_alone(entry, build)
             shutil.rmtree(half_done(entry), ignore_errors=True)
     except OSError as error:
+        if error.errno not in _OF_THE_FOLDER:
+            raise InputError(f"cannot prepare the data ({in_a_line(error)})") from error
         raise InputError(
-            f"cannot prepare the data ({error.strerror or error}: {entry.parent}): set cache_dir "
-            "to a folder that may be written and has room"
+            f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
+            "folder that may be written and has room"
         ) from error
 
 

@@ -132,13 +132,14 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
             f"cannot load {source}: there is no such folder; it should hold a download of that "
             "dataset (data.mirror=FOLDER: one FOLDER/OWNER/NAME for each)"
         )
-    if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
-        # datasets would try again and again; offline, it looks into its cache at once.
-        datasets.config.HF_HUB_OFFLINE = True
     # The files of a configuration lie in a folder of its name. Where that is all there is, datasets
     # would still ask for those of the first one named in the README.
     alone = source.config is not None and (folder / source.config).is_dir()
     place = {"data_dir": source.config} if alone else {"name": source.config}
+    before = datasets.config.HF_HUB_OFFLINE
+    if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
+        # datasets would try again and again; offline, it looks into its cache at once.
+        datasets.config.HF_HUB_OFFLINE = True
     try:
         return datasets.load_dataset(
             source.hub, split=source.split, revision=source.revision, **place
@@ -150,6 +151,8 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
             f"cannot load {source} ({reason}): check the connection and the names, or use local "
             "data: data=files, or hub: /path/to/a/downloaded/folder"
         ) from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
 
 
 def _hub_answers(name: str, revision: str | None) -> bool:

@@ -157,8 +157,8 @@ def wrong_script(share: float, src_lang: str, tgt_lang: str) -> TextFilter:
     def drop(src: str, tgt: str) -> bool:
         for text, pattern in zip((src, tgt), foreign, strict=True):
             if pattern and pattern.search(text):
-                outside = len(pattern.findall(text))
-                if outside > (1 - share) * len(LETTER.findall(text)):
+                letters = len(LETTER.findall(text))
+                if letters - len(pattern.findall(text)) < share * letters:
                     return True
         return False
 

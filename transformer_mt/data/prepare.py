@@ -32,10 +32,10 @@ from transformer_mt.data.progress import Progress
 from transformer_mt.data.repetitions import Mask, drop_repetitions
 from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import Part, Side, TokenStore
-from transformer_mt.data.tokenizer import EOS, Tokenizer, draw, train_tokenizer
+from transformer_mt.data.tokenizer import EOS, TOKENIZER, Tokenizer, draw, train_tokenizer
 from transformer_mt.data.workers import available_cores, map_ordered
 from transformer_mt.errors import InputError
-from transformer_mt.files import sha256
+from transformer_mt.files import at_home, sha256
 
 log = logging.getLogger(__name__)
 
@@ -96,19 +96,19 @@ def prepare(job: TrainJob) -> Prepared:
         raise InputError("the validation set (data.valid) has no pairs")
     if data.test and not test:
         raise InputError("the test set (data.test) has no pairs: data.test=[] does without one")
-    folder = Path(job.cache_dir).expanduser().resolve()
+    folder = at_home(job.cache_dir).resolve()
     sources = _identities(data)
     text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
     if job.tokenizer.path is not None:
-        vocabulary = Path(job.tokenizer.path).expanduser().resolve()
-        own = Path(job.run_dir) / "tokenizer.model"
+        vocabulary = at_home(job.tokenizer.path).resolve()
+        own = Path(job.run_dir) / TOKENIZER
         if own.exists() and not vocabulary.exists():  # a run that was begun has a copy
             vocabulary = own
     else:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
         key = cache.key(text, filters, learning, job.train.seed)
-        vocabulary = folder / f"tokenizer-{key}" / "tokenizer.model"
+        vocabulary = folder / f"tokenizer-{key}" / TOKENIZER
         cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
     Tokenizer(vocabulary)  # a wrong one should not wait either
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
@@ -185,7 +185,7 @@ def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
         model = train_tokenizer(lines, job.tokenizer, seed=job.train.seed)
-    (folder / "tokenizer.model").write_bytes(model)
+    (folder / TOKENIZER).write_bytes(model)
 
 
 def _counted(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Pair]:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from transformer_mt.data.corpus import Pair
 from transformer_mt.data.store import TokenStore
 from transformer_mt.data.text import is_blank
+
+Lengths = tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]
 
 _SHARE = 0.1
 """Of pairs; less is what real text has."""
@@ -41,7 +44,8 @@ def suspicions(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> I
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
     chosen = _spread(len(valid), _LOOKED_FOR)
-    known = sum(_holds(train, valid, i) for i in chosen)
+    lengths = train.src.lengths, train.tgt.lengths
+    known = sum(_holds(train, lengths, valid, i) for i in chosen)
     if known > _SHARE * len(chosen):
         yield (
             f"{known / len(chosen):.0%} of the validation pairs are training pairs, too: BLEU and "
@@ -55,9 +59,10 @@ def _spread(pairs: int, number: int) -> list[int]:
     return chosen
 
 
-def _holds(train: TokenStore, valid: TokenStore, i: int) -> bool:
+def _holds(train: TokenStore, lengths: Lengths, valid: TokenStore, i: int) -> bool:
+    """Whether the training data, whose lengths are given, have this validation pair."""
     src, tgt = valid.src[i], valid.tgt[i]
-    alike = (train.src.lengths == len(src)) & (train.tgt.lengths == len(tgt))
+    alike = (lengths[0] == len(src)) & (lengths[1] == len(tgt))
     return any(
         np.array_equal(train.tgt[j], tgt) and np.array_equal(train.src[j], src)
         for j in np.flatnonzero(alike).tolist()

@@ -16,6 +16,9 @@ from transformer_mt.errors import InputError
 
 T = TypeVar("T")
 
+TOKENIZER = "tokenizer.model"
+"""The file of a vocabulary, in a cache entry and in a model folder."""
+
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols; the same in every vocabulary of this project."""
 

@@ -18,7 +18,7 @@ _SHARE = 0.5
 """Of a GPU's free memory."""
 
 
-def fitting_tokens(models: Sequence[Transformer], itemsize: int) -> int:
+def decoding_tokens(models: Sequence[Transformer], itemsize: int) -> int:
     """Tokens, padding and beams included, that the memory of the models' device holds with ease.
 
     Args:

@@ -16,9 +16,9 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from transformer_mt import files, model_folder
+from transformer_mt import files
 from transformer_mt.config import ModelConfig, TrainJob
-from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer
+from transformer_mt.data.tokenizer import BOS, EOS, TOKENIZER, UNK, Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.attention import SelfAttention
 from transformer_mt.model.embedding import sinusoids
@@ -94,7 +94,7 @@ def convert(
     check_shape(model.config)
     wanted = {"model": checksum(model, tokenizer), "version": _VERSION}
     beside = folder / "ctranslate2"
-    cache = Path(TrainJob.cache_dir).expanduser() / "ctranslate2" / str(wanted["model"])[:16]
+    cache = files.at_home(TrainJob.cache_dir) / "ctranslate2" / str(wanted["model"])[:16]
 
     for parent in (beside, cache):
         if _is_whole(parent / compute_type, wanted):
@@ -106,7 +106,7 @@ def convert(
             parent.mkdir(parents=True, exist_ok=True)
             with FileLock(parent / ".lock"):
                 if not _is_whole(place, wanted):  # another process may have been faster
-                    _write(place, wanted, model, tokenizer, folder / model_folder.TOKENIZER)
+                    _write(place, wanted, model, tokenizer, folder / TOKENIZER)
         except OSError as error:
             obstacles.append(f"{parent} cannot be written ({error.strerror or error})")
         else:

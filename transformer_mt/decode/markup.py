@@ -25,7 +25,8 @@ _ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with parentheses in pairs
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three deep, as ICU's plurals are
 _VERBATIM = "|".join(
     (
-        rf"[$#]?{_BRACES}",  # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}
+        # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; and {v}2, {h}{m}, whole
+        rf"(?<!\d)\d*+(?:[$#]?{_BRACES}\d*+)+",
         r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",

@@ -8,6 +8,10 @@ from transformer_mt.decode.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
+_SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))
+_SPACES |= dict.fromkeys(range(0x2000, 0x200B), " ")
+"""sentencex 1.0.32 panics where such a space is followed by a full stop, as in ``Plan B\\xa0.``."""
+
 
 class SentenceTranslator:
     """Cuts lines into sentences, has each translated by itself, and joins them again.
@@ -45,7 +49,7 @@ class SentenceTranslator:
         text = one_line(line)
         sentences, begun, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
-        for part in self._segment(self._src_lang, text):
+        for part in self._segment(self._src_lang, text.translate(_SPACES)):
             end += len(part)
             if any(first < end < last for first, last in markup):
                 continue  # the full stop of an address ends no sentence

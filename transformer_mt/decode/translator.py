@@ -8,12 +8,13 @@ from random import Random
 
 import torch
 
+from transformer_mt import files
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.packed import Packed
 from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer, one_line
 from transformer_mt.decode.alignment import WORD, Link, align_words
-from transformer_mt.decode.batches import fitting_tokens, in_batches
+from transformer_mt.decode.batches import decoding_tokens, in_batches
 from transformer_mt.decode.constraints import Constrained, Constraints
 from transformer_mt.decode.ensemble import open_search
 from transformer_mt.decode.forced import forced_log_probs
@@ -113,7 +114,7 @@ class Translator:
         Raises:
             InputError: The folder, or something in it, is missing or damaged.
         """
-        model, tokenizer, job = load_model(Path(folder).expanduser())
+        model, tokenizer, job = load_model(files.at_home(folder))
         normalizer = Normalizer.of(job.data)
         return cls(model.to(pick_device(device)), tokenizer, config or job.decode, normalizer)
 
@@ -229,7 +230,7 @@ class Translator:
     @cached_property
     def _batch_tokens(self) -> int:
         given = self._config.batch_tokens
-        return given or fitting_tokens(self._fast, self._dtype.itemsize)
+        return given or decoding_tokens(self._all, self._dtype.itemsize)
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         """Parts of a sentence that fit the model, cut before a word where there is one."""

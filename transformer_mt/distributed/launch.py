@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from transformer_mt.distributed.failures import may_pass, one_report
+from transformer_mt.distributed.failures import MachineError, may_pass, one_report
 from transformer_mt.errors import InputError, in_a_line
 
 log = logging.getLogger(__name__)
@@ -120,8 +120,11 @@ def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
     with one_report():
         try:
             worker(*args)
-        except OSError as error:  # a line, as from a process of its own
-            raise InputError(in_a_line(error)) from error
+        except MachineError:
+            raise
+        except (OSError, InputError) as error:  # a line each; _cause knows errors by these names
+            line = in_a_line(error) if isinstance(error, OSError) else str(error)
+            raise InputError(line) from error
 
 
 def _end_with(launcher: int) -> None:

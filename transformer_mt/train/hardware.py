@@ -71,7 +71,7 @@ def _has_compiler() -> bool:
     return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()
 
 
-def fitting_tokens(model: ModelConfig, device: torch.device) -> int:
+def training_tokens(model: ModelConfig, device: torch.device) -> int:
     """Tokens a side in one forward pass, where ``train.max_tokens_per_device`` leaves it open.
 
     A token keeps some hundred bytes a layer and dimension until the backward pass; 400, twice a

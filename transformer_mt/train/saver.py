@@ -96,7 +96,7 @@ class Saver:
             ) from None
 
     def _save(self, state: dict[str, Any], best_step: int, snapshot: Snapshot) -> None:
-        saved = ckpt.save_checkpoint(self._run_dir / "checkpoints", state, snapshot)
+        saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
         self._found = [*(c for c in self._found if c.step < saved.step), saved]
         self._publish(best_step)
         self._prune(best_step)
@@ -113,9 +113,11 @@ class Saver:
     def _averaged(self) -> list[Checkpoint]:
         return [c for c in self._found if self._limits.is_averaged(c.step)]
 
-    def _chosen(self) -> list[Checkpoint]:
-        """Whose average is the model: the last ones, the newest in any case."""
+    def _chosen(self, best_step: int) -> list[Checkpoint]:
+        """Whose average is the model: the last ones, or the best; the newest where that is gone."""
         newest = self._found[-1]
+        if self._config.final == "best":
+            return [c for c in self._found if c.step == best_step] or [newest]
         older = [c for c in self._averaged() if c is not newest]
         return [*older, newest][-self._config.average_checkpoints :]
 
@@ -123,10 +125,13 @@ class Saver:
         """What the model was made of."""
         if self._config.final == "ema":
             return "the running mean of the weights"
+        steps = [checkpoint.step for checkpoint in self._chosen(at.best_step)]
         if self._config.final == "best":
             by = {"bleu": "BLEU", "nll": "perplexity"}[self._config.best_by]
-            return f"the checkpoint of update {at.best_step:,}, the best by {by}"
-        steps = [checkpoint.step for checkpoint in self._chosen()]
+            of = f"the checkpoint of update {steps[0]:,}"
+            best = f"the best by {by}"
+            gone = f"the newest: {best}, of update {at.best_step:,}, is gone"
+            return f"{of}, {best if steps[0] == at.best_step else gone}"
         written = sum(map(self._limits.is_averaged, range(1, at.step + 1)))
         fewer = len(steps) < min(self._config.average_checkpoints, written)
         of = f"the checkpoint of update {steps[-1]:,}"
@@ -138,13 +143,9 @@ class Saver:
 
     def _publish(self, best_step: int) -> dict[str, Tensor]:
         """Writes the model folder's weights."""
-        newest = self._found[-1]
         if self._config.final == "ema":
-            weights = ckpt.running_mean(newest)
-        elif self._config.final == "best":
-            best = [c for c in self._found if c.step == best_step]
-            weights = ckpt.mean([*best, newest][:1])
+            weights = ckpt.running_mean(self._found[-1])
         else:
-            weights = ckpt.mean(self._chosen())
+            weights = ckpt.mean(self._chosen(best_step))
         ckpt.save_tensors(weights, self._run_dir / ckpt.WEIGHTS)
         return weights

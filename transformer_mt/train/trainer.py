@@ -25,7 +25,7 @@ from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.feed import Feed
 from transformer_mt.train.flops import flops_meter
-from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
+from transformer_mt.train.hardware import pick_compiled, pick_precision, training_tokens
 from transformer_mt.train.monitor import Monitor, Shown
 from transformer_mt.train.progress import Limits, Progress, Totals
 from transformer_mt.train.running_mean import RunningMean
@@ -77,11 +77,10 @@ class Trainer:
         self._precision = pick_precision(config.precision, world.device)
         torch.manual_seed(config.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
-        checkpoints = run_dir / "checkpoints"
-        self._found = ckpt.latest_checkpoints(checkpoints) if world.is_main else []
+        self._found = ckpt.whole_checkpoints(run_dir) if world.is_main else []
         if not world.share(bool(self._found)) and config.init_from is not None:
             ckpt.load_weights(self.model, Path(config.init_from) / ckpt.WEIGHTS)
-        self._max_tokens = config.max_tokens_per_device or fitting_tokens(job.model, world.device)
+        self._max_tokens = config.max_tokens_per_device or training_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
         compiled = not world.any(not compiled)  # all ranks alike: it decides how batches are cut
         self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
@@ -189,8 +188,7 @@ class Trainer:
             logs = last or at.step % config.log_every == 0
             if logs or world.device.type == "cpu":
                 self._check_skipped()
-            if logs:
-                self._log(monitor, result, targets, waited)
+            if logs and self._log(monitor, result, targets, waited):
                 waited, targets = 0.0, 0
             if saver:
                 saver.check()
@@ -227,10 +225,15 @@ class Trainer:
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
+            half, longest = min(self._max_tokens, targets) // 2, self._job.data.cleaning.max_tokens
+            advice = "lower data.cleaning.max_tokens, or take a smaller model"
+            if longest < self._max_tokens:
+                advice = (
+                    f"say train.max_tokens_per_device={max(longest, half)}; the updates stay the "
+                    "same"
+                )
             raise InputError(
-                f"out of memory on a batch of {targets:,} target tokens: say "
-                f"train.max_tokens_per_device={max(1, min(self._max_tokens, targets) // 2)}; "
-                "the updates stay the same"
+                f"out of memory on a batch of {targets:,} target tokens: {advice}"
             ) from None
 
     def _learning_rate(self, step: int) -> float:
@@ -239,17 +242,18 @@ class Trainer:
 
     def _log(
         self, monitor: Monitor | None, result: StepResult, targets: int, waited: float
-    ) -> None:
+    ) -> bool:
+        """Whether there was something to write: not so if all updates were skipped."""
         totals = self._totals.read()
         self._totals.clear()
         step, skipped = self._at.step, int(totals["skipped"])
         self._at.skipped += skipped
         if not monitor:
-            return
+            return True
         if skipped:
             monitor.note(f"  {skipped} updates skipped: the gradient was not finite")
         if not totals["targets"]:
-            return
+            return False
         values = {
             "loss": totals["loss"] / totals["targets"],
             "nll": totals["nll"] / totals["targets"],
@@ -258,6 +262,7 @@ class Trainer:
             "skipped": self._at.skipped,
         }
         monitor.training(step, targets, waited, values)
+        return True
 
     def _check_skipped(self) -> None:
         first = self._totals.too_many_skipped()

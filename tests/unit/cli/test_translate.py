@@ -8,6 +8,7 @@ import random
 import selectors
 import signal
 import stat
+import string
 import subprocess
 import sys
 import threading
@@ -158,7 +159,8 @@ def test_as_many_lines_out_as_in(
     if lines is None:
         lines = [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
     assert out.decode() == "".join(f"{line}\n" for line in api(model, lines, beam_size=1))
-    assert [line != "" for line in out.decode().split("\n")[:-1]] == [line != "" for line in lines]
+    blank = [not line.strip(string.whitespace + "".join(map(chr, range(32)))) for line in lines]
+    assert [line == "" for line in out.decode().split("\n")[:-1]] == blank
     assert (err == "") == (name not in COUNTED)
     assert COUNTED.get(name, "") in err
 
@@ -443,6 +445,27 @@ def test_no_file_is_read_and_written(
             message == f"output={output} is the file of {key}, which would be lost: choose another"
         )
     assert paths[key].read_text() == "the dog\n"
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.model", "model.safetensors"])
+def test_no_file_of_a_model_is_written(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "input").write_text("the dog\n")
+    before = (model / name).read_bytes()
+    paths = {"input": str(tmp_path / "input"), "output": str(model / name)}
+    message = error_of(capfd, model=str(model), **paths)
+    assert message.endswith("is the file of the model, which would be lost: choose another")
+    assert (model / name).read_bytes() == before
+
+
+def test_a_file_may_have_a_name_like_a_user(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~old.en").write_text("the dog\n")
+    translate.run(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
+    assert Path("~old.de").read_text() == f"{api(model, ['the dog'])[0]}\n"
 
 
 def test_outputs_that_would_not_be_what_they_are_called(

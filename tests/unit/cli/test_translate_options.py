@@ -162,7 +162,7 @@ def with_steps(tmp_path: Path) -> Path:
     for step in (5, 20):
         torch.manual_seed(step)
         tensors = ckpt.snapshot(Transformer(JOB.model, VOCAB_SIZE), NoOptimizer())
-        ckpt.save_checkpoint(folder / "checkpoints", {"step": step}, tensors)
+        ckpt.save_checkpoint(folder, {"step": step}, tensors)
     return folder
 
 

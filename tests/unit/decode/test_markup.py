@@ -47,6 +47,8 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("Write to me+x@my-host.org!", "WRITE TO me+x@my-host.org!"),
         ("<b>{a}</b> and ${b}", "<b>{a}</b> AND ${b}"),
         ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
+        ("Version {v}2 is out, {a}{b} too", "VERSION {v}2 IS OUT, {a}{b} TOO"),
+        ("Pay ${price}00 or 5{x}, {h}:{m}", "PAY ${price}00 OR 5{x}, {h}:{m}"),
         ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
         (
             '<a title="a > b">x</a> <img alt="c>d.png"> y',

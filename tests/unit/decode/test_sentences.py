@@ -37,6 +37,9 @@ LINES = {
     "  Two   spaces.  And at  the end.  ": "[Two   spaces.] [And at  the end.]",
     "": "",
     " \t ": "",
+    # sentencex itself panics at these.
+    "Plan B\xa0. Next one.": "[Plan B\xa0.] [Next one.]",
+    "X\u2009. Y\u3000.": "[X\u2009. Y\u3000.]",
     "No end": "[No end]",
     "A page\u2028of one.\rAnother. \x0b Yes.": "[A page of one.] [Another.] [Yes.]",
     "See http://a.b/c?q=Now.Then there. And": "[See http://a.b/c?q=Now.Then there.] [And]",

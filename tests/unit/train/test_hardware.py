@@ -11,7 +11,7 @@ import torch
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.train import hardware
-from transformer_mt.train.hardware import fitting_tokens, pick_compiled, pick_precision
+from transformer_mt.train.hardware import pick_compiled, pick_precision, training_tokens
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
@@ -89,9 +89,9 @@ def test_more_memory_and_smaller_models_take_more_tokens(monkeypatch: pytest.Mon
     def tokens(model: ModelConfig, gigabytes: int) -> int:
         properties = SimpleNamespace(total_memory=gigabytes * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        return fitting_tokens(model, GPU)
+        return training_tokens(model, GPU)
 
     assert tokens(BASE, 139) > 25_000  # the paper's update in one pass
     assert 2000 < tokens(BASE, 8) < tokens(BASE, 24) < 25_000
     assert tokens(BIG, 24) == pytest.approx(tokens(BASE, 24) / 2, rel=0.01)
-    assert fitting_tokens(BASE, CPU) == 8192
+    assert training_tokens(BASE, CPU) == 8192

@@ -36,7 +36,7 @@ def at(step: int, best: int = 0) -> Progress:
 
 
 def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.latest_checkpoints(folder / "checkpoints")]
+    return [c.step for c in ckpt.whole_checkpoints(folder)]
 
 
 def published(folder: Path) -> float:
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         first.save(at(step, best=10), tensors(step))
     first.close()
-    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+    found = ckpt.whole_checkpoints(tmp_path)
     assert [c.step for c in found] == [10, 20, 30]
     second = saver(tmp_path, found, average_checkpoints=2)
     second.save(at(40, best=10), tensors(40))
@@ -89,9 +89,9 @@ def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
 
 def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
-        ckpt.save_checkpoint(tmp_path / "checkpoints", {"step": step}, tensors(step))
+        ckpt.save_checkpoint(tmp_path, {"step": step}, tensors(step))
     for average, mean in ((1, 40), (4, 25)):
-        found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+        found = ckpt.whole_checkpoints(tmp_path)
         one = saver(tmp_path, found, average_checkpoints=average)
         one.finish(at(40, best=20))
         one.close()
@@ -109,7 +109,7 @@ def test_an_average_of_fewer_than_asked_is_told(
     caplog.set_level(logging.INFO, "transformer_mt")
     first.finish(at(40))
     first.close()
-    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+    found = ckpt.whole_checkpoints(tmp_path)
     again = saver(tmp_path, found, average_checkpoints=asked)
     again.finish(at(40))
     again.close()
@@ -119,6 +119,25 @@ def test_an_average_of_fewer_than_asked_is_told(
         model(3, 20),  # as many as there ever were
         model(number, 50 - 10 * number) + ": older ones are gone" * warns,
     ]
+
+
+def test_a_best_checkpoint_that_is_gone_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = saver(tmp_path, final="best")
+    for step in (10, 20, 30):
+        one.save(at(step, best=20 * (step > 10)), tensors(step))
+    one.close()
+    (tmp_path / "checkpoints" / "step_00000020" / "model.safetensors").write_bytes(b"damaged")
+    again = saver(tmp_path, ckpt.whole_checkpoints(tmp_path), final="best")
+    caplog.set_level(logging.INFO, "transformer_mt")
+    again.finish(at(30, best=20))
+    again.close()
+    assert published(tmp_path) == 30
+    assert caplog.records[-1].getMessage() == (
+        "the model is the checkpoint of update 30, the newest: the best by BLEU, of update 20, is "
+        "gone"
+    )
 
 
 def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:
@@ -131,7 +150,7 @@ def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> No
     one.validated(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
     assert published(tmp_path) == 20
     one.close()
-    found = ckpt.latest_checkpoints(tmp_path / "checkpoints")
+    found = ckpt.whole_checkpoints(tmp_path)
     assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
 
 
