@@ -344,7 +344,7 @@ def one_line(error: Exception) -> str:
 
 
 def no_wait(session: Session) -> Check:
-    """Whether an update goes by without the CPU once waiting for the GPU (DESIGN, invariant 11)."""
+    """Whether an update goes by without the CPU once waiting for the GPU."""
     work, found = session.read(0), "none"
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -192,7 +192,7 @@ def load(
     for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
         with gzip.open(options.data / name, "rt", encoding="utf-8") as file:
             text += file
-    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=options.vocab), seed=1))
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=options.vocab)))
     tokenizer = Tokenizer(path)
     torch.manual_seed(1)
     model = Transformer(model_config(options.size), tokenizer.vocab_size).eval()

@@ -51,7 +51,7 @@ def is_stream(path: Path) -> bool:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors of a full disk say where: those of writing do not."""
+    """Names the path in an error of a full disk: one of writing has none."""
     try:
         yield
     except OSError as error:

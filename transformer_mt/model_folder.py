@@ -23,6 +23,8 @@ FORMAT = 2
 
 CONFIG = "config.yaml"
 _CHECKSUM = "tokenizer_sha256"
+NO_SETTINGS = ("format", _CHECKSUM)
+"""What ``config.yaml`` holds beside the settings."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:

@@ -16,7 +16,7 @@ SECTIONS = ["The paper, running", "From Python"]
 
 def blocks(section: str, language: str) -> list[str]:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (body,) = re.findall(rf"^### {section}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
+    (body,) = re.findall(rf"^##+ {section}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
     return re.findall(rf"^```{language}\n(.*?)^```", body, re.MULTILINE | re.DOTALL)
 
 
@@ -39,6 +39,17 @@ def test_the_python_of_a_section_runs_in_one_session(section: str, desk: Path) -
     assert done.stdout
     for name in re.findall(r'"(\w+\.png)"', code):
         assert (desk / name).read_bytes().startswith(b"\x89PNG"), name
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_block_may_be_pasted_into_python(section: str, desk: Path) -> None:
+    code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(blocks(section, "python"))
+    done = subprocess.run(
+        [sys.executable, "-i"], input=code, cwd=desk, capture_output=True, text=True, timeout=120
+    )
+    assert "Error" not in done.stderr, done.stderr
+    for name in re.findall(r'"(\w+\.png)"', code):
+        assert (desk / name).stat().st_size > 10_000, name
 
 
 def test_the_masks_and_weights_are_as_told(desk: Path) -> None:

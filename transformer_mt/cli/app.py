@@ -36,7 +36,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from transformer_mt import __version__
+from transformer_mt import __version__, model_folder
 from transformer_mt.cli.sweep import Job, Sweep
 from transformer_mt.config import (
     EvaluateJob,
@@ -137,12 +137,18 @@ def register_schemas() -> None:
 
 def _to_job(config: DictConfig, command: Command) -> object:
     """The composed config as the command's dataclass, checked."""
-    known = set(_dotted_keys(schema(_SCHEMAS[command])))
+    kind = _SCHEMAS[command]
+    known = set(_dotted_keys(schema(kind)))
+    own = OmegaConf.get_type(config) is not kind  # --config-name, of the config.yaml of a run, say
     try:
+        if own:
+            names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
+            config = OmegaConf.masked_copy(config, names)
         for key in _dotted_keys(config):
             if key not in known:  # +key=value gets past Hydra
-                raise UsageError(f"unknown key {key!r}: a setting of your own cannot be added")
-        return OmegaConf.to_object(config)
+                choice = _suggest(key, sorted(known)) or ": there is no such setting"
+                raise UsageError(f"unknown key {key!r}{choice}")
+        return OmegaConf.to_object(OmegaConf.merge(schema(kind), config) if own else config)
     except MissingMandatoryValue as error:
         raise UsageError(f"{error.full_key} is not set: say {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:

@@ -20,6 +20,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation as ev
 from transformer_mt.evaluate import metrics
 from transformer_mt.evaluate.comet import comet, comet_command
+from transformer_mt.evaluate.perplexity import perplexity
 from transformer_mt.evaluate.scores import check_line_counts
 from transformer_mt.evaluate.testset import TestSet, load_testset
 from transformer_mt.model.transformer import Transformer
@@ -60,6 +61,8 @@ def run(job: EvaluateJob) -> None:
     found = ev.evaluate(hypotheses, test, _settings(job, system, test))
     if "comet" in (job.metrics or []):
         found = _add_comet(job, found)
+    if system is not None and "ppl" in (job.metrics or []):
+        found = _add_perplexity(system, found)
     for of in found.systems:
         for suspicion in of.suspicions:
             print(f"mt-eval: {of.name}: {suspicion}", file=sys.stderr)
@@ -183,7 +186,7 @@ def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> ev.Set
     trials = _samples("randomization", job.randomization, 10_000 if several else 0, test)
     names = metrics.DEFAULT if job.metrics is None else job.metrics
     return ev.Settings(
-        metrics=[name for name in names if name != "comet"],
+        metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
         normalization="none" if system is None else system.job.data.normalization,
@@ -199,8 +202,8 @@ def _samples(key: str, asked: int | None, usual: int, test: TestSet) -> int:
     lines = max(map(len, test.texts.values()))
     if not usual or lines <= ev.MANY_LINES:
         return usual
-    memory = "would take much memory to resample"
-    print(f"mt-eval: {lines:,} lines {memory}: {key}={usual} does it", file=sys.stderr)
+    skipped = f"no {key}: resampling {lines:,} lines takes much memory"
+    print(f"mt-eval: {skipped}; {key}={usual} does it", file=sys.stderr)
     return 0
 
 
@@ -215,6 +218,13 @@ def _add_comet(job: EvaluateJob, found: ev.Evaluation) -> ev.Evaluation:
     )
     systems = [replace(of, scores=[*of.scores, scores[of.name]]) for of in found.systems]
     return replace(found, systems=systems)
+
+
+def _add_perplexity(system: _System, found: ev.Evaluation) -> ev.Evaluation:
+    assert found.test.source is not None
+    reference, vocab_size = next(iter(found.test.references.values())), system.model.vocab_size
+    score = perplexity(system.translator, found.test.source, reference, vocab_size)
+    return replace(found, systems=[replace(of, scores=[*of.scores, score]) for of in found.systems])
 
 
 def _attend(job: EvaluateJob, system: _System) -> "Attention":

@@ -52,6 +52,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": [{"host": host, "device": device} for host, device in hosts],
+        "threads": torch.get_num_threads(),
         "parameters": parameters,
     }
     path = run_dir / RUN

@@ -20,6 +20,7 @@ from transformer_mt.data.corpus import Pair
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.tokenizer import TOKENIZER
 from transformer_mt.errors import InputError
+from transformer_mt.evaluate import metrics
 from transformer_mt.train.records import METRICS
 
 SCORES = "test.json"
@@ -121,6 +122,8 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
         for key, values in _differences(run_dir, job).items()
         if not key.startswith(_MAY_CHANGE)
     }
+    if job.tokenizer.path is not None:  # its content decides, and says how many pieces it has
+        differ.pop("tokenizer.vocab_size", None)
     if differ:
         first = list(differ.items())[:3]
         shown = ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in first)
@@ -131,11 +134,22 @@ def refuse_other_run(run_dir: Path, job: TrainJob) -> None:
         )
 
 
+def changed_search(run_dir: Path, job: TrainJob) -> str:
+    """What is new in the search of a run that has been validated; empty if nothing is."""
+    if not ckpt.steps(run_dir) or not (run_dir / model_folder.CONFIG).exists():
+        return ""
+    return ", ".join(
+        f"{key} was {old}, now {new}"
+        for key, (old, new) in _differences(run_dir, job).items()
+        if key.startswith("decode.") and key != "decode.batch_tokens"
+    )
+
+
 def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
     """Whether the scores in the folder are those that the job, when finished, would come to."""
     try:
-        json.loads((run_dir / SCORES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        metrics.from_json((run_dir / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
         return False
     if not (run_dir / ckpt.WEIGHTS).exists():
         return False

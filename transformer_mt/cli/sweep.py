@@ -1,7 +1,6 @@
 """Sweeps (``--multirun``): each job in a folder of its own, and a table of results at the end."""
 
 import csv
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from transformer_mt import distributed
 from transformer_mt.cli.run_folder import SCORES
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
+from transformer_mt.evaluate.metrics import from_json
 from transformer_mt.files import at_home, write_text
 from transformer_mt.train.records import read_records
 
@@ -25,7 +25,7 @@ Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 
 TABLE = "sweep.tsv"
 
-_RESULTS = ("best valid BLEU", "last valid BLEU", "test BLEU", "run_dir")
+_RESULTS = ("best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir")
 _Row = dict[str, str]
 """A line of the table, by column."""
 _LONGEST_NAME = 200
@@ -82,7 +82,11 @@ class Sweep:
         """
         where = ""
         if isinstance(job, TrainJob):
-            values, base = self._values(), Path(job.run_dir)
+            base = Path(job.run_dir)
+            # What an earlier sweep of this folder varied, this one varies too, if to one value.
+            earlier = _columns(_read(at_home(base) / TABLE))
+            self._keys += [key for key in earlier if key not in self._keys and key in self._given()]
+            values = self._values()
             name = ",".join(f"{key}={value}" for key, value in values.items() if key != "run_dir")
             run = _Run(values, base, base / _file_name(name))
             if any(run.folder == other.folder for other in self._runs):
@@ -135,41 +139,56 @@ class Sweep:
 
     def _values(self) -> dict[str, str]:
         """What the sweep gives the present job."""
+        return {key: value for key, value in self._given().items() if key in self._keys}
+
+    @staticmethod
+    def _given() -> dict[str, str]:
+        """The arguments of the present job."""
         given = (text.partition("=") for text in HydraConfig.get().overrides.task)
-        return {key: value for key, _, value in given if key in self._keys}
+        return {key: value for key, _, value in given}
 
     def _row(self, run: _Run) -> _Row:
         folder = at_home(run.folder)
         validations = [r for r in read_records(folder) if r["split"] == "valid"]
         valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]
+        scores.append(min((float(ppl) for r in validations if (ppl := r.get("ppl"))), default=None))
         scores.append(_test_bleu(folder / SCORES))
         given = {key: run.values.get(key, "") for key in self._keys}
         shown = ["" if score is None else f"{score:.2f}" for score in scores]
         return given | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))
 
 
-def _earlier(path: Path, rows: Sequence[_Row]) -> list[_Row]:
-    """The rows of earlier sweeps in the same folder, of runs that are still there."""
+def _read(path: Path) -> list[_Row]:
+    """The rows of a table, if there is one."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        found = list(reader)
+        rows = list(reader)
+    return [{column: row[column] or "" for column in reader.fieldnames or ()} for row in rows]
+
+
+def _earlier(path: Path, rows: Sequence[_Row]) -> list[_Row]:
+    """The rows of earlier sweeps in the same folder, of runs that are still there."""
     names = {Path(row["run_dir"]).name for row in rows}  # paths may begin elsewhere now
     return [
-        {column: row[column] or "" for column in reader.fieldnames or ()}
-        for row in found
-        if (name := Path(row.get("run_dir") or "").name) not in names
+        row
+        for row in _read(path)
+        if (name := Path(row.get("run_dir", "")).name) not in names
         and (path.parent / name).is_dir()
         and name
     ]
 
 
+def _columns(rows: Sequence[_Row]) -> list[str]:
+    """What the rows say beside the results."""
+    return list(dict.fromkeys(key for row in rows for key in row if key not in _RESULTS))
+
+
 def _lines(rows: Sequence[_Row]) -> list[list[str]]:
     """A heading, and a line for each row, with the columns that any of them has."""
-    keys = dict.fromkeys(key for row in rows for key in row if key not in _RESULTS)
-    columns = [*keys, *_RESULTS]
+    columns = [*_columns(rows), *_RESULTS]
     return [columns, *([row.get(column, "") for column in columns] for row in rows)]
 
 
@@ -185,7 +204,7 @@ def _file_name(text: str) -> str:
 
 def _test_bleu(path: Path) -> float | None:
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
-        return next(float(score["score"]) for score in scores if score["name"] == "BLEU")
+        scores = from_json(path.read_text(encoding="utf-8"))
+        return next(item.score for item in scores if item.name == "BLEU")
     except (OSError, ValueError, KeyError, TypeError, StopIteration):  # not there yet, or damaged
         return None

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,12 @@ from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
 from transformer_mt.data.store import TokenStore, verify
 from transformer_mt.data.suspicions import suspicions
-from transformer_mt.data.tokenizer import Tokenizer
+from transformer_mt.data.tokenizer import TOKENIZER, Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import metrics
+from transformer_mt.evaluate.suspicions import suspicions as doubts_about
 from transformer_mt.evaluate.suspicions import unspaced
 from transformer_mt.train.board import record_scores
 from transformer_mt.train.signals import StoppedError
@@ -41,7 +43,20 @@ def run(job: TrainJob) -> None:
     """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
     distributed.adopt_slurm_step()
     with distributed.one_report():
-        _run(with_vocabulary_of_start(run_folder.with_absolute_paths(job)))
+        _run(
+            _with_size_of_vocabulary(with_vocabulary_of_start(run_folder.with_absolute_paths(job)))
+        )
+
+
+def _with_size_of_vocabulary(job: TrainJob) -> TrainJob:
+    """The job with the number of pieces of the vocabulary that ``tokenizer.path`` names."""
+    if job.tokenizer.path is None:
+        return job
+    places = Path(job.tokenizer.path), Path(job.run_dir) / TOKENIZER  # a begun run has a copy
+    found = next((path for path in places if path.exists()), None)
+    if found is None:
+        return job
+    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=Tokenizer(found).vocab_size))
 
 
 def _run(job: TrainJob) -> None:
@@ -49,7 +64,7 @@ def _run(job: TrainJob) -> None:
         _prepare_only(job)
         return
     run_dir = Path(job.run_dir)
-    device = distributed.pick_device(job.train.device)
+    device = distributed.pick_device(job.train.device, "train.device")
     metrics.check_language(job.data.tgt_lang)
     if distributed.under_launcher():
         with run_folder.lock(run_dir) if distributed.env_rank() == 0 else nullcontext():
@@ -101,7 +116,7 @@ def _work(job: TrainJob) -> None:
     data = prepare(job)
     if distributed.env_rank() == 0:
         log.info("%s", data.report.to_table())
-    device = distributed.pick_device(job.train.device)
+    device = distributed.pick_device(job.train.device, "train.device")
     with distributed.join(device, job.distributed) as world:
         identity = (data.train.fingerprint, cache.key(data.valid, data.test))
         if len(set(world.gather(identity))) > 1:
@@ -129,7 +144,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
             if data.test:
-                print(scores_file.read_text(encoding="utf-8"), end="")
+                print(metrics.to_text(metrics.from_json(scores_file.read_text(encoding="utf-8"))))
         if data.sampled:
             data.sampled.remove()
         return
@@ -139,6 +154,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
                 f"{run_dir} holds a model, but no whole checkpoint to go on from: choose another "
                 "run_dir, or delete that folder"
             )
+        if (changed := run_folder.changed_search(run_dir, job)) and not trainer.is_finished:
+            log.warning("warning: BLEU of the validations so far is of another search: %s", changed)
         run_folder.open_run(run_dir, job, data)
         for doubt in suspicions(data.train, valid, data.valid):
             log.warning("warning: %s", doubt)
@@ -164,14 +181,17 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
             files.write_text(scores_file, "[]\n")  # all is done
         return
     translator = Translator(trainer.model.eval(), tokenizer, job.decode, normalizer)
-    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
+    source, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
+    hypotheses = translate_sharded(translator, source, world)
     if world.is_main:
         scores = metrics.score_all(
             hypotheses,
-            [[pair.tgt for pair in data.test]],
+            references,
             tgt_lang=job.data.tgt_lang,
             normalization=job.data.normalization,
         )
+        for doubt in doubts_about(hypotheses, references, source, tgt_lang=job.data.tgt_lang):
+            log.warning("warning: of the test set, %s", doubt)
         files.write_text(scores_file, metrics.to_json(scores) + "\n")
         record_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
         print(metrics.to_text(scores))

@@ -180,7 +180,7 @@ class DataConfig:
     normalization: str = "none"
     """``nfc``: accents composed; ``standard``: also HTML entities, quotes, dashes and spaces in
     plain ASCII, no control characters; ``moses_lowercase``: lower-case Moses tokens, as published
-    Multi30k scores use them. Of all that is trained on, and of what is translated."""
+    Multi30k scores use them. Applied to all that is trained on, validated and translated."""
     workers: int | None = None
     """Processes that clean and encode; null is one for each core, 0 none but this one."""
 
@@ -254,6 +254,8 @@ class TokenizerConfig:
     ``nmt_nfkc`` (SentencePiece's own default), ``nfkc`` and ``nfkc_cf`` rewrite some."""
     max_sentences: int = 2_000_000
     """Most sentences (of either language) the vocabulary is learned from, drawn at random."""
+    seed: int = 1
+    """Seed of that draw; ``train.seed`` does not change the vocabulary."""
     path: str | None = None
     """An existing SentencePiece model to use instead of training one."""
     sampling: float = 0.0

@@ -188,5 +188,5 @@ class TranslateJob:
             for key in ("prefix", "score", "alignment") if used else ():
                 require(
                     getattr(self, key) in (None, False),
-                    f"{key} is of whole lines as they are: it does not go with {setting}",
+                    f"{key} applies to whole lines as they are: it does not go with {setting}",
                 )

@@ -32,7 +32,8 @@ class EvaluateJob:
     tgt_lang: str | None = None
     """Language of the hypotheses; with it, the paper's protocol is scored too."""
     metrics: list[str] | None = None
-    """Some of ``bleu``, ``chrf``, ``chrf++``, ``ter`` and ``comet``; null is bleu, chrf and ter."""
+    """Some of ``bleu``, ``chrf``, ``chrf++``, ``ter``, ``comet`` and, for a model, ``ppl``, the
+    perplexity of the references; null is bleu, chrf and ter."""
     protocols: list[str] | None = None
     """BLEU on other scales, ``paper`` or ``lowercase_tokens``; null is what suits the system."""
     bootstrap: int | None = None
@@ -63,7 +64,7 @@ class EvaluateJob:
             require_language("tgt_lang", self.tgt_lang)
         require(self.metrics != [], "metrics is empty: name at least one, e.g. metrics=[bleu]")
         for name in self.metrics or []:
-            choice("metrics", name, "bleu", "chrf", "chrf++", "ter", "comet")
+            choice("metrics", name, "bleu", "chrf", "chrf++", "ter", "comet", "ppl")
         for name in self.protocols or []:
             choice("protocols", name, "paper", "lowercase_tokens")
         for key in ("bootstrap", "randomization"):
@@ -79,8 +80,12 @@ class EvaluateJob:
         self._check_attention()
 
     def _check_test_set(self) -> None:
+        require(
+            bool(self.model) or "ppl" not in (self.metrics or []),
+            "metrics: ppl is the perplexity of a model: say model=FOLDER",
+        )
         for key in () if self.model else ("subset", "step", "beam_size", "length_penalty"):
-            require(getattr(self, key) is None, f"{key} is of a model: say model=FOLDER")
+            require(getattr(self, key) is None, f"{key} needs model=FOLDER")
         require(
             self.subset is None or not (self.testset or self.references),
             f"subset={self.subset} is one of the model's own sets: name no other beside it",
@@ -89,7 +94,7 @@ class EvaluateJob:
             not (self.testset and (self.references or self.source)),
             "testset has a source and references of its own: say either testset or these",
         )
-        require(self.langs is None or bool(self.testset), "langs is that of a testset: name one")
+        require(self.langs is None or bool(self.testset), "langs needs testset=NAME")
         if self.model:
             require(
                 bool(self.source) == bool(self.references),

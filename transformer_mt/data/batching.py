@@ -3,7 +3,7 @@
 "Sentence pairs were batched together by approximate sequence length" (§5.1). As in the authors'
 training on 8 GPUs, where each GPU had sentences of one length, an update here mixes 8 *chunks*:
 each holds pairs of about the same length, and chunks of any lengths meet in an update. The plan
-depends on the data, the seed and the epoch, never on the hardware (DESIGN, invariant 1).
+depends on the data, the seed and the epoch, never on the hardware.
 """
 
 import math
@@ -71,7 +71,7 @@ class GlobalBatch:
     chunks: tuple[Indices, ...]
     """Indices of pairs, each chunk of about one length."""
     num_targets: int
-    """Target tokens in all: the denominator of the update's loss (DESIGN, invariant 2)."""
+    """Target tokens in all: the denominator of the update's loss."""
 
 
 class BatchPlan:
@@ -104,7 +104,7 @@ class BatchPlan:
         # Both sides of a chunk are to be of about one length; padding is the cost otherwise.
         self._longer = np.maximum(self._src_lengths, self._tgt_lengths)
         # The kind of a pair, as keys to sort by. Every epoch puts a pair of the same kind in each
-        # place (or, where a source has a broken weight, of nearly the same), so all cut alike.
+        # place (or, where a source has a fractional weight, of nearly the same), so all cut alike.
         self._kind = [self._tgt_lengths, self._longer]
         self._sizes, self._weights = [len(store)], [1.0]
         if any(weight != 1 for weight in weights):

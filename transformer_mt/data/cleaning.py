@@ -1,6 +1,6 @@
 """Cleaning of the training data: the filters a pair meets, and a report of what each dropped.
 
-Only training data passes here (DESIGN, invariant 8): validation and test sets stay as they are.
+Only training data passes here: validation and test sets stay as they are.
 A pair meets the filters of ``Cleaner.text`` first, those of ``Cleaner.tokens`` once it is encoded,
 and then those that compare it with other pairs by their hashes, which see only what is left.
 """

@@ -14,7 +14,7 @@ def epoch_weights(config: DataConfig, sizes: Sequence[int]) -> list[float]:
 
     The temperature is that of multilingual training: with p the sources' shares of all pairs,
     batches draw from them by p^(1/T). T = 1 leaves them as they are, a large T makes them equal;
-    the largest source is the one whose pairs come once.
+    the pairs of the largest source come once (times its weight).
 
     Args:
         config: Weights and temperature.

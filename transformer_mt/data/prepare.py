@@ -107,7 +107,7 @@ def prepare(job: TrainJob) -> Prepared:
     else:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
-        key = cache.key(text, filters, learning, job.train.seed)
+        key = cache.key(text, filters, learning)
         vocabulary = folder / f"tokenizer-{key}" / TOKENIZER
         cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
     Tokenizer(vocabulary)  # a wrong one should not wait either
@@ -180,11 +180,11 @@ def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
     with _unchanged(data, sources), closing(Progress("read")) as progress:
-        drawn = draw(_counted(read_chunks(data), progress), size, job.train.seed)
+        drawn = draw(_counted(read_chunks(data), progress), size, job.tokenizer.seed)
     parts = (drawn[i : i + CHUNK_PAIRS] for i in range(0, len(drawn), CHUNK_PAIRS))
     with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
-        model = train_tokenizer(lines, job.tokenizer, seed=job.train.seed)
+        model = train_tokenizer(lines, job.tokenizer)
     (folder / TOKENIZER).write_bytes(model)
 
 

@@ -15,6 +15,8 @@ _SHARE = 0.1
 """Of pairs; less is what real text has."""
 _SAMPLE = 1000
 """Training pairs looked at."""
+_CLEARLY = 0.5
+"""Mean log-ratio of a subword's frequencies on the two sides."""
 _LOOKED_FOR = 100
 """Validation pairs that are looked for in the training data."""
 
@@ -34,6 +36,11 @@ def suspicions(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> I
             f"{same / len(chosen):.0%} of the training pairs have the same text on both sides: is "
             "it the right file? (cleaning=standard drops them)"
         )
+    if _is_swapped(train, valid):
+        yield (
+            "the validation set looks as if its source and target had changed places, or those of "
+            "the training data had: look at src and tgt"
+        )
     same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
     if same > _SHARE * len(pairs):
         yield (
@@ -51,6 +58,29 @@ def suspicions(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> I
             f"{known / len(chosen):.0%} of the validation pairs are training pairs, too: BLEU and "
             "the best checkpoint will say little (cleaning=standard drops such pairs)"
         )
+
+
+def _is_swapped(train: TokenStore, valid: TokenStore) -> bool:
+    """Whether each side of the validation set has rather the subwords of the other training side.
+
+    By the log-likelihood of each side's subwords under the frequencies of either training side.
+    """
+    samples = _samples(train, valid)
+    size = 1 + max(int(ids.max(initial=0)) for side in samples for ids in side)
+    known = [np.bincount(np.concatenate(side), minlength=size) for side in samples]
+    frequencies = [(counts + 1) / (counts.sum() + size) for counts in known]  # plus 1: the unseen
+    towards_src = np.log(frequencies[0]) - np.log(frequencies[1])
+    src, tgt = (float(counts @ towards_src / max(1, counts.sum())) for counts in known[2:])
+    return src < -_CLEARLY and tgt > _CLEARLY
+
+
+def _samples(*stores: TokenStore) -> list[list[npt.NDArray[np.integer]]]:
+    """Some sentences of each side of each store."""
+    return [
+        [side[i] for i in _spread(len(store), _SAMPLE)]
+        for store in stores
+        for side in (store.src, store.tgt)
+    ]
 
 
 def _spread(pairs: int, number: int) -> list[int]:

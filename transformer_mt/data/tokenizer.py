@@ -97,7 +97,7 @@ def one_line(text: str) -> str:
     return "" if is_blank(text) else text.translate(_BREAKS)
 
 
-def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int) -> bytes:
+def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     """Learns a vocabulary; memory is bounded by ``config.max_sentences``.
 
     Returns:
@@ -111,7 +111,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig, *, seed: int)
     try:
         spm.SentencePieceTrainer.train(
             # Drawn here: SentencePiece 0.2.3 draws anew in each process, whatever its seed.
-            sentence_iterator=iter(draw(text, config.max_sentences, seed)),
+            sentence_iterator=iter(draw(text, config.max_sentences, config.seed)),
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,

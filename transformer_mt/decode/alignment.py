@@ -114,7 +114,7 @@ def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     Not by its pieces: a model may say a space and then a word that begins with one. A space
     belongs to the word after it. Nothing, if the text has no word.
     """
-    # Counted from the end, so that this is so; and none but the text says where a word begins.
+    # The words of each rest of the text: so a space belongs to the word after it.
     left = [len(text.split()) for text in tokenizer.decode([ids[i:] for i in range(len(ids))])]
     last = left[0] - 1 if left else -1
     return [min(max(left[0] - n, 0), last) for n in left] if last >= 0 else []

@@ -53,7 +53,7 @@ class Beams:
         """[B], whether its model gave what is not a number."""
 
     def reserve(self, steps: int) -> bool:
-        """Makes room for so many steps; whether tensors are other ones than before."""
+        """Makes room for so many steps; whether buffers grew, so that a recorded step is void."""
         self._length += steps
         room = len(self._words)
         if self._length <= room:
@@ -99,7 +99,7 @@ class Beams:
         self._parents.index_copy_(0, at, slots[None])
         self._values.index_copy_(0, at, values.gather(1, order)[None])
         best_alive = self._totals.amax(1)
-        bound = best_alive.double() / self._penalty(self._limits + 1)
+        bound = best_alive.double() / length_penalty((self._limits + 1).double(), self._alpha)
         self.done |= (self._number >= self._beam_size) | (best_alive == -torch.inf)
         self.done |= self._finished[:, -1, 0] >= bound
         self._t += 1
@@ -122,7 +122,7 @@ class Beams:
         first = slice(0, self._beam_size)
         totals, slots, values, ends = (x[:, first] for x in (totals, slots, values, ends))
         ends = ends & (totals > -torch.inf) & ~self.done[:, None]
-        scores = totals.double() / self._penalty(self._t + 1)
+        scores = totals.double() / length_penalty((self._t + 1).double(), self._alpha)
         scores = scores.masked_fill(~ends, -torch.inf)
         length = self._t.expand(scores.shape)
         new = torch.stack([scores, *(x.double() for x in (totals, length, slots, values))], 2)
@@ -132,9 +132,6 @@ class Beams:
         order = order[:, : self._finished.shape[1], None]
         self._finished.copy_(every.gather(1, order.expand(self._finished.shape)))
         self._number += ends.sum(1)
-
-    def _penalty(self, lengths: Tensor) -> Tensor:
-        return ((lengths + 5).double() / 6) ** self._alpha
 
     def keep(self, rows: Sequence[int]) -> None:
         """Goes on with some sentences alone, in this order."""

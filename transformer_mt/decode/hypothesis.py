@@ -1,6 +1,11 @@
 """What a search finds, and how it is ranked (§6.1)."""
 
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+from torch import Tensor
+
+Length = TypeVar("Length", float, Tensor)
 
 NOT_A_NUMBER = (
     "the model's output is not a number: its weights are damaged, or its training diverged"
@@ -21,6 +26,7 @@ class Hypothesis:
     """The terms of ``log_prob``, the end symbol's last; empty where the engine gives none."""
 
 
-def length_penalty(length: int, alpha: float) -> float:
+def length_penalty(length: Length, alpha: float) -> Length:
     """GNMT's lp(Y) = ((5 + |Y|) / 6)^α (Wu et al. 2016, eq. 14); |Y| counts the end symbol."""
-    return ((5 + length) / 6) ** alpha
+    penalty: Length = ((5 + length) / 6) ** alpha
+    return penalty

@@ -62,7 +62,7 @@ class Recorder:
             generator = torch.cuda.default_generators[stream.device_index]
             generator.graphsafe_set_state(torch.Generator(stream.device))
             reason = str(error).partition("\n")[0]
-            log.warning("no CUDA graph (%s): steps are told one by one", reason)
+            log.warning("CUDA graphs cannot be used (%s): decoding is slower", reason)
             return work
 
 

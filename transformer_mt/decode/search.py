@@ -25,7 +25,7 @@ class StepFunction(Protocol):
     may be recorded."""
 
     def reserve(self, steps: int) -> bool:
-        """Makes room for so many steps; whether they are other ones than those before."""
+        """Makes room for so many steps; whether buffers grew, so that a recorded step is void."""
 
     def step(self, tokens: Tensor) -> Tensor:
         """The newest token of each beam, [B, W] int64 → log-probabilities, [B, W, V] float32.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 
@@ -101,22 +102,22 @@ class Translator:
         """Lines so far that were longer than ``max_source_tokens`` and translated in parts."""
 
     @classmethod
-    def load(
-        cls, folder: str | Path, config: DecodeConfig | None = None, device: str = "auto"
-    ) -> "Translator":
+    def load(cls, folder: str | Path, *, device: str = "auto", **settings: Any) -> "Translator":
         """Opens a model folder; nothing in it is run as code.
 
         Args:
             folder: The ``run_dir`` of a training.
-            config: Search settings; None takes the folder's own.
             device: ``auto``, ``cpu`` or ``cuda``.
+            settings: Those of the search that are not to be the folder's own, by their names in
+                ``DecodeConfig``: ``beam_size=1``.
 
         Raises:
             InputError: The folder, or something in it, is missing or damaged.
         """
         model, tokenizer, job = load_model(files.at_home(folder))
         normalizer = Normalizer.of(job.data)
-        return cls(model.to(pick_device(device)), tokenizer, config or job.decode, normalizer)
+        config = replace(job.decode, **settings)
+        return cls(model.to(pick_device(device)), tokenizer, config, normalizer)
 
     @property
     def model(self) -> Transformer:
@@ -148,7 +149,11 @@ class Translator:
 
         Raises:
             InputError: A prefix is longer than the model's positions, or cannot be spelled.
+            TypeError: ``lines`` is a single text.
         """
+        if isinstance(lines, str):
+            raise TypeError("lines is a single text: give a list of lines, [text]")
+        lines = list(lines)
         given = self._encode_targets(prefixes) if prefixes is not None else [[] for _ in lines]
         jobs: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}  # (part, prefix) → number
         owners: list[list[int]] = []  # for each line, the jobs that its parts are

@@ -48,7 +48,7 @@ class World:
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks."""
+        """The sum of a tensor over all ranks, which is put in its place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
@@ -132,15 +132,19 @@ def _in_bf16(
     return bf16_compress_hook(group, bucket)
 
 
-def pick_device(name: str) -> torch.device:
-    """The device that a config's ``device`` names: ``cpu``, ``cuda`` or ``auto``.
+def pick_device(name: str, key: str = "device") -> torch.device:
+    """The device that a setting names: ``cpu``, ``cuda`` or ``auto``.
+
+    Args:
+        name: Its value.
+        key: The setting, for messages.
 
     Raises:
         InputError: ``cuda`` is asked for and there is none, or it is another name.
     """
-    choice("device", name, "auto", "cpu", "cuda")
+    choice(key, name, "auto", "cpu", "cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device=cuda, but PyTorch sees no GPU here: say device=cpu or auto")
+        raise InputError(f"{key}=cuda, but PyTorch sees no GPU here: say {key}=cpu or auto")
     use_cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if use_cuda else "cpu")
 

@@ -63,14 +63,14 @@ def attention_of(
             f"attention: the sentence has {len(src)} pieces, but a heat map shows {MAX_PIECES} at "
             "most: take a shorter one"
         )
-    (translation,) = translator.translate([sentence])
+    ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
         raise InputError("attention: the sentence is longer than this model reads in one piece")
-    (tgt,) = tokenizer.encode([normalizer.tgt(translation)])
-    src, tgt_in = [*src, EOS], [BOS, *tgt]
+    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
+    src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in best.pieces[:-1])]
     return Attention(
         sentence=sentence,
-        translation=translation,
+        translation=best.text,
         src=tokenizer.pieces(src),
         tgt_in=tokenizer.pieces(tgt_in),
         maps=attention_maps(model, src, tgt_in),

@@ -138,5 +138,5 @@ def to_text(comparisons: Sequence[Comparison], baseline: str) -> str:
         lines.append(
             f"    {item.metric:<{width}} {item.difference:+7.2f}  {', '.join(chances)}{mark}"
         )
-    lines.append(f"  p: how likely by chance, were both equally good; * below {SIGNIFICANT}")
+    lines.append(f"  p: how likely by chance, were both equally good; * all below {SIGNIFICANT}")
     return "\n".join(lines)

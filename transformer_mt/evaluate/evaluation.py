@@ -1,6 +1,7 @@
 """All that is known of one or several systems on one test set, and how it is printed."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,14 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 def to_text(evaluation: Evaluation) -> str:
     """Every system's scores for a person at an 80-column terminal, then the comparisons."""
-    systems = evaluation.systems
+    systems, resamples = evaluation.systems, evaluation.settings.bootstrap
     if len(systems) == 1:
-        return metrics.to_text(systems[0].scores)
-    blocks = [f"{system.name}:\n{metrics.to_text(system.scores)}" for system in systems]
+        blocks = [metrics.to_text(systems[0].scores)]
+    else:
+        blocks = [f"{system.name}:\n{metrics.to_text(system.scores)}" for system in systems]
+    if resamples:
+        seed = os.environ.get("SACREBLEU_SEED", "12345")
+        blocks.append(f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}")
     if evaluation.comparisons:
         blocks.append(comparison.to_text(evaluation.comparisons, systems[0].name))
     return "\n".join(blocks)

@@ -132,6 +132,26 @@ def to_json(scores: Sequence[Score]) -> str:
     return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
 
 
+def from_json(text: str) -> list[Score]:
+    """The scores that ``to_json`` wrote, to four decimals and without intervals.
+
+    Raises:
+        ValueError: The text is no JSON.
+        KeyError: Something is missing in it.
+        TypeError: It is no list of scores.
+    """
+    return [
+        Score(
+            name=row["name"],
+            score=row["score"],
+            signature=row["signature"],
+            segments=row["segments"],
+            verbose=row.get("verbose_score", ""),
+        )
+        for row in json.loads(text)
+    ]
+
+
 def to_row(item: Score) -> dict[str, str | float | int]:
     """A score as an object of that list."""
     row: dict[str, str | float | int] = {

@@ -29,7 +29,7 @@ class Score:
     confidence: float | None = None
     """Half the width of the 95% interval around the mean; sacreBLEU prints ``μ = mean ± this``."""
     decimals: int = 2
-    """That are worth printing."""
+    """How many to print."""
 
 
 def corpus_score(

@@ -1,7 +1,9 @@
 """Attention (§3.2): scaled dot products, several heads, and the caches that decoding keeps.
 
-Shapes: N, M flat tokens; B sequences of a group; S keys, T queries a sequence; W beams;
-D model; H heads; K size of a head. Masks are True where attention is allowed.
+Shapes: N, M flat tokens, the sequences one below the other without padding (``data/packed.py``);
+B sequences of a group; S keys, T queries a sequence; W beams; P cached positions; D model; H heads;
+K, K' sizes of a head's keys and values (the paper's d_k and d_v). Masks are True where attention is
+allowed.
 """
 
 from contextlib import nullcontext
@@ -215,7 +217,10 @@ class SourceProjection(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Encoder–decoder attention (§3.2.3): the target asks, the source answers."""
+    """Encoder–decoder attention (§3.2.3): the target asks, the source answers.
+
+    Here are W^Q and W^O. W^K and W^V of all layers are in ``SourceProjection``.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()

@@ -45,7 +45,7 @@ class DecoderState:
         """Makes room for so many more steps, which then need not look whether there is any.
 
         Returns:
-            Whether a step is another one than before: on other tensors, or on more of them.
+            Whether buffers grew, so that a recorded step is void.
         """
         self.length += steps
         beams, room = self.owned.shape[1:]
@@ -56,7 +56,8 @@ class DecoderState:
             number = -(-number // BLOCK) * BLOCK
         if number > room:
             self._grow(number + number // 2)
-        # Numbers, not what memory happens to hold: they are multiplied, if only by 0.
+        # Zeros: entries that a mask hides have the weight 0, and 0 times the NaN that memory may
+        # hold is NaN.
         self.cache[:, :, self.used : number] = 0
         self.used = number
         return True

@@ -1,4 +1,8 @@
-"""Feed-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4)."""
+"""Feed-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4).
+
+Shapes: N, M flat target and source tokens; B sentences; W beams; D model. Flat: the tokens of all
+sentences one below the other, without padding (``data/packed.py``).
+"""
 
 from collections.abc import Callable
 
@@ -23,6 +27,10 @@ class Dropout(nn.Module):
     def __init__(self, p: float):
         super().__init__()
         self.p = p
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows."""
+        return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""

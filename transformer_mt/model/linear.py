@@ -1,4 +1,6 @@
-"""Matrix products, by the faster of the two libraries that PyTorch has for them on a CPU.
+"""``nn.Linear``, by the faster of the two libraries that PyTorch has for products on a CPU.
+
+Shapes: N rows of x; K columns of x, the input size; M the output size.
 
 In fp32 PyTorch multiplies with MKL, which on AMD's processors uses vectors of 256 bits only.
 oneDNN, which it uses for bf16, takes those that there are. On two cores of Zen 5 a product of 2,048

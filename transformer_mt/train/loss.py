@@ -25,7 +25,9 @@ _VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
+    """``F.cross_entropy(hidden @ weight.T, targets, label_smoothing=ε, reduction="sum")``.
+
+    d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
     Of the three terms only the softmax is a full matrix: the one-hot touches an element a row, and
     the products with the constant ε / V are the sums of all columns, taken once. So the wide
@@ -74,7 +76,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 grad = F.pad(grad.to(dtype), (0, padding))
                 grad_hidden.append(product(grad, matrix.T))
                 grad_weight += weight_gradient(grad, x)[:vocab_size]
-            # What it takes to go from the mean of all log-probabilities to the target's.
+            # ε times the sum over rows of (the target's logit − the mean logit).
             picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
             loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
         if grad_weight is not None:

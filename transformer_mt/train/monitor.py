@@ -207,7 +207,7 @@ def fitting(values: dict[str, float], seconds_left: float, width: int) -> str:
 
 
 def perplexity(nll: float) -> float:
-    """Perplexity: e to the power of the mean negative log-likelihood of a target token."""
+    """E to the power of the mean negative log-likelihood of a target token (at most e⁷⁰⁰)."""
     return math.exp(min(nll, 700.0))
 
 

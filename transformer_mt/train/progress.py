@@ -89,9 +89,9 @@ class Limits:
     def why(self, at: Progress) -> str:
         """What ended a run, and its setting."""
         if at.step >= self.last_step:
-            return "these are all (train.max_steps, train.max_epochs)"
+            return "the last, by train.max_steps or train.max_epochs"
         if at.seconds >= self.max_seconds:
-            return "its time is over (train.max_hours)"
+            return "its time is up (train.max_hours)"
         return f"{at.stale} validations in a row were no better (train.patience)"
 
     def wants_validation(self, at: Progress) -> bool:

@@ -91,7 +91,7 @@ class Saver:
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError(
-                f"cannot write a checkpoint into {self._run_dir}: {reason}; see to it, then the "
+                f"cannot write a checkpoint into {self._run_dir}: {reason}; mend this, then the "
                 "same command goes on from the checkpoint before"
             ) from None
 

@@ -15,11 +15,11 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         max_steps: Updates in all; enters ``linear``.
     """
     warmup = config.warmup_steps
-    shape: float = min(step**-0.5, step * warmup**-1.5)
+    factor: float = min(step**-0.5, step * warmup**-1.5)
     if config.name == "noam":
-        return d_model**-0.5 * shape
+        return d_model**-0.5 * factor
     assert config.peak_lr is not None  # checked by the config
     if config.name == "inverse_sqrt":
-        return config.peak_lr * warmup**0.5 * shape
+        return config.peak_lr * warmup**0.5 * factor
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)

@@ -1,4 +1,4 @@
-"""The training loop, and nothing but the loop."""
+"""The training loop: from the latest checkpoint, if there is one, to the final model."""
 
 import json
 import logging

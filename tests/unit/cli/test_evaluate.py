@@ -1,6 +1,7 @@
 """mt-eval: sacreBLEU's own numbers for files, and for what a model makes of its test set."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from torch.nn import functional as F
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
@@ -25,7 +27,8 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.data.packed import Packed
+from transformer_mt.data.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation, metrics, protocols
@@ -136,7 +139,7 @@ def test_long_files_are_resampled_only_if_asked(
     rows, err = scores(**job)
     assert "confidence" not in rows[0]["scores"][0]
     assert "baseline" not in rows[1]["scores"][0]
-    assert "4 lines would take much memory to resample: bootstrap=1000 does it" in err
+    assert "no bootstrap: resampling 4 lines takes much memory; bootstrap=1000 does it" in err
     rows, _ = scores(**job, bootstrap=20)
     assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
     assert rows[1]["scores"][0]["paired_ar_p_value"] is None
@@ -169,15 +172,16 @@ def test_comet_that_is_not_installed_is_told_before_anything(
         ({"metrics": []}, "metrics is empty"),
         ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),
         ({"protocols": ["paper"]}, "protocols go by the language"),
+        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: say model=FOLDER"),
         ({"metrics": ["comet"]}, "metrics: comet reads the source as well"),
         ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
         ({"testset": "wmt14"}, "testset has a source and references of its own"),
-        ({"langs": "en-de"}, "langs is that of a testset"),
+        ({"langs": "en-de"}, "langs needs testset=NAME"),
         ({"references": []}, "hypotheses and references go together"),
         ({"references": [], "testset": "wmt14"}, "testset=wmt14 is of many languages"),
         ({"hypotheses": ["a", "a"]}, "hypotheses names a file twice"),
-        ({"beam_size": 2}, "beam_size is of a model: say model=FOLDER"),
-        ({"subset": "valid"}, "subset is of a model"),
+        ({"beam_size": 2}, "beam_size needs model=FOLDER"),
+        ({"subset": "valid"}, "subset needs model=FOLDER"),
         ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
         ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
         ({"attention": "x", "report": "x.html"}, "attention is that of a model"),
@@ -302,7 +306,7 @@ def model(tmp_path: Path, files: Files) -> Path:
     folder.mkdir()
     model_folder.write_config(folder, job)
     config = TokenizerConfig(vocab_size=320)
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config, seed=1)
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config)
     (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(1)
     ckpt.save_tensors(
@@ -321,6 +325,23 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
     assert rows == json.loads(metrics.to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
     assert err == ""
+
+
+@torch.no_grad()
+def test_perplexity_is_that_of_the_model_s_own_probabilities(model: Path, scores: Json) -> None:
+    network, tokenizer, _ = model_folder.load_model(model)
+    nll = count = 0.0
+    for src, tgt in zip(tokenizer.encode(SOURCE), tokenizer.encode(REFERENCE), strict=True):
+        packed = Packed.of_sequences([[*src, EOS]])
+        hidden = network.decode(Packed.of_sequences([[BOS, *tgt]]), network.encode(packed), packed)
+        targets = torch.tensor([*tgt, EOS])
+        nll += float(F.cross_entropy(network.logits(hidden), targets, reduction="sum"))
+        count += len(targets)
+    rows, _ = scores(model=str(model), metrics=["bleu", "ppl"], protocols=[])
+    assert [row["name"] for row in rows] == ["BLEU", "PPL"]
+    assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)
+    assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
+    assert rows[1]["segments"] == len(REFERENCE)
 
 
 def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,10 +42,15 @@ def pretend(job: TrainJob) -> None:
     folder, seed = Path(job.run_dir), job.train.seed
     folder.mkdir(parents=True)
     records = [{"split": "train", "bleu": 99.0}]
-    records += [{"split": "valid", "bleu": bleu} for bleu in (1.0, 30.0 + seed, 20.0 + seed)]
+    records += [
+        {"split": "valid", "bleu": b, "ppl": 50 - b} for b in (1.0, 30.0 + seed, 20.0 + seed)
+    ]
     lines = [json.dumps({"step": i, **record}) for i, record in enumerate(records)]
     (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 9, "spl']))
-    scores = [{"name": "chrF2", "score": 1.0}, {"name": "BLEU", "score": 10.123 + seed}]
+    scores = [
+        {"name": name, "score": score, "signature": "", "segments": 1}
+        for name, score in (("chrF2", 1.0), ("BLEU", 10.123 + seed))
+    ]
     (folder / "test.json").write_text(json.dumps(scores))
 
 
@@ -54,7 +59,7 @@ def table(path: Path) -> list[list[str]]:
         return list(csv.reader(file, delimiter="\t"))
 
 
-HEAD = ["best valid BLEU", "last valid BLEU", "test BLEU", "run_dir"]
+HEAD = ["best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir"]
 
 
 def test_folders_and_the_table_are_by_what_varies(run: Run, tmp_path: Path) -> None:
@@ -76,10 +81,10 @@ def test_folders_and_the_table_are_by_what_varies(run: Run, tmp_path: Path) -> N
     rows = table(tmp_path / "r" / "sweep.tsv")
     assert rows == [
         ["train.seed", "data.cleaning.max_tokens", *HEAD],
-        ["1", "64", "31.00", "21.00", "11.12", f"r/{names[0]}"],
-        ["1", "128", "31.00", "21.00", "11.12", f"r/{names[1]}"],
-        ["2", "64", "32.00", "22.00", "12.12", f"r/{names[2]}"],
-        ["2", "128", "32.00", "22.00", "12.12", f"r/{names[3]}"],
+        ["1", "64", "31.00", "21.00", "19.00", "11.12", f"r/{names[0]}"],
+        ["1", "128", "31.00", "21.00", "19.00", "11.12", f"r/{names[1]}"],
+        ["2", "64", "32.00", "22.00", "18.00", "12.12", f"r/{names[2]}"],
+        ["2", "128", "32.00", "22.00", "18.00", "12.12", f"r/{names[3]}"],
     ]
     assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
 
@@ -98,7 +103,7 @@ def test_a_job_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: P
     assert errors[1] == "mt-train: error: job 2 (train.seed=2,train.max_steps=5): a.en:3: no"
     assert errors[-1] == "mt-train: error: 4 of 6 jobs failed"
     assert len(errors) == 5
-    assert [row[4] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["11.12", "", "13.12"]
+    assert [row[5] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["11.12", "", "13.12"]
     assert len(out.splitlines()) == 4
 
 
@@ -145,8 +150,8 @@ def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
     assert folders == [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)]
     assert (tmp_path / "s" / "sweep.tsv").exists()
     folders.clear()
-    run("-m", "run_dir=r", "train.seed=1", job=job)  # nothing varies
-    assert folders == ["r"]
+    run("-m", "run_dir=n", "train.seed=1", job=job)  # nothing varies
+    assert folders == ["n"]
     folders.clear()
     long = [f"data.train=[{{tsv: {'x' * 300}{i}}}]" for i in (1, 2)]
     run("-m", f"{long[0]},{long[1].partition('=')[2]}", "run_dir=r", job=job)
@@ -167,11 +172,18 @@ def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) ->
         ["2", ""],
         *([seed, size] for seed in "23" for size in ("tiny", "small")),
     ]
-    assert {row[4] for row in rows[1:3]} == {"11.12", "12.12"}
+    assert {row[5] for row in rows[1:3]} == {"11.12", "12.12"}
     assert len(out.splitlines()) == 5  # of this sweep alone
     run("-m", "run_dir=r", "train.seed=2", "model.dropout=0,0.1", job=pretend)
     assert table(tmp_path / "r" / "sweep.tsv")[0] == ["train.seed", "model", "model.dropout", *HEAD]
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 9
+
+
+def test_one_value_more_joins_the_sweep_before(run: Run, tmp_path: Path) -> None:
+    run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
+    status, _, err = run("-m", "run_dir=r", "train.seed=3", job=pretend)
+    assert (status, err) == (0, "mt-train: job 0 (train.seed=3) -> r/train.seed=3\n")
+    assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "what\tis\tthis\n1\n", "run_dir\na\tb\tc\n"])
@@ -227,12 +239,12 @@ def test_a_real_sweep_and_again_with_one_job_more(tmp_path: Path) -> None:
     for row in rows[1:]:
         folder = tmp_path / row[-1]
         scores = {s["name"]: s["score"] for s in json.loads((folder / "test.json").read_text())}
-        assert row[4] == f"{scores['BLEU']:.2f}"
+        assert row[5] == f"{scores['BLEU']:.2f}"
         records: list[dict[str, Any]] = [
             json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()
         ]
-        (valid,) = (record["bleu"] for record in records if record["split"] == "valid")
-        assert row[2:4] == [f"{valid:.2f}"] * 2
+        (valid,) = (record for record in records if record["split"] == "valid")
+        assert row[2:5] == [*[f"{valid['bleu']:.2f}"] * 2, f"{valid['ppl']:.2f}"]
     models = (tmp_path / "sweep").glob("*/model.safetensors")
     written = {path: path.stat().st_mtime_ns for path in models}
     assert len(written) == 4

@@ -58,7 +58,7 @@ VOCAB_SIZE = 290
 def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
     folder.mkdir()
     model_folder.write_config(folder, job)
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1)
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
     (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
     torch.manual_seed(seed)
     ckpt.save_tensors(ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / ckpt.WEIGHTS)
@@ -589,7 +589,7 @@ def another_shape(folder: Path) -> None:
 
 
 def another_vocabulary(folder: Path) -> None:
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1))
     (folder / model_folder.TOKENIZER).write_bytes(vocabulary)
 
 

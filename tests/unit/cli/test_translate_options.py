@@ -272,7 +272,7 @@ def test_an_ensemble_has_one_vocabulary(
 ) -> None:
     other = tmp_path / "other"
     write_model(other)
-    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1), seed=1)
+    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1))
     (other / model_folder.TOKENIZER).write_bytes(text)
     ckpt.save_tensors(ckpt.parameters(Transformer(JOB.model, VOCAB_SIZE - 1)), other / ckpt.WEIGHTS)
     message = error_of(capfd, model=str(model), input=str(source), ensemble=[str(other)])
@@ -390,10 +390,10 @@ def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
         ({"score": "x", "nbest": 2}, "nbest is for translating"),
         ({"score": "x", "alignment": True}, "alignment is for translating"),
         ({"score": "x", "sampling": True}, "sampling is for translating"),
-        ({"split": "sentences", "prefix": "x"}, "prefix is of whole lines"),
-        ({"split": "sentences", "score": "x"}, "score is of whole lines"),
-        ({"split": "sentences", "alignment": True}, "alignment is of whole lines"),
-        ({"markup": "keep", "prefix": "x"}, "prefix is of whole lines"),
+        ({"split": "sentences", "prefix": "x"}, "prefix applies to whole lines"),
+        ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
+        ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
+        ({"markup": "keep", "prefix": "x"}, "prefix applies to whole lines"),
         ({"markup": "keep", "alignment": True}, "does not go with markup=keep"),
         ({"markup": "html"}, "markup='html' is not one of"),
     ],

@@ -30,6 +30,24 @@ def said(train: list[Pair], valid: list[Pair]) -> list[str]:
     return list(suspicions(encoded(train), encoded(valid), valid))
 
 
+def in_two_languages(start: int, number: int) -> list[Pair]:
+    return [
+        Pair(f"the {WORDS[i % 9]} has {i}", f"DAS {WORDS[i % 9]} ZÄHLT {i}")
+        for i in range(start, start + number)
+    ]
+
+
+def test_swapped_sides_are_told() -> None:
+    train, valid = in_two_languages(0, 500), in_two_languages(1000, 50)
+    assert said(train, valid) == []
+    for pairs in (
+        (train, [Pair(p.tgt, p.src) for p in valid]),
+        ([Pair(p.tgt, p.src) for p in train], valid),
+    ):
+        (only,) = said(*pairs)
+        assert only.startswith("the validation set looks as if its source and target had changed")
+
+
 def test_good_data_are_not_talked_about() -> None:
     a_few = [Pair("Berlin", "Berlin"), *VALID[:9], *TRAIN[5:15]]
     assert said([*TRAIN, *[Pair("1 + 1", "1 + 1")] * 100], VALID) == []

@@ -202,6 +202,14 @@ def test_script(src_lang: str, text: str, expected: bool) -> None:
     assert filters.wrong_script(0.5, "de", src_lang)("Guten Tag.", text) is expected
 
 
+@pytest.mark.parametrize(("share", "letters"), [(0.9, 10), (0.8, 5), (0.7, 10), (0.6, 5)])
+def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters: int) -> None:
+    foreign = letters - round(share * letters)
+    drops = filters.wrong_script(share, "en", "de")
+    assert not drops("a" * (letters - foreign) + "я" * foreign, "Ja.")
+    assert drops("a" * (letters - foreign - 1) + "я" * (foreign + 1), "Ja.")
+
+
 @pytest.mark.parametrize("script", scripts._SCRIPTS)
 def test_scripts_are_those_of_unicode(script: str) -> None:
     """Names of characters begin with their script: what is called so is in the table."""

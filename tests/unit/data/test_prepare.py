@@ -172,10 +172,12 @@ def test_a_changed_setting_rebuilds_what_depends_on_it(
     assert built == []
 
 
-def test_another_seed_is_another_vocabulary(job: TrainJob, built: list[str]) -> None:
+def test_seeds_of_training_share_a_vocabulary(job: TrainJob, built: list[str]) -> None:
     prepare(job)
     built.clear()
     prepare(changed(job, "train", seed=2))
+    assert built == []
+    prepare(changed(job, "tokenizer", seed=2))
     assert built[0] == "_learn"  # the corpus depends on the vocabulary's bytes alone
 
 

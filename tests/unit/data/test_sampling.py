@@ -31,7 +31,7 @@ def lines(number: int = 200) -> list[str]:
 
 def learn(path: Path, **config: object) -> Tokenizer:
     settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(lines(), settings_, seed=1))
+    path.write_bytes(train_tokenizer(lines(), settings_))
     return Tokenizer(path)
 
 

@@ -214,4 +214,7 @@ def test_where_a_recording_fails_the_work_goes_on_without_and_none_is_tried_agai
             work()
     assert len(done) == 6
     assert len(tried) == len(states) == len(caplog.records) == 1
-    assert "no CUDA graph (operation not permitted when stream is capturing)" in caplog.text
+    assert (
+        "CUDA graphs cannot be used (operation not permitted when stream is capturing)"
+        in caplog.text
+    )

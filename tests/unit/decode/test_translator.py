@@ -45,7 +45,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -> Tokenizer:
     config = TokenizerConfig(**{"vocab_size": 330, "normalization": normalization, **more})
-    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config, seed=1))
+    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config))
     return Tokenizer(folder / "m")
 
 
