@@ -115,7 +115,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
         InputError: The folder, or something in it, is missing or damaged.
     """
     if not folder.is_dir():
-        raise InputError(f"no model folder {folder}")
+        raise InputError(f"no model folder {folder.absolute()}")
     job, tokenizer = open_vocabulary(folder)
     place = folder if step is None else ckpt.checkpoint_of(folder, step).path
     weights = place / ckpt.WEIGHTS

@@ -289,6 +289,8 @@ def _explain_option(path: str, options: Sequence[str], root: Path) -> str:
         nested = {file.relative_to(root / top).with_suffix("").as_posix() for file in files}
         group, name, options = top, rest, sorted(nested.union(options))
     choice = _suggest(name, options) or f"; choose from {', '.join(options)}"
+    if top == "model" and Path(name).parent != Path():
+        choice += "; to begin with the weights of a model folder, say train.init_from=FOLDER"
     return f"no {group}={name}{choice}"
 
 
@@ -298,6 +300,7 @@ def _suggest(key: str, known: Sequence[str]) -> str:
     leaves = {name: name.rpartition(".")[2] for name in known}
     near = [name for name in known if leaves[name] == leaf]
     near = near or [name for name in known if leaves[name].endswith(f"_{leaf}")]  # lr: peak_lr
+    near = near or [name for name in known if leaves[name].startswith(f"{leaf}_")][:2]  # beam
     near = near or get_close_matches(key, known, n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 

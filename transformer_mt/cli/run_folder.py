@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder
-from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.config import SourceConfig, TrainJob, dotted
 from transformer_mt.data import cache
 from transformer_mt.data.corpus import Pair
 from transformer_mt.data.prepare import Prepared
@@ -161,22 +161,12 @@ def scores_stand(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
 
 def _differences(run_dir: Path, job: TrainJob) -> dict[str, tuple[Any, Any]]:
     """The settings, by dotted name, that the folder's run and the job differ in."""
-    old, new = _flat(asdict(model_folder.read_config(run_dir))), _flat(asdict(job))
+    old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
     return {
         key: (old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     }
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def refuse_other_data(run_dir: Path, job: TrainJob, data: Prepared) -> None:

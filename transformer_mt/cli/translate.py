@@ -63,10 +63,10 @@ def _translate(job: TranslateJob, world: World) -> None:
     refuse_loss({"output": job.output}, _read(job, trained))
     decode = trained.decode.with_settings(job)
     trained = replace(trained, decode=decode)
-    if job.alignment and trained.data.normalization == "moses_lowercase":
+    if job.alignment and not Normalizer.of(trained.data).keeps_words:
         raise InputError(
-            "alignment=true counts the words of lines as they are, but this model parts them into "
-            "others (data.normalization=moses_lowercase)"
+            f"alignment=true does not go with data.normalization={trained.data.normalization}, "
+            "whose words are not those of the line"
         )
     if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")

@@ -11,7 +11,6 @@ from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluate import metrics
-from transformer_mt.evaluate.protocols import tokens_bleu
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.monitor import Shown
@@ -41,14 +40,16 @@ class Validation:
     def __call__(self, model: Transformer) -> tuple[float, Shown | None]:
         """BLEU of a model in ``eval`` mode and, on the main rank, some of what it wrote.
 
-        The BLEU is sacreBLEU's, or with ``data.normalization=moses_lowercase`` that protocol's.
+        The BLEU is ``metrics.validation_bleu``.
         """
         translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
         hypotheses = translate_sharded(translator, self._src, self._world)
-        # A model that writes lower case would have hardly any BLEU by text with capitals.
-        lower = self._normalizer.name == "moses_lowercase"
-        score = (tokens_bleu if lower else metrics.bleu)(
-            hypotheses, [self._references], tgt_lang=self._job.data.tgt_lang
+        data = self._job.data
+        score = metrics.validation_bleu(
+            hypotheses,
+            [self._references],
+            tgt_lang=data.tgt_lang,
+            normalization=data.normalization,
         )
         return score.score, self._show(model, hypotheses) if self._world.is_main else None
 

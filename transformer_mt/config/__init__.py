@@ -5,6 +5,7 @@ types. The library itself never sees OmegaConf objects: the CLI converts once.
 """
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -36,6 +37,7 @@ __all__ = [
     "TrainJob",
     "TranslateJob",
     "config_dir",
+    "dotted",
     "schema",
 ]
 
@@ -52,6 +54,15 @@ def config_dir() -> Path:
 def schema(job: type) -> DictConfig:
     """Types and defaults of a job as an OmegaConf node, for YAML and overrides to merge into."""
     return _writable(OmegaConf.structured(job))
+
+
+def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A job as a dictionary of dictionaries → its settings by dotted name, as ``train.seed``."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = prefix + key
+        flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _writable(node: DictConfig) -> DictConfig:

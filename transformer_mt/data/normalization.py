@@ -56,6 +56,11 @@ class Normalizer:
         """The one that a configuration names."""
         return cls(data.normalization, data.src_lang, data.tgt_lang)
 
+    @property
+    def keeps_words(self) -> bool:
+        """Whether the words of a line are still those of the line."""
+        return self.name != "moses_lowercase"
+
     def src(self, line: str) -> str:
         """A source line as the model reads it."""
         return normalize(line, self.name, self.src_lang)
@@ -66,7 +71,7 @@ class Normalizer:
 
     def restore(self, line: str) -> str:
         """What the model wrote as text for people: Moses' tokens are joined again."""
-        if self.name != "moses_lowercase":
+        if self.keeps_words:
             return line
         return _Moses.of(self.tgt_lang).detokenize(line)
 

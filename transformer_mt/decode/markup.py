@@ -57,10 +57,10 @@ class MarkupTranslator:
     """
 
     def __init__(self, translator: Translator, tokenizer: Tokenizer, normalizer: Normalizer):
-        if normalizer.name == "moses_lowercase":
+        if not normalizer.keeps_words:
             raise InputError(
-                "markup=keep does not go with data.normalization=moses_lowercase, whose words are "
-                "not those of the line"
+                f"markup=keep does not go with data.normalization={normalizer.name}, whose words "
+                "are not those of the line"
             )
         self._translator, self._normalizer = translator, normalizer
         numbers = [str(number) for number in range(10, 100)]

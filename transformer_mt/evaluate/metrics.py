@@ -15,7 +15,7 @@ from sacrebleu.metrics.ter import TER
 
 from transformer_mt.data.scripts import UNSPACED, base_language
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.protocols import PROTOCOLS
+from transformer_mt.evaluate.protocols import OF_NORMALIZATION, PROTOCOLS
 from transformer_mt.evaluate.scores import Score, check, corpus_score
 
 DIGITS = 4
@@ -95,7 +95,7 @@ def score_all(
     """``score``, followed by the protocols asked for, or by those that apply.
 
     These are the paper's where the target language is known and has spaces between words, which
-    Moses' tokeniser goes by, and ``tokens_bleu`` where the system's ``data.normalization`` is
+    Moses' tokeniser goes by, and that of the system's ``data.normalization``, as of
     ``moses_lowercase``.
     """
     scores = score(hypotheses, references, tgt_lang=tgt_lang, metrics=metrics, bootstrap=bootstrap)
@@ -103,18 +103,25 @@ def score_all(
         return scores
     if protocols is None:
         spaced = base_language(tgt_lang) not in UNSPACED
-        lower = normalization == "moses_lowercase"
-        protocols = ["paper"] * spaced + ["lowercase_tokens"] * lower
+        protocols = ["paper"] * spaced
+        if normalization in OF_NORMALIZATION:
+            protocols.append(OF_NORMALIZATION[normalization])
     for name in protocols:
         protocol = PROTOCOLS[name]
         scores.append(protocol(hypotheses, references, tgt_lang=tgt_lang, bootstrap=bootstrap))
     return scores
 
 
-def bleu(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, tgt_lang: str | None = None
+def validation_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tgt_lang: str,
+    normalization: str = "none",
 ) -> Score:
-    """The first of ``score``'s results alone: validation needs no more."""
+    """What checkpoints are compared by: sacreBLEU's, or that of the normalisation's protocol."""
+    if normalization in OF_NORMALIZATION:
+        return PROTOCOLS[OF_NORMALIZATION[normalization]](hypotheses, references, tgt_lang=tgt_lang)
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["bleu"])[0]
 
 

@@ -70,6 +70,10 @@ PROTOCOLS: dict[str, Callable[..., Score]] = {
 }
 """By the name that ``mt-eval`` knows them under."""
 
+OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
+"""The protocol that a ``data.normalization`` is made for: a model that writes lower case has hardly
+any BLEU by text with capitals."""
+
 
 def split_compounds(tokenized: str) -> str:
     """Make every hyphen inside a word a token of its own, by the script's very substitution.

@@ -1,17 +1,16 @@
 """What TensorBoard shows of a run beside its curves: translations, attention, final scores."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from transformer_mt.config import TrainJob
+from transformer_mt.config import TrainJob, dotted
 from transformer_mt.model.attention_maps import AttentionMaps
 
 FOLDER = "tensorboard"
@@ -77,20 +76,14 @@ def record_scores(run_dir: Path, job: TrainJob, scores: dict[str, float], step: 
     metrics = {f"test/{name}": score for name, score in scores.items()}
     # SummaryWriter.add_hparams would open a folder of its own, which TensorBoard takes for a run.
     with SummaryWriter(str(run_dir / FOLDER)) as board:
-        for summary in hparams(dict(_hyper_parameters(asdict(job))), metrics):
+        settings = {
+            key: value if type(value) in (int, float) else str(value)
+            for key, value in dotted(asdict(job)).items()
+        }
+        for summary in hparams(settings, metrics):
             board.file_writer.add_summary(summary)
         for name, score in metrics.items():
             board.add_scalar(name, score, step)
-
-
-def _hyper_parameters(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _hyper_parameters(value, f"{prefix}{key}.")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            yield prefix + key, str(value)
-        else:
-            yield prefix + key, value
 
 
 def _escape(text: str) -> str:

@@ -88,6 +88,8 @@ BAD_USAGE = {
     "train.seed=???": ["train.seed"],
     "~train.seed": ["train.seed"],
     "model=huge": ["model=huge", "base, big, deep_shallow, mini, small, tiny"],
+    "model=runs/mine": ["base, big, deep_shallow", "train.init_from=FOLDER"],
+    "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "experiment=quickstrat": ["experiment=quickstrat", "quickstart?"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
     "train=3": ["train=3"],

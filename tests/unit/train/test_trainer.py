@@ -4,8 +4,10 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import (
+    CleaningConfig,
     DataConfig,
     ModelConfig,
     ScheduleConfig,
@@ -28,7 +31,7 @@ from transformer_mt.data.store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.monitor import TIME_KEYS
+from transformer_mt.train.monitor import TIME_KEYS, Monitor
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
 
@@ -71,7 +74,12 @@ class Bleu:
         return self.scores[min(self.calls, len(self.scores)) - 1], None
 
 
-def trainer(folder: Path, translate: Bleu | None = None, **config: Any) -> Trainer:
+def trainer(
+    folder: Path,
+    translate: Bleu | None = None,
+    cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
+    **config: Any,
+) -> Trainer:
     settings: dict[str, Any] = {
         "batch_tokens": 40,
         "max_steps": 24,
@@ -84,7 +92,9 @@ def trainer(folder: Path, translate: Bleu | None = None, **config: Any) -> Train
     }
     job = TrainJob(
         run_dir=str(folder),
-        data=DataConfig(src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE]),
+        data=DataConfig(
+            src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE], cleaning=cleaning
+        ),
         model=ModelConfig(
             d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
         ),
@@ -406,6 +416,34 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
     return arm
 
 
+@pytest.mark.parametrize(
+    ("limit", "longest", "advice"),
+    [
+        (None, 1024, "say train.max_tokens_per_device=1024; the updates stay the same"),
+        (4000, 256, "say train.max_tokens_per_device=256; the updates stay the same"),
+        (256, 256, "lower data.cleaning.max_tokens, or take a smaller model"),
+    ],
+)
+def test_advice_where_memory_lacks_is_one_that_is_taken(
+    tmp_path: Path, limit: int | None, longest: int, advice: str
+) -> None:
+    cleaning = CleaningConfig(max_tokens=longest)
+    run = trainer(tmp_path, cleaning=cleaning, max_tokens_per_device=limit)
+
+    def lacks(*_: object) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    run._step = lacks  # type: ignore[assignment]
+    with pytest.raises(
+        InputError, match=r"out of memory on a batch of \d+ target tokens: "
+    ) as error:
+        run.run()
+    assert str(error.value).endswith(advice)
+    if found := re.search(r"max_tokens_per_device=(\d+)", advice):  # a config that is taken
+        job = run._job
+        replace(job, train=replace(job.train, max_tokens_per_device=int(found[1])))
+
+
 def test_bad_updates_are_skipped_and_counted(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
@@ -415,6 +453,30 @@ def test_bad_updates_are_skipped_and_counted(
     skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
     assert skipped == [(5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
     assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
+
+
+def test_tokens_of_an_interval_without_a_record_count_in_the_next(
+    tmp_path: Path,
+    poison: Callable[[Trainer, Sequence[int]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[int, int] = {}
+
+    def training(_: Monitor, step: int, targets: int, *__: object) -> None:
+        seen[step] = targets
+
+    monkeypatch.setattr(Monitor, "training", training)
+    trainer(tmp_path / "plain").run()
+    plain = dict(seen)
+    seen.clear()
+    run = trainer(tmp_path / "poisoned", max_skipped=6)
+    poison(run, range(6, 11))
+    run.run()
+    assert plain.keys() - seen.keys() == {10}
+    assert seen == {
+        **{step: n for step, n in plain.items() if step != 10},
+        15: plain[10] + plain[15],
+    }
 
 
 def test_too_many_bad_updates_end_the_run(
