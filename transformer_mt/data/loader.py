@@ -1,7 +1,7 @@
 """The batches of the updates to come, read while the device is at work."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -12,10 +12,10 @@ _AHEAD = 2
 """Updates read ahead. One is enough to hide the reading; the second evens out what varies."""
 
 
-def read_ahead(read: Callable[[int], T], steps: Iterable[int]) -> Iterator[T]:
+def read_ahead(read: Callable[[int], T], steps: Iterable[int]) -> Generator[T, None, None]:
     """``read(step)`` of every step in order, by a thread that is a little ahead.
 
-    What ``read`` raises is raised here, in its turn.
+    What ``read`` raises is raised here, in its turn. Who does not go on to the end closes it.
     """
     to_come = iter(steps)
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:

@@ -1,11 +1,10 @@
 """The training loop: from the latest checkpoint, if there is one, to the final model."""
 
-import json
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,12 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching import Batch
 from transformer_mt.data.loader import read_ahead
 from transformer_mt.data.resampling import SampledCorpus
 from transformer_mt.data.store import TokenStore
 from transformer_mt.distributed import World
-from transformer_mt.errors import InputError, lacks_memory
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.feed import Feed
@@ -33,14 +30,10 @@ from transformer_mt.train.saver import Saver
 from transformer_mt.train.schedule import learning_rate
 from transformer_mt.train.signals import Signals, StoppedError, caught
 from transformer_mt.train.step import StepResult, TrainStep
+from transformer_mt.train.trouble import memory_explained, not_finite, too_many_skipped
 from transformer_mt.train.validation import validation_loss
 
 log = logging.getLogger(__name__)
-
-_ADVICE = (
-    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
-    "(train.clip_norm), or delete the latest checkpoints and go on from an earlier one"
-)
 
 Translate = Callable[[Transformer], tuple[float, Shown | None]]
 """Translates the validation set, on every rank together: its BLEU, and what a person may see."""
@@ -136,14 +129,16 @@ class Trainer:
             )
             monitor = Monitor(self._run_dir, self.done, self._limits.last_step, meter)
             saver = Saver(self._run_dir, job.train, self._limits, self._found)
+        reader = read_ahead(self._feed.read, range(self.done + 1, self._limits.last_step + 1))
         try:
             with caught() as signals:
-                self._loop(monitor, saver, signals)
+                self._loop(monitor, saver, signals, reader)
             if main:
                 log.info("ended after update %s: %s", f"{self.done:,}", self._limits.why(self._at))
             final = saver.finish(self._at) if saver else None
         finally:
             self._feed.epochs.close()
+            reader.close()
             if saver:
                 saver.close()
             if monitor:
@@ -156,7 +151,13 @@ class Trainer:
             weights[name].copy_(tensor)
         self._world.broadcast(weights.values())
 
-    def _loop(self, monitor: Monitor | None, saver: Saver | None, signals: Signals) -> None:
+    def _loop(
+        self,
+        monitor: Monitor | None,
+        saver: Saver | None,
+        signals: Signals,
+        reader: Iterator[tuple[list[Batch], int]],
+    ) -> None:
         config, world, at = self._job.train, self._world, self._at
         if at.step == 0 and world.device.type == "cuda" and not self._feed.buffers:
             self._probe()
@@ -164,7 +165,6 @@ class Trainer:
             self._validate(monitor, saver, signals)
         elif self._validated and monitor:  # its record may have been lost with the process
             monitor.validation(at.step, self._validated, None)
-        reader = read_ahead(self._feed.read, range(at.step + 1, self._limits.last_step + 1))
         waited, targets = 0.0, 0  # by this process, since the last line of the log
         begun = time.perf_counter()
         while not self._limits.is_over(at):
@@ -208,33 +208,18 @@ class Trainer:
     def _update(self, parts: list[Batch], num_targets: int) -> StepResult:
         step = self._at.step
         seed = _seed(self._job.train.seed, step, self._world.rank)
-        with self._memory_explained(max(len(part.tgt_out) for part in parts)):
+        with self._memory_explained(parts):
             return self._step(parts, num_targets, self._learning_rate(step), seed)
 
     def _probe(self) -> None:
         """Runs the worst batch once, and forgets it: memory that lacks should lack now."""
         parts = self._feed.worst()
-        with self._memory_explained(max(len(part.tgt_out) for part in parts)):
+        with self._memory_explained(parts):
             self._step.gradient(parts[:1], 1)
         self._step.optimizer.zero_grad()
 
-    @contextmanager
-    def _memory_explained(self, targets: int) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if not lacks_memory(error):
-                raise
-            half, longest = min(self._max_tokens, targets) // 2, self._job.data.cleaning.max_tokens
-            advice = "lower data.cleaning.max_tokens, or take a smaller model"
-            if longest < self._max_tokens:
-                advice = (
-                    f"say train.max_tokens_per_device={max(longest, half)}; the updates stay the "
-                    "same"
-                )
-            raise InputError(
-                f"out of memory on a batch of {targets:,} target tokens: {advice}"
-            ) from None
+    def _memory_explained(self, parts: list[Batch]) -> AbstractContextManager[None]:
+        return memory_explained(parts, self._max_tokens, self._job.data.cleaning.max_tokens)
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
@@ -268,22 +253,15 @@ class Trainer:
         first = self._totals.too_many_skipped()
         if not first:
             return
-        path = self._run_dir / "not_finite.json"
-        steps = range(first, first + self._job.train.max_skipped)
+        steps, lines = range(first, first + self._job.train.max_skipped), {}
         if self._world.is_main:
             lines = {step: [self._train.place(i) for i in self._feed.pairs(step)] for step in steps}
-            files.write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
-        raise InputError(
-            f"the gradient was not finite in {len(steps)} updates in a row, {first:,} to "
-            f"{steps[-1]:,}, which were skipped; the lines in them are in {path}: {_ADVICE}"
-        )
+        raise too_many_skipped(self._run_dir, steps, lines)
 
     def _save(self, saver: Saver | None) -> None:
         finite = all(bool(p.isfinite().all()) for p in self.model.parameters())
         if not finite:
-            raise InputError(
-                f"the weights are no longer finite after update {self._at.step:,}: {_ADVICE}"
-            )
+            raise not_finite("the weights are", self._at.step)
         self._at.totals = self._totals.state()
         if saver:
             saver.save(self._at, ckpt.snapshot(self.model, self))
@@ -325,9 +303,7 @@ class Trainer:
                 world=self._world,
             )
             if not math.isfinite(values["loss"]):
-                raise InputError(
-                    f"the validation loss is not finite after update {at.step:,}: {_ADVICE}"
-                )
+                raise not_finite("the validation loss is", at.step)
             values["bleu"], shown = self._translate(model)
         model.train()
         values = self._world.share(values)  # of one mind about what is better

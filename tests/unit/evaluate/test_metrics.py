@@ -15,7 +15,14 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.metrics import DEFAULT, bleu, score, score_all, to_json, to_text
+from transformer_mt.evaluate.metrics import (
+    DEFAULT,
+    score,
+    score_all,
+    to_json,
+    to_text,
+    validation_bleu,
+)
 from transformer_mt.evaluate.protocols import paper_bleu, split_compounds, tokens_bleu
 from transformer_mt.evaluate.scores import Score, check_line_counts
 
@@ -168,7 +175,10 @@ def test_default_signatures() -> None:
 
 
 def test_bleu_is_the_first_of_the_scores() -> None:
-    assert bleu(HYPOTHESIS, [REFERENCE]) == score(HYPOTHESIS, [REFERENCE])[0]
+    plain = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
+    assert plain == score(HYPOTHESIS, [REFERENCE])[0]
+    lower = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de", normalization="moses_lowercase")
+    assert lower == tokens_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
 
 
 def test_a_translation_that_is_its_reference() -> None:
@@ -186,8 +196,8 @@ def test_nothing_translated() -> None:
 def test_chinese_gets_its_own_tokeniser() -> None:
     text = ["我喜欢学习中文。"]
     for code in ("zh", "zh-CN", "zh_Hans"):
-        assert "|tok:zh|" in bleu(text, [text], tgt_lang=code).signature
-    assert bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
+        assert "|tok:zh|" in validation_bleu(text, [text], tgt_lang=code).signature
+    assert validation_bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
 
 
 def test_missing_tokeniser_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +205,7 @@ def test_missing_tokeniser_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
     with pytest.raises(InputError, match=r"^BLEU for ja .* pip install 'sacrebleu\[ja\]'$"):
-        bleu(["猫"], [["猫"]], tgt_lang="ja")
+        validation_bleu(["猫"], [["猫"]], tgt_lang="ja")
 
 
 def test_json_needs_no_more_digits_than_the_command_prints() -> None:
@@ -281,7 +291,7 @@ def test_paper_bleu_rewards_a_compound_s_parts() -> None:
     # das E - Mail - [Konto] ist leer: 7 of 8 tokens, 5 of 7 bigrams, 3 of 6, 2 of 5.
     expected = 100 * math.prod([7 / 8, 5 / 7, 3 / 6, 2 / 5]) ** (1 / 4)
     assert paper_bleu(hypothesis, [reference]).score == pytest.approx(expected)
-    assert bleu(hypothesis, [reference]).score < expected  # one wrong word of four
+    assert score(hypothesis, [reference])[0].score < expected  # one wrong word of four
 
 
 def test_compounds_split_as_the_script_s_substitution_does() -> None:
@@ -298,7 +308,7 @@ def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:
     assert found.verbose.endswith("hyp_len = 10958 ref_len = 12240)")
 
 
-@pytest.mark.parametrize("function", [score, bleu, paper_bleu])
+@pytest.mark.parametrize("function", [score, paper_bleu])
 def test_bad_input_is_named(function: Callable[..., object]) -> None:
     with pytest.raises(InputError, match=r"^no references given"):
         function(["a"], [])
