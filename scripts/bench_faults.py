@@ -243,7 +243,7 @@ def damages(lab: Lab, rng: random.Random, tries: int) -> Tries:
         attempt = Try(Counter([f"{kind} {way}"]), history=[spoil(last / name, way, rng)])
         ended = lab.start(run_dir).end()
         attempt.problems += ended.expect(0)
-        if not re.search(rf"{last.name} is damaged", ended.err):
+        if not re.search(rf"{last.name} cannot be used", ended.err):
             attempt.problems.append(f"{last.name} is not named")
         if f"resuming after update {int(before.name.removeprefix('step_'))}\n" not in ended.err:
             attempt.problems.append(f"not gone on from {before.name}")

@@ -349,14 +349,19 @@ def damage_newest(run_dir: Path) -> None:
 def test_a_run_is_repeated_from_its_configuration(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
-    again = tmp_path / "again"
+    again, desk = tmp_path / "again", tmp_path / "desk"
+    desk.mkdir()
     argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
-    status, _, err = Running("train", argv, tmp_path / "output").wait()
-    assert status == 0, err
+    command = [str(Path(sys.executable).with_name("mt-train")), *argv]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=desk, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     same_model(again, finished[0])
+    assert list(desk.iterdir()) == []  # nothing of Hydra's
     for wrong, message in (
         ("+train.max_stepz=3", "unknown key 'train.max_stepz'; did you mean train.max_steps or"),
         ("train.max_steps=three", "train.max_steps"),
+        ("model=tiny", "Could not override 'model'. No match in the defaults list. (a config of"),
     ):
         status, _, err = Running("train", [*argv, wrong], tmp_path / wrong).wait()
         assert status == 2

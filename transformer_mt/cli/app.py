@@ -62,6 +62,13 @@ _SCHEMAS: dict[Command, type] = {
 }
 
 
+_AS_IN_OUR_CONFIGS = (
+    *("hydra/hydra_logging=none", "hydra/job_logging=none"),
+    *("hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job.chdir=false"),
+)
+"""What Hydra is told so that it writes nothing of its own."""
+
+
 class UsageError(Exception):
     """The command line is wrong: one line on standard error, exit status 2."""
 
@@ -105,6 +112,8 @@ def main(command: Command, schema: type[Job], run: Callable[[Job], None]) -> Non
                 # Hydra insists on a multirun.yaml; the config.yaml of each run says more.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
+            if args.config_name:  # in place of ours, which says all this
+                args.overrides[:0] = _AS_IN_OUR_CONFIGS
             _run_hydra(
                 args=args,
                 args_parser=parser,
@@ -250,6 +259,8 @@ def _explain(error: Exception, command: Command, overrides: Sequence[str]) -> st
         subject = override if override != message else cause.full_key
         return f"{subject}: {_explain_type(str(override), _first_line(cause))}"
     message = re.split(r"\n(?:To append|Config search path)", message)[0].strip()
+    if "No match in the defaults list" in message:
+        message += " (a config of your own has no groups: say GROUP.SETTING=VALUE)"
     return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
 
 
@@ -300,9 +311,10 @@ def _suggest(key: str, known: Sequence[str]) -> str:
     leaves = {name: name.rpartition(".")[2] for name in known}
     near = [name for name in known if leaves[name] == leaf]
     near = near or [name for name in known if leaves[name].endswith(f"_{leaf}")]  # lr: peak_lr
-    near = near or [name for name in known if leaves[name].startswith(f"{leaf}_")][:2]  # beam
+    near = near or [name for name in known if leaves[name].startswith(f"{leaf}_")]  # beam
+    near.sort(key=lambda name: name.rpartition(".")[0] != key.rpartition(".")[0])
     near = near or get_close_matches(key, known, n=2, cutoff=0.7)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"; did you mean {' or '.join(near[:2])}?" if near else ""
 
 
 def _first_line(error: Exception) -> str:

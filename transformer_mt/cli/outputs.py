@@ -1,10 +1,13 @@
 """What a command writes never takes the place of what it reads."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder
+from transformer_mt.cli.provenance import RUN
+from transformer_mt.cli.run_folder import LOG, SCORES
 from transformer_mt.config import DataConfig
 from transformer_mt.data.tokenizer import TOKENIZER
 from transformer_mt.errors import InputError
@@ -26,7 +29,8 @@ def refuse_loss(outputs: Mapping[str, str | None], read: Iterable[Named]) -> Non
         if value is None or files.is_stream(path := files.at_home(value)):
             continue
         for what, other in taken:
-            same = path.exists() and other.exists() and path.samefile(other)
+            # Not Path.exists, which raises where a folder above is another user's.
+            same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
             if same or path.resolve() == other.resolve():
                 raise InputError(
                     f"{key}={value} is the file of {what}, which would be lost: choose another"
@@ -36,8 +40,10 @@ def refuse_loss(outputs: Mapping[str, str | None], read: Iterable[Named]) -> Non
 
 def files_of_model(folder: Path, data: DataConfig) -> Iterator[Named]:
     """What a model folder consists of, and the files it was made from."""
-    for name in (model_folder.CONFIG, TOKENIZER, ckpt.WEIGHTS, METRICS):
+    for name in (model_folder.CONFIG, TOKENIZER, ckpt.WEIGHTS, METRICS, SCORES, RUN, LOG):
         yield "the model", folder / name
+    for name in (ckpt.CHECKPOINTS, "ctranslate2", "data", "tensorboard"):
+        yield from (("the model", path) for path in (folder / name).rglob("*"))
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in (source.src, source.tgt, source.tsv, source.jsonl, source.parquet):

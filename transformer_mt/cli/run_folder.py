@@ -23,7 +23,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluate import metrics
 from transformer_mt.train.records import METRICS
 
-SCORES = "test.json"
+SCORES, LOG = "test.json", "train.log"
 _REPORT = "data/cleaning.json"
 
 # What a run may be resumed with and stay the same run.
@@ -256,7 +256,7 @@ def log_to(run_dir: Path) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
     screen, file = (
         logging.StreamHandler(sys.stderr),
-        logging.FileHandler(run_dir / "train.log", encoding="utf-8"),
+        logging.FileHandler(run_dir / LOG, encoding="utf-8"),
     )
     screen.setFormatter(logging.Formatter("%(message)s"))
     file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

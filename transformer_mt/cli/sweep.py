@@ -83,9 +83,9 @@ class Sweep:
         where = ""
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
-            # What an earlier sweep of this folder varied, this one varies too, if to one value.
-            earlier = _columns(_read(at_home(base) / TABLE))
-            self._keys += [key for key in earlier if key not in self._keys and key in self._given()]
+            if not self._keys:  # one value more of what an earlier sweep of this folder varied
+                earlier = _columns(_read(at_home(base) / TABLE))
+                self._keys = [key for key in earlier if key in self._given()]
             values = self._values()
             name = ",".join(f"{key}={value}" for key, value in values.items() if key != "run_dir")
             run = _Run(values, base, base / _file_name(name))
@@ -128,8 +128,8 @@ class Sweep:
                 write_text(base / TABLE, "".join("\t".join(line) + "\n" for line in lines))
             lines = _lines(rows)
             widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-            for line in lines:
-                print("  ".join(map(str.ljust, line, widths)).rstrip())
+            text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+            print("\n".join(text), flush=True)
         if self._failed:
             raise InputError(f"{self._failed} of {self._jobs} jobs failed")
 
@@ -163,7 +163,7 @@ def _read(path: Path) -> list[_Row]:
     """The rows of a table, if there is one."""
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         rows = list(reader)
     return [{column: row[column] or "" for column in reader.fieldnames or ()} for row in rows]
@@ -176,7 +176,7 @@ def _earlier(path: Path, rows: Sequence[_Row]) -> list[_Row]:
         row
         for row in _read(path)
         if (name := Path(row.get("run_dir", "")).name) not in names
-        and (path.parent / name).is_dir()
+        and (name == path.parent.name or (path.parent / name).is_dir())
         and name
     ]
 

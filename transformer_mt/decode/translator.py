@@ -1,6 +1,6 @@
 """Strings → strings: batches by length, keeps the order, gives one line for each line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -151,9 +151,7 @@ class Translator:
             InputError: A prefix is longer than the model's positions, or cannot be spelled.
             TypeError: ``lines`` is a single text.
         """
-        if isinstance(lines, str):
-            raise TypeError("lines is a single text: give a list of lines, [text]")
-        lines = list(lines)
+        lines = _as_list(lines)
         given = self._encode_targets(prefixes) if prefixes is not None else [[] for _ in lines]
         jobs: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}  # (part, prefix) → number
         owners: list[list[int]] = []  # for each line, the jobs that its parts are
@@ -190,7 +188,9 @@ class Translator:
 
         Raises:
             InputError: A line is longer than the model's positions; it cannot be scored in parts.
+            TypeError: One side is a single text.
         """
+        sources, targets = _as_list(sources), _as_list(targets)
         src, tgt = (
             [self._checked(ids) for ids in side]
             for side in (self._encode_sources(sources), self._encode_targets(targets))
@@ -324,6 +324,12 @@ class Translator:
             self._tokenizer.pieces([token for h in hypotheses for token in (*h.tokens, EOS)]),
             [value for h in hypotheses for value in h.token_log_probs],
         )
+
+
+def _as_list(lines: Iterable[str]) -> list[str]:
+    if isinstance(lines, str):
+        raise TypeError("a single text: give a list of lines, [text]")
+    return list(lines)
 
 
 def _chosen(found: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:

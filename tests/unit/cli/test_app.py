@@ -90,6 +90,7 @@ BAD_USAGE = {
     "model=huge": ["model=huge", "base, big, deep_shallow, mini, small, tiny"],
     "model=runs/mine": ["base, big, deep_shallow", "train.init_from=FOLDER"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
+    "train.max=1": ["train.max_epochs or train.max_hours?"],
     "experiment=quickstrat": ["experiment=quickstrat", "quickstart?"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
     "train=3": ["train=3"],

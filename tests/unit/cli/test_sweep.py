@@ -179,6 +179,38 @@ def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) ->
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 9
 
 
+def test_the_same_sweep_again_has_the_same_folders(run: Run, tmp_path: Path) -> None:
+    first = ["-m", "run_dir=r", "model.dropout=0.1", "train.seed=1,2"]
+    run(*first, job=pretend)
+    run("-m", "run_dir=r", "train.seed=1", "model.dropout=0.2,0.3", job=pretend)
+    folders: list[str] = []
+    run(*first, job=lambda job: folders.append(job.run_dir))
+    assert folders == ["r/train.seed=1", "r/train.seed=2"]
+    assert len(table(tmp_path / "r" / "sweep.tsv")) == 5
+
+
+def test_a_run_that_varied_nothing_stays_in_the_table(run: Run, tmp_path: Path) -> None:
+    run("-m", "run_dir=r", job=pretend)
+    run("-m", "run_dir=r", "train.seed=2,3", job=pretend)
+    assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["", "2", "3"]
+
+
+def test_a_table_that_cannot_be_printed_is_told(tmp_path: Path) -> None:
+    code = (
+        "from test_sweep import pretend; from transformer_mt.cli import app; "
+        "from transformer_mt.config import TrainJob; app.main('train', TrainJob, pretend)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    env.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-c", code, "-m", "run_dir=r", "train.seed=1,2"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "mt-train: error: No space left on device"
+
+
 def test_one_value_more_joins_the_sweep_before(run: Run, tmp_path: Path) -> None:
     run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
     status, _, err = run("-m", "run_dir=r", "train.seed=3", job=pretend)
@@ -186,10 +218,12 @@ def test_one_value_more_joins_the_sweep_before(run: Run, tmp_path: Path) -> None
     assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("text", ["", "\n", "what\tis\tthis\n1\n", "run_dir\na\tb\tc\n"])
+@pytest.mark.parametrize(
+    "text", ["", "\xff\xfe\0", "\n", "what\tis\tthis\n1\n", "run_dir\na\tb\tc\n"]
+)
 def test_a_table_that_is_none_is_replaced(run: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "sweep.tsv").write_text(text, encoding="utf-8")
+    (tmp_path / "r" / "sweep.tsv").write_text(text, encoding="latin1")
     status, _, err = run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
     assert status == 0, err
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 3

@@ -449,11 +449,16 @@ def test_no_file_is_read_and_written(
     assert paths[key].read_text() == "the dog\n"
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.model", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "tokenizer.model", "model.safetensors", "checkpoints/step_1/state.json"]
+)
 def test_no_file_of_a_model_is_written(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / "input").write_text("the dog\n")
+    if not (model / name).exists():
+        (model / name).parent.mkdir(parents=True)
+        (model / name).write_text("{}")
     before = (model / name).read_bytes()
     paths = {"input": str(tmp_path / "input"), "output": str(model / name)}
     message = error_of(capfd, model=str(model), **paths)

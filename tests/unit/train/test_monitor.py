@@ -107,6 +107,7 @@ def test_what_a_killed_run_recorded_after_its_checkpoint_is_forgotten(tmp_path: 
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 40, "spl')  # the kill came here
+    time.sleep(1.1)  # TensorBoard reads its files by the second in their names
     second = Monitor(tmp_path, 20, 100)
     second.training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
     second.close()
