@@ -56,6 +56,11 @@ class Saver:
             if self._config.final == "best" and at.best_step == at.step:
                 self._publish(at.best_step)
 
+    def tidy(self) -> None:
+        """Deletes what a kill right after the latest checkpoint was written left to delete."""
+        with self._explained():
+            self._prune(int(self._found[-1].state["best_step"]))
+
     def wait(self) -> None:
         """Until the checkpoint in writing is there.
 

@@ -129,6 +129,8 @@ class Trainer:
             )
             monitor = Monitor(self._run_dir, self.done, self._limits.last_step, meter)
             saver = Saver(self._run_dir, job.train, self._limits, self._found)
+            if self._validation_is_pending():
+                saver.tidy()
         reader = read_ahead(self._feed.read, range(self.done + 1, self._limits.last_step + 1))
         try:
             with caught() as signals:

@@ -32,6 +32,7 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.monitor import TIME_KEYS, Monitor
+from transformer_mt.train.saver import Saver
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
 
@@ -380,6 +381,27 @@ def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
         trainer(tmp_path / "cut", Bleu(then=interrupt), **config).run()
     trainer(tmp_path / "cut", **config).run()
+    assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_killed_before_old_checkpoints_were_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
+    publish = Saver._publish
+
+    def killed(self: Saver, best_step: int) -> dict[str, Tensor]:
+        if self._found[-1].step == 24:
+            raise KeyboardInterrupt
+        return publish(self, best_step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Saver, "_publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trainer(tmp_path / "cut", Bleu(3, 2, 1)).run()
+    assert len(kept(tmp_path / "cut")) > len(kept(tmp_path / "whole"))
+    trainer(tmp_path / "cut", Bleu(1)).run()
+    assert kept(tmp_path / "cut") == kept(tmp_path / "whole")
     assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
