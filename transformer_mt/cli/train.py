@@ -17,10 +17,10 @@ from transformer_mt.cli.validation import Validation
 from transformer_mt.config import TrainJob
 from transformer_mt.data import cache
 from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, prepare
+from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, given_vocabulary, prepare
 from transformer_mt.data.store import TokenStore, verify
 from transformer_mt.data.suspicions import suspicions
-from transformer_mt.data.tokenizer import TOKENIZER, Tokenizer
+from transformer_mt.data.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -50,13 +50,11 @@ def run(job: TrainJob) -> None:
 
 def _with_size_of_vocabulary(job: TrainJob) -> TrainJob:
     """The job with the number of pieces of the vocabulary that ``tokenizer.path`` names."""
-    if job.tokenizer.path is None:
+    vocabulary = given_vocabulary(job)
+    if vocabulary is None or not vocabulary.exists():
         return job
-    places = Path(job.tokenizer.path), Path(job.run_dir) / TOKENIZER  # a begun run has a copy
-    found = next((path for path in places if path.exists()), None)
-    if found is None:
-        return job
-    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=Tokenizer(found).vocab_size))
+    size = Tokenizer(vocabulary).vocab_size
+    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 
 def _run(job: TrainJob) -> None:

@@ -99,11 +99,8 @@ def prepare(job: TrainJob) -> Prepared:
     folder = at_home(job.cache_dir).resolve()
     sources = _identities(data)
     text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
-    if job.tokenizer.path is not None:
-        vocabulary = at_home(job.tokenizer.path).resolve()
-        own = Path(job.run_dir) / TOKENIZER
-        if own.exists() and not vocabulary.exists():  # a run that was begun has a copy
-            vocabulary = own
+    if (given := given_vocabulary(job)) is not None:
+        vocabulary = given
     else:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
@@ -132,6 +129,14 @@ def prepare(job: TrainJob) -> Prepared:
         test=test,
         sampled=sampled,
     )
+
+
+def given_vocabulary(job: TrainJob) -> Path | None:
+    """The file of ``tokenizer.path``, or the copy that a run has which was begun with it."""
+    if job.tokenizer.path is None:
+        return None
+    vocabulary, own = at_home(job.tokenizer.path).resolve(), Path(job.run_dir) / TOKENIZER
+    return own if own.exists() and not vocabulary.exists() else vocabulary
 
 
 def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
