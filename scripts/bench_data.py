@@ -47,8 +47,8 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.corpus import read_pairs
-from transformer_mt.data.workers import available_cores
+from transformer_mt.data.store.workers import available_cores
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -218,11 +218,11 @@ def _work(pipe: Connection, work: Callable[..., Figures], args: tuple[Any, ...])
 
 
 LIBRARIES = {
-    "ours": ["transformer_mt.data.prepare", "transformer_mt.data.batching"],
+    "ours": ["transformer_mt.data.prepare", "transformer_mt.data.batching.plan"],
     "learn": ["transformer_mt.data.prepare"],
-    "plan": ["transformer_mt.data.batching"],
-    "plain": ["transformer_mt.data.encode", "datasets"],
-    "batched": ["transformer_mt.data.encode", "datasets"],
+    "plan": ["transformer_mt.data.batching.plan"],
+    "plain": ["transformer_mt.data.store.encode", "datasets"],
+    "batched": ["transformer_mt.data.store.encode", "datasets"],
 }
 
 
@@ -313,7 +313,7 @@ def ours_plan(job: TrainJob) -> Figures:
 
 def plan(store: Any) -> Figures:
     """Plans the first epoch; then a step in the middle of the tenth."""
-    from transformer_mt.data.batching import BatchPlan
+    from transformer_mt.data.batching.plan import BatchPlan
 
     clock = Clock()
     batches = BatchPlan(store, BATCH_TOKENS, seed=1)
@@ -325,7 +325,7 @@ def plan(store: Any) -> Figures:
 
 def plan_synthetic(pairs: int, folder: Path) -> Figures:
     """A plan of pairs whose lengths are like WMT's, without tokens."""
-    from transformer_mt.data.store import Side, TokenStore
+    from transformer_mt.data.store.token_store import Side, TokenStore
 
     folder.mkdir()
     rng = np.random.default_rng(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config import TrainJob
-from transformer_mt.data.corpus import Pair, read_pairs
+from transformer_mt.data.text.sources import Pair, read_pairs
 
 BATCH_TOKENS = 25_000
 Figures = dict[str, Any]
@@ -23,10 +23,10 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
 
-    from transformer_mt.data.cleaning import hash_text
-    from transformer_mt.data.encode import CleanText, held_out_hashes
-    from transformer_mt.data.filters import fold
-    from transformer_mt.data.tokenizer import EOS, Tokenizer
+    from transformer_mt.data.cleaning.cleaner import hash_text
+    from transformer_mt.data.cleaning.filters import fold
+    from transformer_mt.data.store.encode import CleanText, held_out_hashes
+    from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 
     datasets.disable_progress_bars()
     data = job.data

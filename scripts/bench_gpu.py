@@ -54,13 +54,14 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from transformer_mt import distributed
+from transformer_mt.batch import IGNORED, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import IGNORED, Batch, BatchPlan, Indices, collate
-from transformer_mt.data.buffers import BufferShape, fill
-from transformer_mt.data.packed import Offsets, Packed
-from transformer_mt.data.store import TokenStore
-from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK
-from transformer_mt.decode.search import beam_search
+from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.batching.plan import BatchPlan, Indices
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.errors import InputError
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
@@ -193,8 +194,8 @@ class Bench:
         pairs = np.arange(min(128, len(self._store)))
         buffer = spacious(self._store, [pairs]).to(self._device)
         src, tgt = buffer.src.layout, buffer.tgt_in.layout
-        assert isinstance(src, Offsets)
-        assert isinstance(tgt, Offsets)
+        assert isinstance(src, CuSeqlens)
+        assert isinstance(tgt, CuSeqlens)
         error = flex_error(src, tgt, self._scale, self._compiled)
         return Check("FlexAttention against varlen, bf16", f"{error:.1e} off", error <= 0.02)
 
@@ -503,7 +504,7 @@ def independent(
 
 
 def _bounds(packed: Packed) -> list[int]:
-    assert isinstance(packed.layout, Offsets)
+    assert isinstance(packed.layout, CuSeqlens)
     return packed.layout.bounds.tolist()
 
 

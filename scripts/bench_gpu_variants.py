@@ -27,20 +27,14 @@ from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer_mt.batch import IGNORED, Batch, Buckets, CuSeqlens, Lengths, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import (
-    CHUNKS_PER_BATCH,
-    IGNORED,
-    Batch,
-    BatchPlan,
-    Indices,
-    micro_batches,
-)
-from transformer_mt.data.buffers import buffered_batches, plan_buffers
-from transformer_mt.data.loader import read_ahead
-from transformer_mt.data.packed import Buckets, Lengths, Offsets, Packed
-from transformer_mt.data.store import Side, TokenStore
-from transformer_mt.data.tokenizer import EOS
+from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, Indices
+from transformer_mt.data.batching.prefetch import prefetch
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World
 from transformer_mt.model import attention
 from transformer_mt.model.layers import Residual
@@ -159,7 +153,7 @@ def real_lengths(buffer: Batch) -> list[Lengths]:
 
 
 def _bounds(packed: Packed) -> Lengths:
-    assert isinstance(packed.layout, Offsets)
+    assert isinstance(packed.layout, CuSeqlens)
     return packed.layout.bounds.numpy()
 
 
@@ -305,7 +299,7 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
 
 
 def flex_varlen(
-    query: Tensor, key: Tensor, value: Tensor, queries: Offsets, keys: Offsets, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
     """``model.varlen.varlen_attention`` by FlexAttention."""
     mask = block_mask(queries.bounds, keys.bounds, len(query), len(key), causal)
@@ -316,7 +310,7 @@ def flex_varlen(
     return output[0].transpose(0, 1)
 
 
-def flex_error(src: Offsets, tgt: Offsets, scale: Scale, compiled: bool) -> float:
+def flex_error(src: CuSeqlens, tgt: CuSeqlens, scale: Scale, compiled: bool) -> float:
     """How far FlexAttention is from ``varlen_attention``, causal and across: ‖a − b‖ / ‖b‖."""
     device, worst = src.bounds.device, 0.0
     attend = torch.compile(flex_varlen, fullgraph=True, dynamic=False) if compiled else flex_varlen
@@ -495,7 +489,7 @@ class Row:
 
 def measure(name: str, session: Session, scale: Scale, device: torch.device) -> Row:
     """Times updates of a session, after some that warm up."""
-    reader = read_ahead(session.read, range(scale.warmup + scale.repeats * scale.updates))
+    reader = prefetch(session.read, range(scale.warmup + scale.repeats * scale.updates))
     seeds = count()
 
     def run(updates: int) -> tuple[float, float, list[Update], Tensor]:

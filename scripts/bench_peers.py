@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_mt.batch import Batch
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import Batch, Indices
-from transformer_mt.data.store import TokenStore
-from transformer_mt.data.tokenizer import BOS, EOS, PAD
+from transformer_mt.data.batching.plan import Indices
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.distributed import World
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS

@@ -46,9 +46,10 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.batching import CHUNKS_PER_BATCH, BatchPlan, collate
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.store import TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
 from transformer_mt.model.linear import product
 from transformer_mt.train.flops import update_flops

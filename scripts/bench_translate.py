@@ -34,10 +34,10 @@ from typing import Any
 import torch
 from bench_train import SHARED_DATA, heading, model_config, table
 
-from transformer_mt import distributed, model_folder
+from transformer_mt import distributed, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TokenizerConfig
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -187,7 +187,7 @@ def load(
     if options.model is not None:
         model, tokenizer, job = model_folder.load_model(options.model.expanduser())
         return Model(options.model, model.to(device), tokenizer, Normalizer.of(job.data), None)
-    path = scratch / model_folder.TOKENIZER
+    path = scratch / run_layout.TOKENIZER
     text: list[str] = []
     for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
         with gzip.open(options.data / name, "rt", encoding="utf-8") as file:
@@ -227,7 +227,7 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
         return _ct2_by_hand(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
     parts = (model.model, model.tokenizer, model.settings(beam_size), model.normalizer)
     if name.startswith("ours-ct2"):
-        from transformer_mt.decode.ctranslate2 import CTranslate2Translator
+        from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Translator
 
         compute_type = name.removeprefix("ours-ct2-")
         translator: Translator = CTranslate2Translator(
@@ -244,7 +244,7 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
 
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
-    from transformer_mt.decode.conversion import convert
+    from transformer_mt.decode.engines.ctranslate2_conversion import convert
 
     folder = model.folder or scratch
     return convert(folder, model.model, model.tokenizer, compute_type)[0]
@@ -446,7 +446,7 @@ def alone_in_a_process(
     if name.startswith("ct2"):
         compute_type = name.removeprefix("ct2-")
         place = _converted(model, compute_type, Path())
-        vocabulary = options.model.expanduser() / model_folder.TOKENIZER
+        vocabulary = options.model.expanduser() / run_layout.TOKENIZER
         command = [sys.executable, "-c", CT2_ALONE, str(place), str(vocabulary), compute_type]
         command.append(str(torch.get_num_threads()))
     else:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from transformer_mt import run_layout
 from transformer_mt.errors import InputError
 from transformer_mt.files import atomic, sha256, sync, write_text
 
@@ -22,10 +23,6 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 """Version of the checkpoint; a change that breaks going on from one raises it."""
 
-WEIGHTS = "model.safetensors"
-CHECKPOINTS = "checkpoints"
-"""The folder of a run's checkpoints, within its own."""
-_STATE, _OPTIMIZER, _VALIDATION = "state.json", "optimizer.safetensors", "validation.json"
 _SHA256 = "sha256"
 _RUNNING_MEAN = "running_mean."
 """Begins the names, beside the optimizer's, of a running mean of the weights."""
@@ -68,7 +65,9 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """What validating it gave, if that came to its end."""
         try:
-            found = json.loads((self.path / _VALIDATION).read_text(encoding="utf-8"))
+            found = json.loads(
+                (self.path / run_layout.CHECKPOINT_VALIDATION).read_text(encoding="utf-8")
+            )
             values: dict[str, float] = found["values"]
             return values if _digest(values) == found["sha256"] else None
         except (OSError, ValueError, KeyError, TypeError):
@@ -97,7 +96,7 @@ def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
 
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
-    path = run_dir / CHECKPOINTS / _name(state["step"])
+    path = run_dir / run_layout.CHECKPOINTS / _name(state["step"])
     unfinished = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
     if path.exists():
@@ -109,8 +108,8 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
             sync(unfinished / name)
         state = {"format": FORMAT, **state}
         state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
-        state["sha256"][_STATE] = _state_digest(state)
-        write_text(unfinished / _STATE, json.dumps(state, indent=2))
+        state["sha256"][run_layout.CHECKPOINT_STATE] = _state_digest(state)
+        write_text(unfinished / run_layout.CHECKPOINT_STATE, json.dumps(state, indent=2))
         unfinished.rename(path)
     finally:  # on a full disk its space is needed
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -121,13 +120,13 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
 def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
     """Notes in a checkpoint what validating it gave."""
     content = {"values": values, "sha256": _digest(values)}
-    write_text(checkpoint.path / _VALIDATION, json.dumps(content))
+    write_text(checkpoint.path / run_layout.CHECKPOINT_VALIDATION, json.dumps(content))
 
 
 def whole_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Those of a run, oldest first; damaged ones, or of another format, are told and left out."""
     found = []
-    for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
+    for path in sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -141,7 +140,7 @@ def checkpoint_of(run_dir: Path, step: int) -> Checkpoint:
     Raises:
         InputError: There is none, or it is damaged.
     """
-    path = run_dir / CHECKPOINTS / _name(step)
+    path = run_dir / run_layout.CHECKPOINTS / _name(step)
     if not path.is_dir():
         found = ", ".join(map(str, steps(run_dir))) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
@@ -153,7 +152,7 @@ def checkpoint_of(run_dir: Path, step: int) -> Checkpoint:
 
 def steps(run_dir: Path) -> list[int]:
     """The steps that a run has checkpoints of, whole or not, in order."""
-    found = (run_dir / CHECKPOINTS).glob("step_" + "[0-9]" * 8)
+    found = (run_dir / run_layout.CHECKPOINTS).glob("step_" + "[0-9]" * 8)
     return sorted(int(path.name.removeprefix("step_")) for path in found)
 
 
@@ -172,7 +171,7 @@ def mean(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """The mean of several checkpoints' weights (§6.1), taken in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        weights = _load(checkpoint.path / WEIGHTS)
+        weights = _load(checkpoint.path / run_layout.WEIGHTS)
         for name, tensor in weights.items():
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
@@ -183,7 +182,7 @@ def running_mean(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """The running mean of the weights that training kept beside them."""
     return {
         name.removeprefix(_RUNNING_MEAN): tensor
-        for name, tensor in _load(checkpoint.path / _OPTIMIZER).items()
+        for name, tensor in _load(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
         if name.startswith(_RUNNING_MEAN)
     }
 
@@ -199,7 +198,10 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _tensors(model: nn.Module, optimizer: Stateful) -> Snapshot:
-    return {WEIGHTS: parameters(model), _OPTIMIZER: optimizer.state()}
+    return {
+        run_layout.WEIGHTS: parameters(model),
+        run_layout.CHECKPOINT_OPTIMIZER: optimizer.state(),
+    }
 
 
 def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
@@ -247,14 +249,14 @@ def _name(step: int) -> str:
 
 
 def _verify(path: Path) -> Checkpoint:
-    state = json.loads((path / _STATE).read_text())
+    state = json.loads((path / run_layout.CHECKPOINT_STATE).read_text())
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
-        raise ValueError(f"{_STATE} says step {state['step']}")
-    if _state_digest(state) != state["sha256"][_STATE]:
-        raise ValueError(f"the checksum of {_STATE} is wrong")
-    for name in (WEIGHTS, _OPTIMIZER):
+        raise ValueError(f"{run_layout.CHECKPOINT_STATE} says step {state['step']}")
+    if _state_digest(state) != state["sha256"][run_layout.CHECKPOINT_STATE]:
+        raise ValueError(f"the checksum of {run_layout.CHECKPOINT_STATE} is wrong")
+    for name in (run_layout.WEIGHTS, run_layout.CHECKPOINT_OPTIMIZER):
         if sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
@@ -262,7 +264,11 @@ def _verify(path: Path) -> Checkpoint:
 
 def _state_digest(state: dict[str, Any]) -> str:
     """Checksum of a state, in which it has itself no part."""
-    files = {name: digest for name, digest in state["sha256"].items() if name != _STATE}
+    files = {
+        name: digest
+        for name, digest in state["sha256"].items()
+        if name != run_layout.CHECKPOINT_STATE
+    }
     return _digest({**state, "sha256": files})
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def at_home(path: str | Path) -> Path:
+def expand_user(path: str | Path) -> Path:
     """A path whose ``~`` is the home folder."""
     # Not Path.expanduser: it raises where there is no such user, as for a file ~old.de.
     return Path(os.path.expanduser(path))  # noqa: PTH111

@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, schema
-from transformer_mt.data.tokenizer import TOKENIZER, Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.files import sha256, write_text
 from transformer_mt.model.transformer import Transformer
@@ -21,7 +22,6 @@ from transformer_mt.model.transformer import Transformer
 FORMAT = 2
 """Version of the model folder; a change that breaks loading raises it."""
 
-CONFIG = "config.yaml"
 _CHECKSUM = "tokenizer_sha256"
 NO_SETTINGS = ("format", _CHECKSUM)
 """What ``config.yaml`` holds beside the settings."""
@@ -39,7 +39,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
         allow_unicode=True,
         width=1000,
     )
-    write_text(folder / CONFIG, text)
+    write_text(folder / run_layout.CONFIG, text)
 
 
 def read_config(folder: Path) -> TrainJob:
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> TrainJob:
 
 def _read_config(folder: Path) -> tuple[TrainJob, object]:
     """The configuration, and the checksum of the vocabulary, which older folders do not have."""
-    path = folder / CONFIG
+    path = folder / run_layout.CONFIG
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -97,7 +97,7 @@ def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
         InputError: One of them is missing or damaged, or they do not belong together.
     """
     job, checksum = _read_config(folder)
-    vocabulary = folder / TOKENIZER
+    vocabulary = folder / run_layout.TOKENIZER
     tokenizer = Tokenizer(vocabulary)
     if checksum not in (None, sha256(vocabulary)):
         raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
@@ -118,7 +118,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
         raise InputError(f"no model folder {folder.absolute()}")
     job, tokenizer = open_vocabulary(folder)
     place = folder if step is None else ckpt.checkpoint_of(folder, step).path
-    weights = place / ckpt.WEIGHTS
+    weights = place / run_layout.WEIGHTS
     if not weights.exists():
         steps = ckpt.steps(folder)
         because = (
@@ -126,7 +126,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
             if steps
             else " yet: its training has not come to a first checkpoint"
         )
-        raise InputError(f"{folder} has no {ckpt.WEIGHTS}{because}")
+        raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
     model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for name, tensor in ckpt.parameters(model).items():

@@ -17,7 +17,7 @@ from training import LONG
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
-from transformer_mt.data.workers import KilledError
+from transformer_mt.data.store.workers import KilledError
 from transformer_mt.distributed.failures import may_pass, name_of_start
 from transformer_mt.errors import InputError
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from support.paths import ROOT
 from training import BIN, MT_TRAIN, checkpoints, end, records, settings, start, wait_until
 
-TORCHRUN = str(Path(__file__).resolve().parents[2] / "scripts" / "torchrun.sh")
+TORCHRUN = str(ROOT / "scripts" / "torchrun.sh")
 CABLE = "mtcable"
 ADDRESSES = ("10.231.7.1", "10.231.7.2")
 

@@ -15,8 +15,9 @@ from training import MT_TRAIN, checkpoints, end, records, start, wait_until
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import GlobalBatch, micro_batches
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

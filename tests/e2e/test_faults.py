@@ -7,11 +7,11 @@ import importlib
 import random
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(ROOT / "scripts"))
 bench_faults = importlib.import_module("bench_faults")
 lab_module = importlib.import_module("bench_faults_lab")
 

@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ["mt-train", "mt-translate", "mt-eval"]
 
 

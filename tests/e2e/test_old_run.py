@@ -17,7 +17,7 @@ from test_train import Running, corpus, curve, train  # noqa: F401 (fixtures)
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
-from transformer_mt.data.normalization import Normalizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 
 FOLDER = Path(__file__).parent / "fixtures/run_2_3"

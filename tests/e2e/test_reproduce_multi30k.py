@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/reproduce_multi30k"
+SCRIPT = ROOT / "scripts/reproduce_multi30k"
 BLEU = {1: 41.25, 2: 40.5, 3: 41.9}
 STAND_IN = f"""#!{sys.executable}
 import json, sys

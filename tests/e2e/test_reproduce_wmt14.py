@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.paths import ROOT
 
-from transformer_mt.data.sample import sample_pairs
+from transformer_mt.data.text.sample import sample_pairs
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
 BIN = Path(sys.executable).parent
 

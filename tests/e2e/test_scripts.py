@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-from transformer_mt.data.sample import sample_pairs
+from transformer_mt.data.text.sample import sample_pairs
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOSED_PORT = "http://127.0.0.1:9/simple"
 
 

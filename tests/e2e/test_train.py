@@ -28,8 +28,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder
+from transformer_mt import model_folder, run_layout
 
 LONG = 60.0
 MODEL = [
@@ -63,9 +62,9 @@ def _serve(module: str, argv: list[str], out: Path) -> None:
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
     if module == "train":
-        from transformer_mt.cli.train import main
+        from transformer_mt.jobs.train import main
     else:
-        from transformer_mt.cli.evaluate import main
+        from transformer_mt.jobs.evaluate import main
     main()
 
 
@@ -445,9 +444,9 @@ def test_a_model_without_checkpoints_is_not_trained_over(
     copy: Path, train: Callable[..., Running]
 ) -> None:
     shutil.rmtree(copy / "checkpoints")
-    before = (copy / ckpt.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()
+    before = (copy / run_layout.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()
     assert "no whole checkpoint" in one_line_error(train(copy).wait())
-    assert ((copy / ckpt.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()) == before
+    assert ((copy / run_layout.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()) == before
 
 
 @pytest.fixture

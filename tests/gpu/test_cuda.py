@@ -12,22 +12,28 @@ from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt.batch import IGNORED, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import IGNORED, BatchPlan, collate, micro_batches
-from transformer_mt.data.buffers import BufferShape, buffered_batches, fill, plan_buffers
-from transformer_mt.data.packed import Packed
-from transformer_mt.data.store import Side, TokenStore
-from transformer_mt.data.tokenizer import BOS, EOS
-from transformer_mt.decode.ensemble import open_search
-from transformer_mt.decode.hypothesis import Hypothesis
-from transformer_mt.decode.sampling import sample
-from transformer_mt.decode.search import beam_search
+from transformer_mt.data.batching.fixed_buffers import (
+    BufferShape,
+    buffered_batches,
+    fill,
+    plan_buffers,
+)
+from transformer_mt.data.batching.micro_batches import collate, micro_batches
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.decode.search.ensemble import open_search
+from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.search.sampling import sample
 from transformer_mt.distributed import World
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 from transformer_mt.train.step import LossModule, TrainStep, autocast
-from transformer_mt.train.validation import validation_loss
+from transformer_mt.train.validation_loss import validation_loss
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,9 +12,8 @@ from paper import Paper
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import Batch
-from transformer_mt.data.packed import Packed
 from transformer_mt.model.transformer import Transformer
 
 VOCABULARY = 13

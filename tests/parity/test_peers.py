@@ -6,25 +6,25 @@ import re
 import sys
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.paths import ROOT
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import collate
-from transformer_mt.data.store import Side, TokenStore
-from transformer_mt.data.tokenizer import EOS
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.flops import update_flops
 from transformer_mt.train.step import TrainStep
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(ROOT / "scripts"))
 bench_peers = importlib.import_module("bench_peers")
 bench_train = importlib.import_module("bench_train")
 

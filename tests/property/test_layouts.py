@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from transformer_mt.batch import IGNORED, Batch
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import IGNORED, Batch, collate
-from transformer_mt.data.buffers import BufferShape, fill
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 

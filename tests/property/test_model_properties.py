@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import Batch, collate
-from transformer_mt.data.packed import Packed
-from transformer_mt.data.store import Side, TokenStore
-from transformer_mt.data.tokenizer import BOS
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.model.transformer import Transformer
 
 VOCABULARY = 11

@@ -29,7 +29,7 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
-from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.errors import InputError, in_a_line
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.optimizer import Optimizer, make_optimizer

@@ -38,13 +38,7 @@ from yaml import YAMLError
 
 from transformer_mt import __version__, model_folder
 from transformer_mt.cli.sweep import Job, Sweep
-from transformer_mt.config import (
-    EvaluateJob,
-    TrainJob,
-    TranslateJob,
-    config_dir,
-    schema,
-)
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, config_dir, schema
 from transformer_mt.errors import InputError, in_a_line, lacks_memory
 
 Command = Literal["train", "translate", "evaluate"]

@@ -13,13 +13,12 @@ from typing import TypeVar
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from transformer_mt import distributed
-from transformer_mt.cli.run_folder import SCORES
+from transformer_mt import distributed, run_layout
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.metrics import from_json
-from transformer_mt.files import at_home, write_text
-from transformer_mt.train.records import read_records
+from transformer_mt.files import expand_user, write_text
+from transformer_mt.train.metrics_log import read_records
 
 Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
 
@@ -84,7 +83,7 @@ class Sweep:
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
             if not self._keys:  # one value more of what an earlier sweep of this folder varied
-                earlier = _columns(_read(at_home(base) / TABLE))
+                earlier = _columns(_read(expand_user(base) / TABLE))
                 self._keys = [key for key in earlier if key in self._given()]
             values = self._values()
             name = ",".join(f"{key}={value}" for key, value in values.items() if key != "run_dir")
@@ -106,7 +105,7 @@ class Sweep:
             value = getattr(job, key, None)
             if value is None or (Path(value).exists() and not Path(value).is_file()):
                 continue  # as /dev/null
-            path = at_home(value).resolve()
+            path = expand_user(value).resolve()
             if path in self._written:
                 raise InputError(
                     f"another job of this sweep writes {key}={value}: give each a file of its own, "
@@ -122,7 +121,7 @@ class Sweep:
         """
         if self._runs and distributed.env_rank() == 0:
             rows = list(map(self._row, self._runs))
-            for base in {at_home(run.base) for run in self._runs}:
+            for base in {expand_user(run.base) for run in self._runs}:
                 base.mkdir(parents=True, exist_ok=True)
                 lines = _lines(_earlier(base / TABLE, rows) + rows)
                 write_text(base / TABLE, "".join("\t".join(line) + "\n" for line in lines))
@@ -148,12 +147,12 @@ class Sweep:
         return {key: value for key, _, value in given}
 
     def _row(self, run: _Run) -> _Row:
-        folder = at_home(run.folder)
+        folder = expand_user(run.folder)
         validations = [r for r in read_records(folder) if r["split"] == "valid"]
         valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]
         scores.append(min((float(ppl) for r in validations if (ppl := r.get("ppl"))), default=None))
-        scores.append(_test_bleu(folder / SCORES))
+        scores.append(_test_bleu(folder / run_layout.TEST_SCORES))
         given = {key: run.values.get(key, "") for key in self._keys}
         shown = ["" if score is None else f"{score:.2f}" for score in scores]
         return given | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))

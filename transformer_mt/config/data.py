@@ -209,7 +209,7 @@ class DataConfig:
         for key in ("src_lang", "tgt_lang"):
             require_language(f"data.{key}", getattr(self, key))
         if self.mirror is not None:
-            self._read_mirror(files.at_home(self.mirror).resolve())
+            self._read_mirror(files.expand_user(self.mirror).resolve())
         for part in ("train", "valid"):
             require(
                 bool(getattr(self, part)),
@@ -227,7 +227,7 @@ class DataConfig:
         """
 
         def local(source: SourceConfig) -> SourceConfig:
-            if source.hub is None or files.at_home(source.hub).is_dir():
+            if source.hub is None or files.expand_user(source.hub).is_dir():
                 return source
             return replace(source, hub=str(mirror / source.hub), revision=None)
 

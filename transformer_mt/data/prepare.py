@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.data import cache, store
-from transformer_mt.data.cleaning import Report
-from transformer_mt.data.corpus import Pair, fingerprint, read_pairs
-from transformer_mt.data.encode import (
+from transformer_mt.data.cleaning.cleaner import Report
+from transformer_mt.data.store import cache
+from transformer_mt.data.store import token_store as store
+from transformer_mt.data.store.deduplication import Mask, drop_repetitions
+from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     Chunk,
     CleanText,
@@ -27,15 +29,15 @@ from transformer_mt.data.encode import (
     read_chunks,
     source_name,
 )
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.progress import Progress
-from transformer_mt.data.repetitions import Mask, drop_repetitions
-from transformer_mt.data.resampling import SampledCorpus
-from transformer_mt.data.store import Part, Side, TokenStore
-from transformer_mt.data.tokenizer import EOS, TOKENIZER, Tokenizer, draw, train_tokenizer
-from transformer_mt.data.workers import available_cores, map_ordered
+from transformer_mt.data.store.epoch_stores import SampledCorpus
+from transformer_mt.data.store.progress import Progress
+from transformer_mt.data.store.token_store import Part, Side, TokenStore
+from transformer_mt.data.store.workers import available_cores, map_ordered
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, draw, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
-from transformer_mt.files import at_home, sha256
+from transformer_mt.files import expand_user, sha256
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ def prepare(job: TrainJob) -> Prepared:
         raise InputError("the validation set (data.valid) has no pairs")
     if data.test and not test:
         raise InputError("the test set (data.test) has no pairs: data.test=[] does without one")
-    folder = at_home(job.cache_dir).resolve()
+    folder = expand_user(job.cache_dir).resolve()
     sources = _identities(data)
     text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
     if (given := given_vocabulary(job)) is not None:
@@ -105,7 +107,7 @@ def prepare(job: TrainJob) -> Prepared:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
         key = cache.key(text, filters, learning)
-        vocabulary = folder / f"tokenizer-{key}" / TOKENIZER
+        vocabulary = folder / f"tokenizer-{key}" / run_layout.TOKENIZER
         cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
     Tokenizer(vocabulary)  # a wrong one should not wait either
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
@@ -135,7 +137,10 @@ def given_vocabulary(job: TrainJob) -> Path | None:
     """The file of ``tokenizer.path``, or the copy that a run has which was begun with it."""
     if job.tokenizer.path is None:
         return None
-    vocabulary, own = at_home(job.tokenizer.path).resolve(), Path(job.run_dir) / TOKENIZER
+    vocabulary, own = (
+        expand_user(job.tokenizer.path).resolve(),
+        Path(job.run_dir) / run_layout.TOKENIZER,
+    )
     return own if own.exists() and not vocabulary.exists() else vocabulary
 
 
@@ -190,7 +195,7 @@ def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
         model = train_tokenizer(lines, job.tokenizer)
-    (folder / TOKENIZER).write_bytes(model)
+    (folder / run_layout.TOKENIZER).write_bytes(model)
 
 
 def _counted(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Pair]:

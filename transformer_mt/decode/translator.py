@@ -10,18 +10,18 @@ from typing import Any
 import torch
 
 from transformer_mt import files
+from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.packed import Packed
-from transformer_mt.data.tokenizer import BOS, EOS, UNK, Tokenizer, one_line
-from transformer_mt.decode.alignment import WORD, Link, align_words
-from transformer_mt.decode.batches import decoding_tokens, in_batches
-from transformer_mt.decode.constraints import Constrained, Constraints
-from transformer_mt.decode.ensemble import open_search
-from transformer_mt.decode.forced import forced_log_probs
-from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.sampling import sample
-from transformer_mt.decode.search import beam_search
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer, one_line
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.lines.alignment import WORD, Link, align_words
+from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.decode.search.constraints import Constrained, Constraints
+from transformer_mt.decode.search.ensemble import open_search
+from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search.sampling import sample
+from transformer_mt.decode.search.scoring import score_targets
+from transformer_mt.decode.search.sentence_batches import decoding_tokens, in_batches
 from transformer_mt.distributed import World, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.inference import for_inference
@@ -114,7 +114,7 @@ class Translator:
         Raises:
             InputError: The folder, or something in it, is missing or damaged.
         """
-        model, tokenizer, job = load_model(files.at_home(folder))
+        model, tokenizer, job = load_model(files.expand_user(folder))
         normalizer = Normalizer.of(job.data)
         config = replace(job.decode, **settings)
         return cls(model.to(pick_device(device)), tokenizer, config, normalizer)
@@ -195,7 +195,7 @@ class Translator:
             [self._checked(ids) for ids in side]
             for side in (self._encode_sources(sources), self._encode_targets(targets))
         )
-        found = forced_log_probs(self._fast, src, tgt, self._batch_tokens)
+        found = score_targets(self._fast, src, tgt, self._batch_tokens)
         scored = []
         for text, ids, values in zip(targets, tgt, found, strict=True):
             log_prob = sum(values)

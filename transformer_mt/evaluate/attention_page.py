@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.figures import attention_image

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transformer_mt.data.tokenizer import one_line
+from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.scores import Score
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from transformer_mt.evaluate import comparison, metrics
 from transformer_mt.evaluate.comparison import Comparison
+from transformer_mt.evaluate.score_diagnostics import suspicions
 from transformer_mt.evaluate.scores import Score, check_line_counts
-from transformer_mt.evaluate.suspicions import suspicions
-from transformer_mt.evaluate.testset import TestSet
+from transformer_mt.evaluate.test_set import TestSet
 
 MANY_LINES = 10_000
 """More than this are resampled only if it is asked for: sacreBLEU holds all resamples at once."""

@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_mt.data.scripts import UNSPACED, base_language
+from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.protocols import OF_NORMALIZATION, PROTOCOLS
 from transformer_mt.evaluate.scores import Score, check, corpus_score

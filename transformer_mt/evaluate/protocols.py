@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sacrebleu.metrics.bleu import BLEU
 
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.scripts import base_language
+from transformer_mt.data.text.languages import base_language
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.evaluate.scores import Score, check, corpus_score
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from transformer_mt.batch import Buckets, CuSeqlens, Group, Layout
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.packed import Buckets, Group, Layout, Offsets
 from transformer_mt.model.linear import Linear
 from transformer_mt.model.varlen import varlen_attention
 
@@ -108,8 +108,8 @@ def attend(
     Returns:
         [N, H·K'], the heads side by side.
     """
-    if isinstance(query_layout, Offsets):
-        assert isinstance(key_layout, Offsets)
+    if isinstance(query_layout, CuSeqlens):
+        assert isinstance(key_layout, CuSeqlens)
         q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
         return varlen_attention(q, k, v, query_layout, key_layout, causal).flatten(1)
     assert isinstance(key_layout, Buckets)

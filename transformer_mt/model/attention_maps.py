@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.data.packed import Packed
+from transformer_mt.batch import Packed
 from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
 from transformer_mt.model.transformer import Transformer
 

@@ -1,4 +1,4 @@
-"""Feed-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4).
+"""BatchIterator-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4).
 
 Shapes: N, M flat target and source tokens; B sentences; W beams; D model. Flat: the tokens of all
 sentences one below the other, without padding (``data/packed.py``).
@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.batch import Layout
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.packed import Layout
 from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
 from transformer_mt.model.linear import Linear
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import Batch
-from transformer_mt.data.packed import Buckets, Packed
 from transformer_mt.model.attention import SourceProjection, pad, split_heads
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding

@@ -5,11 +5,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_mt.data.packed import Offsets
+from transformer_mt.batch import CuSeqlens
 
 
 def varlen_attention(
-    query: Tensor, key: Tensor, value: Tensor, queries: Offsets, keys: Offsets, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
     """Attention of sequence i of the queries to sequence i of the keys, heads side by side.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.store import TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 
 # Name as torch has it, without the vendor's → TFLOP/s. Half precision is that of the tensor cores

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.data.batching import IGNORED
+from transformer_mt.batch import IGNORED
 from transformer_mt.model.linear import product, weight_gradient
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}

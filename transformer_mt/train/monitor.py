@@ -15,11 +15,12 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from transformer_mt import run_layout
 from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import AttentionMaps
-from transformer_mt.train import board
+from transformer_mt.train import tensorboard as board
 from transformer_mt.train.flops import FlopsMeter
-from transformer_mt.train.records import METRICS, read_records
+from transformer_mt.train.metrics_log import read_records
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +61,14 @@ class Monitor:
         self, run_dir: Path, first_step: int, max_steps: int, flops: FlopsMeter | None = None
     ):
         self._max_steps, self._flops = max_steps, flops
-        path = run_dir / METRICS
+        path = run_dir / run_layout.METRICS
         kept = [record for record in read_records(run_dir) if record["step"] <= first_step]
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._validated = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
         self._file = path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(run_dir / board.FOLDER), purge_step=first_step + 1)
+        self._board = SummaryWriter(
+            str(run_dir / run_layout.TENSORBOARD), purge_step=first_step + 1
+        )
         self._bar = tqdm(
             total=max_steps,
             initial=first_step,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.batch import Batch
 from transformer_mt.config import OptimizerConfig
-from transformer_mt.data.batching import Batch
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.train.loss_scale import LossScaler
 from transformer_mt.train.optimizer import make_optimizer
-from transformer_mt.train.scaling import LossScale
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -98,7 +98,7 @@ class TrainStep:
         self._model = world.data_parallel(module)
         self._parameters = list(model.parameters())
         self.optimizer = make_optimizer(model, optimizer)
-        self._scale = LossScale(world.device) if precision == "fp16" else None
+        self._scale = LossScaler(world.device) if precision == "fp16" else None
 
     def __call__(
         self, micro_batches: Sequence[Batch], num_targets: int, lr: float, seed: int

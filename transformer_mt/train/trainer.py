@@ -12,26 +12,29 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import run_layout
+from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching import Batch
-from transformer_mt.data.loader import read_ahead
-from transformer_mt.data.resampling import SampledCorpus
-from transformer_mt.data.store import TokenStore
+from transformer_mt.data.batching.batch_iterator import BatchIterator
+from transformer_mt.data.batching.prefetch import prefetch
+from transformer_mt.data.store.epoch_stores import SampledCorpus
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.feed import Feed
+from transformer_mt.train.checkpoint_manager import CheckpointManager
+from transformer_mt.train.ema import EMA
 from transformer_mt.train.flops import flops_meter
 from transformer_mt.train.hardware import pick_compiled, pick_precision, training_tokens
+from transformer_mt.train.metric_sums import MetricSums
 from transformer_mt.train.monitor import Monitor, Shown
-from transformer_mt.train.progress import Limits, Progress, Totals
-from transformer_mt.train.running_mean import RunningMean
-from transformer_mt.train.saver import Saver
 from transformer_mt.train.schedule import learning_rate
 from transformer_mt.train.signals import Signals, StoppedError, caught
 from transformer_mt.train.step import StepResult, TrainStep
-from transformer_mt.train.trouble import memory_explained, not_finite, too_many_skipped
-from transformer_mt.train.validation import validation_loss
+from transformer_mt.train.stopping import StoppingCriteria
+from transformer_mt.train.training_errors import memory_explained, not_finite, too_many_skipped
+from transformer_mt.train.training_state import TrainingState
+from transformer_mt.train.validation_loss import validation_loss
 
 log = logging.getLogger(__name__)
 
@@ -72,19 +75,19 @@ class Trainer:
         self.model = Transformer(job.model, vocab_size).to(world.device)
         self._found = ckpt.whole_checkpoints(run_dir) if world.is_main else []
         if not world.share(bool(self._found)) and config.init_from is not None:
-            ckpt.load_weights(self.model, Path(config.init_from) / ckpt.WEIGHTS)
+            ckpt.load_weights(self.model, Path(config.init_from) / run_layout.WEIGHTS)
         self._max_tokens = config.max_tokens_per_device or training_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
         compiled = not world.any(not compiled)  # all ranks alike: it decides how batches are cut
-        self._feed = Feed(job, train, sampled, self._max_tokens, compiled, world)
+        self._feed = BatchIterator(job, train, sampled, self._max_tokens, compiled, world)
         if self._feed.buffers:
             # For validation too: another table would have the step compiled anew.
             translations = job.decode.max_source_tokens + job.decode.max_extra_tokens
             longest = max(self._feed.buffers.max_length, valid.longest, translations + BLOCK)
             self.model.embedding.reserve(longest)
         decay = config.ema_decay
-        self._mean = None if decay is None else RunningMean(self.model, decay)
-        self._limits = Limits.of(config, self._feed.epochs.steps_per_epoch)
+        self._mean = None if decay is None else EMA(self.model, decay)
+        self._limits = StoppingCriteria.of(config, self._feed.epochs.steps_per_epoch)
         self._feed.epochs.num_steps = self._limits.last_step
         self._step = TrainStep(
             self.model,
@@ -95,8 +98,8 @@ class Trainer:
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
-        self._totals = Totals(world, config.max_skipped)
-        self._at = Progress()
+        self._totals = MetricSums(world, config.max_skipped)
+        self._at = TrainingState()
         self._validated: dict[str, float] | None = None
         """The validation of the checkpoint that the run goes on from."""
         self._restore()
@@ -128,10 +131,10 @@ class Trainer:
                 job.model, self.model.vocab_size, self._train, self._precision, self._world
             )
             monitor = Monitor(self._run_dir, self.done, self._limits.last_step, meter)
-            saver = Saver(self._run_dir, job.train, self._limits, self._found)
+            saver = CheckpointManager(self._run_dir, job.train, self._limits, self._found)
             if self._validation_is_pending():
                 saver.tidy()
-        reader = read_ahead(self._feed.read, range(self.done + 1, self._limits.last_step + 1))
+        reader = prefetch(self._feed.read, range(self.done + 1, self._limits.last_step + 1))
         try:
             with caught() as signals:
                 self._loop(monitor, saver, signals, reader)
@@ -156,7 +159,7 @@ class Trainer:
     def _loop(
         self,
         monitor: Monitor | None,
-        saver: Saver | None,
+        saver: CheckpointManager | None,
         signals: Signals,
         reader: Iterator[tuple[list[Batch], int]],
     ) -> None:
@@ -260,7 +263,7 @@ class Trainer:
             lines = {step: [self._train.place(i) for i in self._feed.pairs(step)] for step in steps}
         raise too_many_skipped(self._run_dir, steps, lines)
 
-    def _save(self, saver: Saver | None) -> None:
+    def _save(self, saver: CheckpointManager | None) -> None:
         finite = all(bool(p.isfinite().all()) for p in self.model.parameters())
         if not finite:
             raise not_finite("the weights are", self._at.step)
@@ -282,7 +285,7 @@ class Trainer:
             return
         self._world.broadcast([*ckpt.parameters(self.model).values(), *self.state().values()])
         values, self._validated = found
-        self._at = Progress.from_state(values)
+        self._at = TrainingState.from_state(values)
         self._totals.restore(self._at.totals)
         if self._validated:
             self._at.validated(self._validated, self._job.train.best_by)
@@ -290,7 +293,9 @@ class Trainer:
     def _validation_is_pending(self) -> bool:
         return self._limits.wants_validation(self._at) and self._validated is None
 
-    def _validate(self, monitor: Monitor | None, saver: Saver | None, signals: Signals) -> None:
+    def _validate(
+        self, monitor: Monitor | None, saver: CheckpointManager | None, signals: Signals
+    ) -> None:
         """Validates the weights of the latest checkpoint; a signal ends it at once."""
         at, config = self._at, self._job.train
         model = self._mean.model if self._mean else self.model

@@ -23,13 +23,15 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
-from transformer_mt.data import encode, repetitions, store
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data.corpus import Pair
-from transformer_mt.data.encode import Encode
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store import TokenStore
-from transformer_mt.data.tokenizer import EOS, Tokenizer
+from transformer_mt.data.store import deduplication as repetitions
+from transformer_mt.data.store import encode
+from transformer_mt.data.store import token_store as store
+from transformer_mt.data.store.encode import Encode
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
 CHUNK = 7

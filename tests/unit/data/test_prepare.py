@@ -19,11 +19,11 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data import store
-from transformer_mt.data.corpus import Pair
-from transformer_mt.data.normalization import Normalizer
 from transformer_mt.data.prepare import encode_pairs, prepare
-from transformer_mt.data.tokenizer import EOS, Tokenizer
+from transformer_mt.data.store import token_store as store
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees"]

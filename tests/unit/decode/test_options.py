@@ -9,8 +9,8 @@ import torch
 from test_translator import PLAIN, constant_model, make_tokenizer, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig, TranslateJob
-from transformer_mt.data.tokenizer import Tokenizer
-from transformer_mt.decode.hypothesis import length_penalty
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.search.hypothesis import length_penalty
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import sacremoses
 import torch
-from test_search import LogProbs, Prefix, reference_search
+from test_beam_search import LogProbs, Prefix, reference_search
 
+from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.packed import Packed
-from transformer_mt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
-from transformer_mt.decode.hypothesis import Hypothesis
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import DecoderState

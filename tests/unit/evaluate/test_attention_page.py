@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
-from transformer_mt.data.normalization import Normalizer
-from transformer_mt.data.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.attention_page import MAX_PIECES, Attention, attention_of, to_data

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
+from support.paths import MULTI30K
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.metrics import (
@@ -27,7 +28,6 @@ from transformer_mt.evaluate.protocols import paper_bleu, split_compounds, token
 from transformer_mt.evaluate.scores import Score, check_line_counts
 
 Rows = list[dict[str, Any]]
-MULTI30K = Path(__file__).resolve().parents[3].parent / "shared/data/multi30k"
 
 # Quotes, hyphens, decimals, a blank hypothesis, a line separator inside a line, NBSP, entities.
 REFERENCE = [

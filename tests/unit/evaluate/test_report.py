@@ -17,8 +17,8 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluate.charts import curve_charts
 from transformer_mt.evaluate.evaluation import Settings, evaluate
 from transformer_mt.evaluate.report import check_report, write_report
-from transformer_mt.evaluate.testset import TestSet
-from transformer_mt.train.records import read_records
+from transformer_mt.evaluate.test_set import TestSet
+from transformer_mt.train.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
 ONE = ["Der Hund läuft.", "Zwei Katzen schlafen & träumen.", "</script>", "Bern"]

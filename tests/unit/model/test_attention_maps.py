@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.packed import Packed
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 

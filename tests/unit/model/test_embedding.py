@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import Batch
-from transformer_mt.data.packed import Packed
 from transformer_mt.model.embedding import Embedding, sinusoids
 from transformer_mt.model.transformer import Transformer
 

@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching import collate
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model import linear
 from transformer_mt.model.transformer import Transformer

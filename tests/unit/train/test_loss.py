@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from transformer_mt.data.batching import IGNORED
+from transformer_mt.batch import IGNORED
 from transformer_mt.train import loss as loss_module
 from transformer_mt.train.loss import smoothed_cross_entropy
 

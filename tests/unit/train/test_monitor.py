@@ -27,9 +27,9 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from transformer_mt.config import TrainJob
 from transformer_mt.model.attention_maps import AttentionMaps
-from transformer_mt.train.board import heat_map, record_scores
 from transformer_mt.train.flops import FlopsMeter
 from transformer_mt.train.monitor import TIME_KEYS, Monitor, Shown, duration, fitting, perplexity
+from transformer_mt.train.tensorboard import heat_map, record_scores
 
 TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from transformer_mt.batch import Batch
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching import Batch, BatchPlan, GlobalBatch, micro_batches
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.step import TrainStep

@@ -27,12 +27,12 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.store import Side, TokenStore
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.checkpoint_manager import CheckpointManager
 from transformer_mt.train.monitor import TIME_KEYS, Monitor
-from transformer_mt.train.saver import Saver
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
 
@@ -388,15 +388,15 @@ def test_killed_before_old_checkpoints_were_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
-    publish = Saver._publish
+    publish = CheckpointManager._publish
 
-    def killed(self: Saver, best_step: int) -> dict[str, Tensor]:
+    def killed(self: CheckpointManager, best_step: int) -> dict[str, Tensor]:
         if self._found[-1].step == 24:
             raise KeyboardInterrupt
         return publish(self, best_step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Saver, "_publish", killed)
+        patch.setattr(CheckpointManager, "_publish", killed)
         with pytest.raises(KeyboardInterrupt):
             trainer(tmp_path / "cut", Bleu(3, 2, 1)).run()
     assert len(kept(tmp_path / "cut")) > len(kept(tmp_path / "whole"))

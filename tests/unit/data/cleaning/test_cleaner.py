@@ -1,0 +1,191 @@
+"""The filters together, the report, and the hashes that find duplicates."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_mt.config import CleaningConfig
+from transformer_mt.data.cleaning.cleaner import (
+    EXAMPLES,
+    Cleaner,
+    Report,
+    active_filters,
+    first_occurrences,
+    hash_text,
+)
+
+ALL = CleaningConfig(
+    max_tokens=1_000_000,
+    max_ratio=2.25,
+    ratio_slack=100,
+    drop_garbled=True,
+    drop_markup=True,
+    drop_identical=True,
+    max_character_repeats=1000,
+    max_word_repeats=1000,
+    min_word_length=2.5,
+    max_word_length=20.5,
+    min_script_share=0.5,
+    min_language_probability=0.01,
+    drop_held_out=True,
+    deduplicate=True,
+    deduplicate_sources=True,
+    deduplicate_targets=True,
+)
+BAD = {
+    "empty": ("", "a <b>b</b>\x07"),
+    "garbled": ("a\x07 <b>bell</b>", "eine Glocke"),
+    "markup": ("a <b>......</b>", "a <b>......</b>"),
+    "repeated_characters": ("so ...... so so so so", "also ......"),
+    "repeated_words": ("a a a a a", "a a a a a"),
+    "word_length": ("a b c d", "a b c d"),
+    "script": ("это всё", "это всё"),
+    "identical": ("the same", "The Same!"),
+}
+
+
+def cleaner(**changes: object) -> Cleaner:
+    thresholds: dict[str, object] = {
+        "drop_garbled": True,
+        "drop_markup": True,
+        "drop_identical": True,
+        "max_character_repeats": 5,
+        "max_word_repeats": 3,
+        "min_word_length": 2,
+        "min_script_share": 0.5,
+    }
+    return Cleaner(CleaningConfig(**{**thresholds, **changes}), "en", "de")  # type: ignore[arg-type]
+
+
+def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
+    """Most of these pairs would be dropped by a later filter too."""
+    assert {name: cleaner().text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
+    assert cleaner().text("a good sentence", "ein guter Satz") is None
+
+
+def test_without_settings_only_empty_and_long_pairs_go() -> None:
+    plain = Cleaner(CleaningConfig(max_tokens=10), "en", "de")
+    assert [name for name, pair in BAD.items() if plain.text(*pair)] == ["empty"]
+    assert [plain.tokens(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [None, "length", "length"]
+    assert list(active_filters(CleaningConfig())) == ["empty", "length"]
+
+
+@pytest.mark.parametrize(
+    ("switch", "name"),
+    [
+        ("drop_garbled", "garbled"),
+        ("drop_markup", "markup"),
+        ("drop_identical", "identical"),
+        ("max_character_repeats", "repeated_characters"),
+        ("max_word_repeats", "repeated_words"),
+        ("min_word_length", "word_length"),
+        ("min_script_share", "script"),
+    ],
+)
+def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
+    off = cleaner(**{switch: False if switch.startswith("drop") else None})
+    assert off.text(*BAD[name]) != name
+
+
+@pytest.mark.parametrize(
+    ("slack", "lengths", "expected"),
+    [
+        (0, (4, 10), None),
+        (0, (4, 11), "length_ratio"),
+        (0, (1, 1), None),
+        (5, (2, 10), None),
+        (5, (2, 11), "length_ratio"),
+        (5, (40, 105), None),
+        (5, (40, 106), "length_ratio"),
+        (0, (41, 105), "length"),
+    ],
+)
+def test_lengths(slack: int, lengths: tuple[int, int], expected: str | None) -> None:
+    """longer ≤ 2.5 · shorter + slack, whichever side is the longer."""
+    limit = 104 if expected == "length" else 200
+    judge = Cleaner(CleaningConfig(max_tokens=limit, max_ratio=2.5, ratio_slack=slack), "en", "de")
+    assert judge.tokens(*lengths) == expected
+    assert judge.tokens(*lengths[::-1]) == expected
+
+
+def test_report_counts_and_shows_the_first_examples() -> None:
+    report = Report(CleaningConfig(deduplicate=True))
+    report.total = 10
+    for line in range(1, 8):
+        report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
+    report.add("empty", "b.tsv:3", "", "tab\t bell\x07 bidi\u202e half\ud800 ü😀")
+    assert report.kept == 2
+    content = json.loads(report.to_json().encode())
+    assert content["total"] == 10
+    assert content["kept"] == 2
+    assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate_pair", 0)]
+    assert content["examples"]["empty"] == [
+        {"where": "b.tsv:3", "src": "", "tgt": r"tab\t bell\x07 bidi\u202e half\ud800 ü😀"}
+    ]
+    long = content["examples"]["length"]
+    assert [pair["where"] for pair in long] == [f"a.tsv:{n + 1}" for n in range(EXAMPLES)]
+    assert long[0]["src"].startswith("x" * 100)
+    assert len(long[0]["src"]) < 300
+
+
+def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
+    """As from worker processes: made apart, pickled, merged in the order of the corpus."""
+    config = CleaningConfig(max_ratio=2)
+    whole, merged = Report(config), Report(config)
+    for part in range(4):
+        report = Report(config)
+        for line in range(3):
+            where = f"a:{3 * part + line}"
+            for one in (whole, report):
+                one.total += 2
+                one.add("length_ratio" if line else "empty", where, "s", "t")
+        merged.merge(pickle.loads(pickle.dumps(report)))
+    assert merged.to_json() == whole.to_json()
+    assert merged.kept == 12
+    read = Report.from_json(config, whole.to_json())
+    assert read.to_json() == whole.to_json()
+    assert read.to_table() == whole.to_table()
+
+
+def test_table_names_what_is_on_and_fits_a_terminal() -> None:
+    report = Report(ALL)
+    report.total = 10_000_000_000
+    for name in active_filters(ALL):
+        report.dropped[name] = 600_000_000
+    lines = report.to_table().splitlines()
+    assert [line.split()[0] for line in lines] == [*active_filters(ALL), "kept"]
+    assert max(map(len, lines)) <= 80
+    assert len({len(line[: line.index("%")]) for line in lines}) == 1  # columns
+    assert all("600,000,000" in line and " 6.000%" in line for line in lines[:-1])
+    assert lines[-1].split()[1:3] == ["1,000,000,000", "10.000%"]
+    assert "256" in Report(CleaningConfig()).to_table()
+    assert Report(CleaningConfig()).to_table().count("\n") == 2
+
+
+def test_a_hash_is_the_same_everywhere() -> None:
+    """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
+    assert hash_text("Grüße\nHello") == int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
+    assert hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
+    assert 0 <= hash_text("half \ud800") < 2**64
+    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
+    assert len({hash_text(text) for text in different}) == len(different)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=50))
+def test_first_occurrences(numbers: list[int]) -> None:
+    seen: set[int] = set()
+    expected = []
+    for number in numbers:
+        expected.append(number not in seen)
+        seen.add(number)
+    assert first_occurrences(np.array(numbers, np.uint64)).tolist() == expected
+
+
+def test_first_occurrences_of_many() -> None:
+    hashes = np.random.default_rng(1).integers(0, 50_000, 200_000, np.uint64)
+    first = first_occurrences(hashes)
+    assert sorted(np.flatnonzero(first)) == sorted(np.unique(hashes, return_index=True)[1])

@@ -1,0 +1,283 @@
+"""Each filter on pairs made by hand, on both sides of its threshold."""
+
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+
+from transformer_mt.data.cleaning import filters
+from transformer_mt.data.cleaning.filters import TextFilter
+from transformer_mt.data.text import languages as scripts
+from transformer_mt.errors import InputError
+
+GOOD = [
+    ("He said, no, no, no!", "Er sagte: „Nein, nein, nein!“"),
+    ("It costs €1,000,000 (≈ £860,000).", "Es kostet 1 000 000 € (≈ 860.000 £)."),
+    ("AT&T, R&D and Q&A; that's all.", "AT&T, F&E und Fragen & Antworten; das ist alles."),
+    (
+        "Write to <jane@example.org> if x < y and y > z.",
+        "Schreib an <jane@example.org>, wenn x < y.",
+    ),
+    ("Mr. Müller's café naïvely opened at 10.30.", "Herrn Müllers Café öffnete naiv um 10.30 Uhr."),
+    (
+        "The Rindfleischetikettierungsgesetz is long.",
+        "Das Rindfleischetikettierungsgesetz ist lang.",
+    ),
+    ("She lives in Москва.", "Sie lebt in Москва."),
+    ("Hi.", "Hallo."),
+    ("I am.", "Ich bin es."),
+    ("That that is, is.", "Dass das das ist, das ist das Gute."),
+    ("1,234 °C", "1.234 Grad Celsius"),
+]
+
+
+def standard() -> dict[str, TextFilter]:
+    return {
+        "empty": filters.empty,
+        "garbled": filters.garbled,
+        "markup": filters.markup,
+        "identical": filters.identical,
+        "characters": filters.repeated_characters(9),
+        "words": filters.repeated_words(3),
+        "word length": filters.word_length(2, 20, "en", "de"),
+        "script": filters.wrong_script(0.5, "en", "de"),
+    }
+
+
+@pytest.mark.parametrize("name", standard())
+def test_good_pairs_stay(name: str) -> None:
+    drops = standard()[name]
+    assert [pair for pair in GOOD if drops(*pair)] == []
+    assert [pair for pair in GOOD if drops(*pair[::-1])] == []
+
+
+def both_sides(drops: TextFilter, bad: str) -> list[bool]:
+    """What is said of a pair with a bad source, with a bad target, and with two bad sides."""
+    good = "This is a good sentence."
+    return [drops(bad, good), drops(good, bad), drops(bad, bad)]
+
+
+@pytest.mark.parametrize("bad", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"])
+def test_empty(bad: str) -> None:
+    assert both_sides(filters.empty, bad) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a bell\x07 rings", True),
+        ("it\x92s Windows-1252", True),
+        ("lost \ufffd letters", True),
+        ("a bullet \uf0b7 of a symbol font", True),
+        ("half a pair \ud83d", True),
+        ("fÃ¼r mich", True),  # "für".encode().decode("cp1252")
+        ("â€œquotedâ€\x9d", True),
+        ("20 Â°C", True),
+        ("fÃƒÂ¼r", True),  # twice over
+        ("IRMÃO, MAÇÃ, AMANHÃ E Â", False),  # Portuguese capitals
+        ("a\ttab, a\xa0no-break space, a smile 😀, क्‍ष", False),
+    ],
+)
+def test_garbled(text: str, expected: bool) -> None:
+    assert both_sides(filters.garbled, text) == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a <b>bold</b> word", True),
+        ("one line<br/>two", True),
+        ('see <a href="x.html">here', True),
+        ("< p > tokenised < / p >", True),
+        ("escaped &lt;br /&gt; too", True),
+        ("<!-- unseen -->", True),
+        ("no&nbsp;break", True),
+        ("it&#8217;s", True),
+        ("it&#x2019;s", True),
+        ("it &apos;s &quot; Moses &quot; &amp; &#91; co &#93; &#124; a &lt; b", False),
+        ("copy <file> to <b@example.org>", False),
+        ("if a < b and c > d", False),
+        ("Q&A; R&D", False),
+        ("I <3 you", False),
+    ],
+)
+def test_markup(text: str, expected: bool) -> None:
+    assert both_sides(filters.markup, text) == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("The same.", "The same.", True),
+        ("The same.", "  THE SAME !", True),
+        ("- - - The same - - -", "The same", True),
+        ("Straße 5", "STRASSE 5", True),
+        ("The same.", "The same one.", False),
+        ("x" * 40 + " a", "x" * 40 + " b", False),
+        ("- " * 40 + "the same", "The same", True),
+        ("", "...", True),
+        ("Version 1", "Version 2", False),
+        ("की", "का", False),  # only the vowel signs differ
+    ],
+)
+def test_identical(src: str, tgt: str, expected: bool) -> None:
+    assert filters.identical(src, tgt) is expected
+    assert filters.identical(tgt, src) is expected
+
+
+@pytest.mark.parametrize("character", list(".-a1ß中"))
+def test_repeated_characters(character: str) -> None:
+    drops = filters.repeated_characters(9)
+    assert both_sides(drops, f"Chapter {character * 9}") == [False] * 3
+    assert both_sides(drops, f"Chapter {character * 10} 12") == [True] * 3
+    assert not drops("a " * 20, "b")
+
+
+@pytest.mark.parametrize("phrase", ["ha", "ha ho", "eins zwei drei", "one two , three"])
+def test_repeated_words(phrase: str) -> None:
+    drops = filters.repeated_words(3)
+    assert both_sides(drops, f"so {' '.join([phrase] * 3)} done") == [False] * 3
+    assert both_sides(drops, f"so {' '.join([phrase] * 4)} done") == [True] * 3
+
+
+def test_repetition_is_of_words_in_a_row() -> None:
+    drops = filters.repeated_words(2)
+    assert not drops("he came , he saw , he won , he left", "a b a c a d a e")
+    assert not drops("one two three four five " * 5, "x")  # longer than a phrase
+    assert not drops("bla blabla blablabla", "so so sos")
+    assert not drops("great ! ! ! ! !", "* * * * Hotel - - - -")  # tokenised punctuation
+    assert drops("great ! ! ! ! ! so so so", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aa bb", False),
+        ("aa b", True),
+        ("a" * 20, False),
+        ("a" * 21, True),
+        ("a" * 37 + " bbb", False),
+    ],
+)
+def test_word_length(text: str, expected: bool) -> None:
+    assert filters.word_length(2, 20, "en", "de")(text, "guten Tag") is expected
+    assert filters.word_length(2, 20, "en", "de")("good day", text) is expected
+
+
+def test_word_length_of_languages_without_spaces() -> None:
+    long = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
+    assert filters.word_length(2, 20, "en", "de")("a good day", long)
+    assert not filters.word_length(2, 20, "en", "zh-Hans")("a good day", long)
+    assert filters.word_length(2, 20, "en", "zh-Hans")("a b c d", long)
+
+
+def test_word_length_with_one_bound() -> None:
+    assert not filters.word_length(None, 20, "en", "de")("a", "b")
+    assert not filters.word_length(2, None, "en", "de")("a" * 99, "b" * 99)
+
+
+@pytest.mark.parametrize(
+    ("src_lang", "text", "expected"),
+    [
+        ("en", "abc где", False),  # half
+        ("en", "abc где и", True),
+        ("en", "où ça Łódź ﬁn", False),
+        ("en", "12 µm², ½ № 3 ①", False),
+        ("en", "1 234 – 5 €", False),  # no letters
+        ("ru", "это iPhone", True),
+        ("ru", "вот это iPhone", False),
+        ("sr", "оvo je ово", False),
+        ("el", "Καλημέρα κόσμε", False),
+        ("ja", "東京でラーメンを食べました。", False),
+        ("zh_Hans", "東京でラーメンを食べました。", True),
+        ("ko", "안녕하세요 漢字", False),
+        ("ar", "مرحبا بالعالم", False),
+        ("hi", "नमस्ते दुनिया", False),
+        ("hi", "hello world", True),
+        ("tlh", "где", False),  # not in the table
+    ],
+)
+def test_script(src_lang: str, text: str, expected: bool) -> None:
+    assert filters.wrong_script(0.5, src_lang, "de")(text, "Guten Tag.") is expected
+    assert filters.wrong_script(0.5, "de", src_lang)("Guten Tag.", text) is expected
+
+
+@pytest.mark.parametrize(("share", "letters"), [(0.9, 10), (0.8, 5), (0.7, 10), (0.6, 5)])
+def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters: int) -> None:
+    foreign = letters - round(share * letters)
+    drops = filters.wrong_script(share, "en", "de")
+    assert not drops("a" * (letters - foreign) + "я" * foreign, "Ja.")
+    assert drops("a" * (letters - foreign - 1) + "я" * (foreign + 1), "Ja.")
+
+
+@pytest.mark.parametrize("script", scripts._SCRIPTS)
+def test_scripts_are_those_of_unicode(script: str) -> None:
+    """Names of characters begin with their script: what is called so is in the table."""
+    language = next(
+        languages.split()[0]
+        for written, languages in scripts._LANGUAGES.items()
+        if script in written.split()
+    )
+    pattern = scripts.foreign_letter(language)
+    assert pattern is not None
+    prefixes = {
+        "han": ("CJK UNIFIED IDEOGRAPH",),
+        "kana": ("HIRAGANA LETTER", "KATAKANA LETTER"),
+        "hangul": ("HANGUL SYLLABLE",),
+        "ethiopic": ("ETHIOPIC SYLLABLE",),
+        "thai": ("THAI CHARACTER",),
+    }.get(script, (f"{script.upper()} SMALL LETTER", f"{script.upper()} LETTER"))
+    # The plane of everyday writing; beyond it lie historic letters and few living ones.
+    named = [c for c in map(chr, range(0x10000)) if unicodedata.name(c, "").startswith(prefixes)]
+    assert len(named) >= 26
+    foreign = [c for c in named if pattern.search(c)]
+    assert len(foreign) <= 0.1 * len(named), foreign
+    assert pattern.search("я" if script != "cyrillic" else "a")
+
+
+def test_folding() -> None:
+    assert filters.fold(" „Straße“, 5-A!\t") == "strasse5a"
+    assert filters.fold("Été") != filters.fold("Ete")
+    assert filters.fold("...") == ""
+
+
+# The identifier is an extra: what follows about its absence holds with and without it.
+def test_a_missing_identifier_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("py3langid", "py3langid.langid"):
+        monkeypatch.setitem(sys.modules, module, None)
+    filters._identifier.cache_clear()
+    with pytest.raises(
+        InputError, match=r"needs py3langid: pip install 'transformer-mt\[langid\]'"
+    ):
+        filters.wrong_language(0.01, "en", "de")
+
+
+ENGLISH = "The committee will meet again next week to discuss the new proposal in detail."
+GERMAN = "Der Ausschuss wird nächste Woche erneut zusammentreten, um den Vorschlag zu beraten."
+FRENCH = "Le comité se réunira de nouveau la semaine prochaine pour examiner la proposition."
+
+
+def test_language() -> None:
+    pytest.importorskip("py3langid", reason="py3langid is not installed (the langid extra)")
+    drops = filters.wrong_language(0.01, "en", "de-AT")
+    assert not drops(ENGLISH, GERMAN)
+    assert drops(ENGLISH, ENGLISH)
+    assert drops(GERMAN, GERMAN)
+    assert drops(ENGLISH, FRENCH)
+    assert not drops("Bonjour à tous.", "Merci beaucoup.")
+    assert not drops("Le 12.", "« 1 234 567 890 1 234 567 890 »")
+    assert filters.wrong_language(0.0, "nb", "de")(FRENCH, GERMAN) is False
+    with pytest.raises(InputError, match="does not know 'tlh'"):
+        filters.wrong_language(0.01, "en", "tlh")
+
+
+def test_the_identifier_is_loaded_only_when_asked_for() -> None:
+    code = (
+        "import sys; from transformer_mt.config import CleaningConfig\n"
+        "from transformer_mt.data.cleaning.cleaner import Cleaner\n"
+        "Cleaner(CleaningConfig(drop_markup=True), 'en', 'de').text('a', 'b')\n"
+        "print([m for m in ('torch', 'datasets', 'py3langid', 'sacremoses') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"

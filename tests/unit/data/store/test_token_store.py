@@ -1,0 +1,227 @@
+"""The encoded corpus on disk: what is written is read, what is damaged is refused."""
+
+import hashlib
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_mt.data.store import token_store as store
+from transformer_mt.data.store.token_store import Part, Side, TokenStore
+from transformer_mt.errors import InputError
+
+KINDS = ("tokens", "offsets")
+Pairs = list[tuple[list[int], list[int]]]
+
+PAIRS: Pairs = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
+
+
+def parts(*batches: Pairs) -> Iterator[Part]:
+    for batch in batches:
+        src, tgt = (Side.from_lists([pair[side] for pair in batch]) for side in (0, 1))
+        yield Part(src, tgt)
+
+
+@settings(max_examples=60)
+@given(
+    batches=st.lists(
+        st.lists(
+            st.tuples(
+                st.lists(st.integers(0, 65_535), max_size=6),
+                st.lists(st.integers(0, 65_535), max_size=6),
+            ),
+            max_size=5,
+        ),
+        max_size=5,
+    ),
+    vocab_size=st.sampled_from([65_536, 65_537, 2**31]),
+)
+def test_what_is_written_is_read(
+    batches: list[list[tuple[list[int], list[int]]]],
+    vocab_size: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store.write(folder, parts(*batches), vocab_size, sources=[2, 0, 1])
+    loaded = TokenStore.load(folder)
+    assert loaded.sources == (2, 0, 1)
+    pairs = [pair for batch in batches for pair in batch]
+    assert len(loaded) == len(pairs)
+    for i, (src, tgt) in enumerate(pairs):
+        assert loaded.src[i].tolist() == src
+        assert loaded.tgt[i].tolist() == tgt
+    assert loaded.src.lengths.tolist() == [len(src) for src, _ in pairs]
+    assert loaded.tgt.lengths.tolist() == [len(tgt) for _, tgt in pairs]
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "bytes_a_token", "largest"),
+    [(100, 2, 99), (65_536, 2, 65_535), (65_537, 4, 65_536), (2**32, 4, 2**32 - 1)],
+)
+def test_a_token_takes_no_more_bytes_than_the_vocabulary_asks_for(
+    tmp_path: Path, vocab_size: int, bytes_a_token: int, largest: int
+) -> None:
+    store.write(tmp_path, parts([([largest, 3], [3])]), vocab_size)
+    assert (tmp_path / "src.tokens").stat().st_size == 2 * bytes_a_token
+    assert TokenStore.load(tmp_path).src[0].tolist() == [largest, 3]
+
+
+def test_a_pair_knows_where_it_came_from(tmp_path: Path) -> None:
+    one, two = parts(PAIRS[:2], PAIRS[2:])
+    lines = [np.array([3, 4_000_000_000], np.uint32), np.array([7], np.uint32)]
+    numbered = (part._replace(lines=n) for part, n in zip((one, two), lines, strict=True))
+    names = ["/data/a.en.gz", "never", "wmt/wmt14"]
+    store.write(tmp_path, numbered, 100, sources=[2, 0, 1], names=names)
+    loaded = TokenStore.load(tmp_path)
+    places = ["/data/a.en.gz:3", "/data/a.en.gz:4000000000", "wmt/wmt14:7"]
+    assert [loaded.place(i) for i in range(3)] == places
+    assert (tmp_path / "lines").stat().st_size == 3 * 4
+    assert isinstance(loaded.lines.base, np.memmap)
+
+
+def test_a_store_without_places_counts_pairs(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    assert TokenStore.load(tmp_path).place(2) == "pair 3"
+
+
+def test_the_longest_sequence_is_known(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS[:1], PAIRS[1:]), 100)
+    loaded = TokenStore.load(tmp_path)
+    assert loaded.longest == 4
+    assert TokenStore(loaded.src, loaded.tgt).longest == 4
+    assert TokenStore(loaded.src, loaded.src).longest == 3
+    store.write(tmp_path, parts(PAIRS), 100, longest=9)
+    assert TokenStore.load(tmp_path).longest == 9
+
+
+def test_a_part_of_a_side_is_a_side(tmp_path: Path) -> None:
+    side = Side.from_lists([[5, 6, 3], [3], [], [4, 3]])
+    part = side.part(1, 4)
+    assert [part[i].tolist() for i in range(len(part))] == [[3], [], [4, 3]]
+    assert part.lengths.tolist() == [1, 0, 2]
+    assert len(side.part(2, 2)) == 0
+
+
+def test_a_loaded_corpus_is_mapped_not_read(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    side = TokenStore.load(tmp_path).tgt
+    for array in (side.tokens, side.offsets):
+        assert isinstance(array.base, np.memmap)
+        assert not array.flags.writeable
+
+
+def test_sequences_are_gathered_in_any_order(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    tokens, lengths = TokenStore.load(tmp_path).tgt.gather(np.array([2, 0, 1, 0]))
+    assert tokens.tolist() == [3, 7, 3, 8, 9, 10, 3, 7, 3]
+    assert lengths.tolist() == [1, 2, 4, 2]
+
+
+def test_lengths_take_four_bytes_each_and_nothing_beside() -> None:
+    side = Side.from_lengths(np.zeros(0, np.uint16), np.arange(1_000_000, dtype=np.int32) % 100)
+    tracemalloc.start()
+    lengths = side.lengths
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert lengths.dtype == np.int32
+    assert (lengths == np.arange(1_000_000) % 100).all()
+    assert peak < 4.2e6
+
+
+def test_the_checksum_is_of_the_pairs_not_of_how_they_came(tmp_path: Path) -> None:
+    different = [PAIRS[:2], [PAIRS[0], PAIRS[2]], [(tgt, src) for src, tgt in PAIRS]]
+    # The same tokens, cut elsewhere.
+    different.append([([5, 6, 3], [7]), ([3], [3, 8, 9, 10, 3]), ([4, 3], [3])])
+    folders = []
+    for batches in ([PAIRS], [PAIRS[:1], [], PAIRS[1:]], *([other] for other in different)):
+        folders.append(tmp_path / str(len(folders)))
+        folders[-1].mkdir()
+        store.write(folders[-1], parts(*batches), 100)
+    found = [TokenStore.load(folder).fingerprint for folder in folders]
+    assert found[0] == found[1]
+    assert len(set(found)) == 1 + len(different)
+    files = [folders[0] / f"{side}.{kind}" for side in ("src", "tgt") for kind in KINDS]
+    digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)
+    assert found[0] == hashlib.sha256(digests).hexdigest()
+
+
+def test_a_side_in_memory_is_the_same_side(tmp_path: Path) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    loaded = TokenStore.load(tmp_path).src
+    held = Side.from_lists([src for src, _ in PAIRS])
+    assert loaded.tokens.tolist() == held.tokens.tolist()
+    assert loaded.offsets.tolist() == held.offsets.tolist() == [0, 3, 4, 6]
+    assert len(Side.from_lists([])) == 0
+
+
+def cut(name: str, keep: int) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:keep])
+
+    return damage
+
+
+def meta(**changes: object) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / "meta.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return damage
+
+
+def replace(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+DAMAGES = {
+    "tokens cut short": cut("src.tokens", 10),
+    "tokens cut inside a token": cut("tgt.tokens", 13),
+    "tokens empty": cut("tgt.tokens", 0),
+    "offsets cut short": cut("src.offsets", 8),
+    "offsets cut inside a number": cut("tgt.offsets", 11),
+    "offsets empty": cut("tgt.offsets", 0),
+    "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
+    "no tokens": lambda folder: (folder / "src.tokens").unlink(),
+    "no offsets": lambda folder: (folder / "tgt.offsets").unlink(),
+    "interrupted": lambda folder: (folder / "meta.json").unlink(),
+    "meta.json cut": cut("meta.json", 20),
+    "meta.json empty": cut("meta.json", 0),
+    "meta.json a list": replace("meta.json", "[]"),
+    "meta.json null": replace("meta.json", "null"),
+    "meta.json not UTF-8": lambda f: (f / "meta.json").write_bytes(b"\xff\xfe"),
+    "another format": meta(format=99),
+    "a wrong number of pairs": meta(pairs=2),
+    "a wrong number of tokens": meta(tokens={"src": 5, "tgt": 7}),
+    "no tokens of a side": meta(tokens={"src": 6}),
+    "tokens no table": meta(tokens=6),
+    "another type": meta(dtype="uint32"),
+    "no type": meta(dtype="nonsense"),
+    "objects": meta(dtype="object", tokens={"src": 1.5, "tgt": 7}),
+    "pointers": meta(dtype="object", tokens={"src": 2, "tgt": 2}),
+    "no sources": meta(sources=None),
+    "no names": meta(names=None),
+    "no longest": meta(longest=None),
+    "too many line numbers": meta(lines=1),
+    "line numbers that are not there": meta(lines=3),
+    "no line numbers": lambda folder: (folder / "lines").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_corpus_is_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    store.write(tmp_path, parts(PAIRS), 100)
+    assert len(TokenStore.load(tmp_path)) == 3
+    damage(tmp_path)
+    with pytest.raises(InputError) as error:
+        TokenStore.load(tmp_path)
+    assert str(tmp_path) in str(error.value)
+    assert "delete the folder" in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,232 @@
+"""Subword regularisation: the text stays, and its pieces follow the law that the papers give."""
+
+import io
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, combinations, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_mt.config import TokenizerConfig
+from transformer_mt.data.store.token_store import Side
+from transformer_mt.data.subwords.subword_regularization import Dropout, Sampler, Unigram
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.errors import InputError
+
+WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über", "rot", "rote", "Haus"]
+DRAWS = 20_000
+
+
+def lines(number: int = 200) -> list[str]:
+    draw = random.Random(1)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(number)]
+
+
+def learn(path: Path, **config: object) -> Tokenizer:
+    settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
+    path.write_bytes(train_tokenizer(lines(), settings_))
+    return Tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return learn(tmp_path_factory.mktemp("bpe") / "m")
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def tokenizer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Tokenizer:
+    return learn(tmp_path_factory.mktemp("vocabulary") / "m", type=request.param)
+
+
+def encoded(tokenizer: Tokenizer, texts: list[str]) -> Side:
+    return Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(texts)])
+
+
+def rows(side: Side) -> list[list[int]]:
+    return [side[i].tolist() for i in range(len(side))]
+
+
+def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
+    return Sampler(tokenizer, strength)(encoded(tokenizer, texts), np.random.default_rng(seed))
+
+
+# The text
+
+
+@settings(max_examples=60)
+@given(
+    texts=st.lists(
+        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(lines()), min_size=1
+    ),
+    strength=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_the_text_stays(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int) -> None:
+    drawn = sample(tokenizer, texts, strength, seed)
+    assert len(drawn) == len(texts)
+    assert drawn.offsets[-1] == len(drawn.tokens)
+    assert tokenizer.decode(rows(drawn)) == tokenizer.decode(tokenizer.encode(texts))
+    for row in rows(drawn):
+        assert row[-1] == EOS
+        assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
+
+
+def test_chance_alone_makes_the_difference(tokenizer: Tokenizer) -> None:
+    first, again, other = (sample(tokenizer, lines(), 0.1, seed) for seed in (1, 1, 2))
+    assert rows(first) == rows(again)
+    for one, two in ((first, other), (first, encoded(tokenizer, lines()))):
+        different = sum(a != b for a, b in zip(rows(one), rows(two), strict=True))
+        assert different > len(lines()) / 10
+
+
+def test_where_every_merge_is_dropped_characters_are_left(bpe: Tokenizer) -> None:
+    drawn = sample(bpe, lines(), 1.0)
+    for row, text in zip(rows(drawn), lines(), strict=True):
+        assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
+
+
+def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
+    tokenizer = learn(tmp_path / "m", vocab_size=60, byte_fallback=False)
+    texts = ["Haus 猫 Haus", "猫猫", "rot猫Scheune"]
+    drawn = sample(tokenizer, texts, 1.0)
+    for before, after in zip(rows(encoded(tokenizer, texts)), rows(drawn), strict=True):
+        assert before.count(UNK) == after.count(UNK) == 1
+        for old, new in zip(halves(before), halves(after), strict=True):
+            assert tokenizer.decode([old]) == tokenizer.decode([new])
+    assert tokenizer.pieces(rows(drawn)[0][:5]) == list("▁Haus")
+
+
+def halves(ids: list[int]) -> tuple[list[int], list[int]]:
+    return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
+
+
+def test_no_text_is_no_text(tokenizer: Tokenizer) -> None:
+    assert rows(sample(tokenizer, ["", " ", "rot", ""], 1.0))[::3] == [[EOS], [EOS]]
+    assert rows(sample(tokenizer, [], 0.5)) == []
+
+
+def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["rot rot Haus"] * 50), model_writer=model, model_type="bpe",
+        vocab_size=20, split_by_whitespace=False, hard_vocab_limit=False, minloglevel=2,
+        pad_id=0, unk_id=1, bos_id=2, eos_id=3,
+    )  # fmt: skip
+    (tmp_path / "m").write_bytes(model.getvalue())
+    with pytest.raises(InputError, match=r"reaches beyond a word: set it to 0"):
+        Sampler(Tokenizer(tmp_path / "m"), 0.1)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
+def test_a_strength_out_of_range_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be in \[0, 1\]"):
+        TokenizerConfig(sampling=value)
+
+
+# The law
+
+SCORES = {"a": -9.0, "b": -9.0, "c": -9.0, "ab": 0.0, "bc": -1.0, "abc": -2.0, "ca": -3.0}
+
+
+def law_of_dropout(word: str, p: float) -> dict[tuple[str, ...], float]:
+    """Algorithm 1 of Provilkov et al. by every set of dropped merges at every step."""
+
+    def continue_from(state: tuple[str, ...]) -> Counter[tuple[str, ...]]:
+        places = [i for i in range(len(state) - 1) if state[i] + state[i + 1] in SCORES]
+        law: Counter[tuple[str, ...]] = Counter()
+        for left in chain.from_iterable(combinations(places, n) for n in range(len(places) + 1)):
+            chance = (1 - p) ** len(left) * p ** (len(places) - len(left))
+            if not left:
+                law[state] += chance  # type: ignore[assignment]
+                continue
+            i = min(left, key=lambda i: (-SCORES[state[i] + state[i + 1]], i))
+            merged = (*state[:i], state[i] + state[i + 1], *state[i + 2 :])
+            for end, more in continue_from(merged).items():
+                law[end] += chance * more  # type: ignore[assignment]
+        return law
+
+    return dict(continue_from(tuple(word)))
+
+
+def law_of_unigram(word: str, alpha: float) -> dict[tuple[str, ...], float]:
+    """Every segmentation, by P(x)^α."""
+
+    def segmentations(rest: str) -> Iterator[tuple[str, ...]]:
+        if not rest:
+            yield ()
+        for end in range(1, len(rest) + 1):
+            if rest[:end] in SCORES:
+                yield from ((rest[:end], *tail) for tail in segmentations(rest[end:]))
+
+    weights = {x: math.exp(alpha * sum(SCORES[piece] for piece in x)) for x in segmentations(word)}
+    return {x: weight / sum(weights.values()) for x, weight in weights.items()}
+
+
+def agree(found: Counter[tuple[str, ...]], law: dict[tuple[str, ...], float]) -> None:
+    assert sum(law.values()) == pytest.approx(1)
+    assert set(found) <= set(law)
+    for segmentation, chance in law.items():
+        deviation = math.sqrt(chance * (1 - chance) / DRAWS)
+        assert found[segmentation] / DRAWS == pytest.approx(chance, abs=5 * deviation + 1e-4)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("word", ["ab", "abc", "abca", "cabcab"])
+def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
+    law, model = law_of_dropout(word, p), Dropout(SCORES, p)
+    best = tuple(model.sample(word, repeat(0)))
+    counts = np.full(DRAWS, len(word)), np.full(DRAWS, len(best))
+    changed = model.draw(lambda _: word, *counts, np.random.default_rng(1))
+    found = Counter(tuple(pieces) for _, pieces in changed)
+    found[best] += DRAWS - found.total()  # those that are not named stay as they are
+    agree(found, law)
+    if word == "ab":
+        assert law == {("a", "b"): pytest.approx(p), ("ab",): pytest.approx(1 - p)}
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("word", ["ab", "abca", "cabcab"])
+def test_segmentations_come_as_often_as_their_probability_to_the_alpha(
+    word: str, alpha: float
+) -> None:
+    count = np.full(DRAWS, len(word))
+    drawn = Unigram(SCORES, alpha).draw(lambda _: word, count, count, np.random.default_rng(1))
+    agree(Counter(tuple(pieces) for _, pieces in drawn), law_of_unigram(word, alpha))
+
+
+def test_without_dropout_it_is_sentencepieces_own_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
+    model = Dropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
+    letters = sorted(set("".join(WORDS)))
+    draw = random.Random(1)
+    words = [*WORDS, *("".join(draw.choices(letters, k=draw.randint(1, 12))) for _ in range(500))]
+    for word, ids in zip(words, bpe.encode(words), strict=True):
+        assert model.sample("▁" + word, repeat(0)) == bpe.pieces(ids)
+
+
+def test_the_unigram_law_is_sentencepieces(tmp_path: Path) -> None:
+    """Which draws from all segmentations too; not seeded, so with room for chance."""
+    tokenizer = learn(tmp_path / "m", type="unigram")
+    sp = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m"))
+    texts = [word for word in WORDS for _ in range(2000)]
+    theirs = sp.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1, num_threads=1)
+    ours = sample(tokenizer, texts, 0.2)
+    for i, word in enumerate(WORDS):
+        span = slice(2000 * i, 2000 * (i + 1))
+        lengths = np.array([len(ids) for ids in theirs[span]]), ours.lengths[span] - 1
+        noise = math.sqrt(sum(np.var(x) for x in lengths) / 2000)
+        assert abs(lengths[0].mean() - lengths[1].mean()) <= 7 * noise, word
+
+
+def test_words_of_any_length(tokenizer: Tokenizer) -> None:
+    text = "".join(random.Random(1).choices("Hausrotebcü", k=500))
+    (row,) = rows(sample(tokenizer, [text], 0.2))
+    assert tokenizer.decode([row]) == [text]

@@ -1,0 +1,715 @@
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
+from support.paths import SHARED_DATA
+
+from transformer_mt.config import DataConfig, SourceConfig, config_dir
+from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.errors import InputError
+
+needs_shared = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"{SHARED_DATA} is absent")
+
+HELLO = [("Hello.", "Hallo."), ("", ""), ("A\u2028b\tc", "Ä\x85 ö")]
+
+
+def pairs(*sources: SourceConfig, langs: str = "en-de") -> list[tuple[str, str]]:
+    src_lang, tgt_lang = langs.split("-")
+    return list(read_pairs(sources, src_lang=src_lang, tgt_lang=tgt_lang))
+
+
+def error_of(*sources: SourceConfig, langs: str = "en-de") -> str:
+    with pytest.raises(InputError) as caught:
+        pairs(*sources, langs=langs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return str(path)
+
+
+def translations(rows: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"translation": [{"de": de, "en": en} for en, de in rows]}
+
+
+# --- text ---
+
+
+def text(tmp_path: Path, en: str, de: str) -> SourceConfig:
+    return SourceConfig(src=write(tmp_path / "a.en", en), tgt=write(tmp_path / "a.de", de))
+
+
+def test_text_files_keep_blank_lines_and_order(tmp_path: Path) -> None:
+    source = text(tmp_path, "Hello.\n\n \nA\u2028b", "Hallo.\r\n\r\n\r\nÄ\x85ö\r\n")
+    assert pairs(source) == [("Hello.", "Hallo."), ("", ""), (" ", ""), ("A\u2028b", "Ä\x85ö")]
+
+
+def test_sources_are_read_one_after_the_other(tmp_path: Path) -> None:
+    one = text(tmp_path, "a\nb\n", "c\nd\n")
+    two = SourceConfig(tsv=write(tmp_path / "b.tsv", "e\tf\n"))
+    found = list(read_pairs([one, two, one], src_lang="en", tgt_lang="de"))
+    assert found == [("a", "c"), ("b", "d"), ("e", "f"), ("a", "c"), ("b", "d")]
+    assert all(isinstance(pair, Pair) for pair in found)
+    assert (found[2].src, found[2].tgt) == ("e", "f")
+
+
+@pytest.mark.parametrize(("src", "tgt"), [(10, 13), (13, 10), (0, 1), (1, 0)])
+def test_unequal_files_give_both_counts(tmp_path: Path, src: int, tgt: int) -> None:
+    source = text(tmp_path, "x\n" * src, "y\n" * tgt)
+    assert f"{source.src} has {src} lines but {source.tgt} has {tgt}:" in error_of(source)
+
+
+def test_pairs_stream(tmp_path: Path) -> None:
+    """The pairs before a mistake are given before it is found."""
+    source = text(tmp_path, "a\nb\n", "c\n")
+    stream = read_pairs([source], src_lang="en", tgt_lang="de")
+    assert next(stream) == ("a", "c")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    source = SourceConfig(src=write(tmp_path / "a.en", "a"), tgt=str(tmp_path / "a.de"))
+    assert error_of(source) == f"cannot read {tmp_path / 'a.de'}: No such file or directory"
+
+
+# --- TSV ---
+
+
+def test_tsv_is_raw_and_ignores_further_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\na\tb')
+    assert pairs(SourceConfig(tsv=path)) == [('"Hi," he', 'Hallo "er'), ("", ""), ("a", "b")]
+
+
+def test_tsv_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "1\tde\t2\ten\n1\tDE\t2\tEN\tmore\n")
+    source = SourceConfig(tsv=path, src_column="4", tgt_column="2")
+    assert pairs(source) == [("en", "de"), ("EN", "DE")]
+
+
+@pytest.mark.parametrize("line", ["", "only one"])
+def test_tsv_with_too_few_columns(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path / "a.tsv", f"a\tb\n{line}\nc\td\n")
+    assert error_of(SourceConfig(tsv=path)) == (
+        f"{path}, line 2: has 1 tab-separated column(s), needs 2"
+    )
+
+
+def test_the_same_column_twice(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "a\tb\n")
+    source = SourceConfig(tsv=path, src_column="2")
+    assert "source and target are both column 2; set src_column and tgt_col" in error_of(source)
+
+
+# --- JSONL ---
+
+
+def jsonl(tmp_path: Path, *lines: object, **columns: str) -> SourceConfig:
+    rows = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return SourceConfig(jsonl=write(tmp_path / "a.jsonl", "\n".join(rows)), **columns)
+
+
+def test_jsonl_forms(tmp_path: Path) -> None:
+    source = jsonl(
+        tmp_path,
+        {"id": 1, "translation": {"en": "Hello.", "de": "Hallo.", "fr": None}},
+        {"de": "", "en": ""},
+        '{"en": "A\u2028b\\tc", "de": "Ä\\u0085 ö"}',
+    )
+    assert pairs(source) == HELLO
+    assert pairs(source, langs="de-en") == [(de, en) for en, de in HELLO]
+
+
+def test_jsonl_named_columns(tmp_path: Path) -> None:
+    row = {"text": "a", "ref": "b", "en": "c", "de": "d"}
+    assert pairs(jsonl(tmp_path, row, src_column="text", tgt_column="ref")) == [("a", "b")]
+    assert pairs(jsonl(tmp_path, row, src_column="text")) == [("a", "d")]
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("a\nb", "a b"),
+        ("a\r\nb\n\nc", "a b  c"),
+        ("a\n", "a"),
+        ("\r\na\r\n", "a"),
+        ("a\rb", "a\rb"),
+    ],
+)
+def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, line: str) -> None:
+    row = {"en": value, "de": "x"}
+    assert pairs(jsonl(tmp_path, row)) == [(line, "x")]
+    path = write_parquet(tmp_path / "a.parquet", {key: [text] for key, text in row.items()})
+    assert pairs(SourceConfig(parquet=path)) == [(line, "x")]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=5))
+def test_a_sentence_never_holds_a_line_feed(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    source = jsonl(tmp_path, *({"en": en, "de": de} for en, de in rows))
+    found = pairs(source)
+    assert len(found) == len(rows)
+    for pair, row in zip(found, rows, strict=True):
+        for line, sentence in zip(pair, row, strict=True):
+            assert "\n" not in line
+            if "\n" not in sentence:
+                assert line == sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"en": "a", "de": ', "line 2: not valid JSON (Expecting value"),
+        ("", "line 2: not valid JSON (Expecting value"),
+        ("[" * 100_000, "line 2: not valid JSON (maximum recursion depth"),
+        (["a", "b"], "line 2: not a JSON object but of type list"),
+        ("null", "line 2: not a JSON object but null"),
+        ({"en": "a", "fr": "b"}, "line 2: no column 'de', only: en, fr;"),
+        (
+            {"id": 1, "translation": {"de": "x"}},
+            "line 2: no column 'en', only: id, translation, translation.de;",
+        ),
+        ({"en": "a", "de": None}, "line 2: de is null, not text"),
+        ({"en": 7, "de": "b"}, "line 2: en is of type int, not text"),
+        ({"translation": {"en": ["a"], "de": "b"}}, "line 2: translation.en is of type list"),
+        ('{"en": "a", "de": "\\ud83d"}', "line 2: de is not valid Unicode (surrogates"),
+    ],
+)
+def test_jsonl_mistakes(tmp_path: Path, line: object, message: str) -> None:
+    source = jsonl(tmp_path, {"en": "a", "de": "b"}, line, "not reached")
+    assert f"{source.jsonl}, {message}" in error_of(source)
+
+
+def test_compressed_tsv_and_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"a\tb\n"))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"en": "c", "de": "d"}\n'))
+    found = pairs(
+        SourceConfig(tsv=str(tmp_path / "a.tsv.gz")),
+        SourceConfig(jsonl=str(tmp_path / "a.jsonl.gz")),
+    )
+    assert found == [("a", "b"), ("c", "d")]
+
+
+# --- Parquet ---
+
+
+def test_parquet_forms(tmp_path: Path) -> None:
+    nested = SourceConfig(parquet=write_parquet(tmp_path / "a.parquet", translations(HELLO)))
+    en, de = zip(*HELLO, strict=True)
+    columns = {"id": [1, 2, 3], "de": de, "en": pa.array(en, pa.large_string())}
+    flat = SourceConfig(parquet=write_parquet(tmp_path / "b.parquet", columns))
+    assert pairs(nested) == pairs(flat) == HELLO
+    assert pairs(nested, flat, langs="de-en") == [(de, en) for en, de in HELLO] * 2
+
+
+def test_parquet_with_two_columns_of_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = [pa.array([text]) for text in "abc"]
+    pq.write_table(pa.Table.from_arrays(columns, names=["en", "en", "de"]), path)
+    with pytest.raises(InputError, match=r"a\.parquet: 2 columns are called 'en'"):
+        pairs(SourceConfig(parquet=str(path)))
+
+
+def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
+    rows = [(f"en {i}", f"de {i}") for i in range(100_000)]
+    path = write_parquet(tmp_path / "a.parquet", translations(rows), row_group_size=70_001)
+    assert pairs(SourceConfig(parquet=path)) == rows
+
+
+def test_parquet_null_is_located(tmp_path: Path) -> None:
+    columns = {"en": ["x"] * 70_000, "de": [*["y"] * 69_998, None, "y"]}
+    path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=1000)
+    assert error_of(SourceConfig(parquet=path)) == f"{path}, row 69999: de is null, not text"
+    whole = {"translation": [{"en": "a", "de": "b"}, None]}
+    path = write_parquet(tmp_path / "b.parquet", whole)
+    message = f"{path}, row 2: translation.en is null, not text"
+    assert error_of(SourceConfig(parquet=path)) == message
+
+
+def test_parquet_mistakes(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"id": [1], **translations([("a", "b")])})
+    source = SourceConfig(parquet=path)
+    message = f"{path}: no column 'fr', only: id, translation.de, translation.en;"
+    assert message in error_of(source, langs="en-fr")
+    numbers = SourceConfig(parquet=path, src_column="id")
+    assert error_of(numbers) == f"{path}, row 1: id is of type int, not text"
+    missing = SourceConfig(parquet=str(tmp_path / "none.parquet"))
+    assert error_of(missing) == f"cannot read {missing.parquet}: No such file or directory"
+    for name, data in (("text", b"a\tb\n" * 9), ("cut", Path(path).read_bytes()[:-9]), ("", b"")):
+        damaged = tmp_path / f"{name}.parquet"
+        damaged.write_bytes(data)
+        message = f"{damaged}: damaged, or no Parquet file ("
+        assert message in error_of(SourceConfig(parquet=str(damaged)))
+
+
+def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
+    latin = pa.array(["B\xe4r".encode("latin1")], pa.binary()).view(pa.string())
+    path = write_parquet(tmp_path / "a.parquet", {"en": ["bear"], "de": latin})
+    assert f"{path}, rows 1 to 1: not valid UTF-8" in error_of(SourceConfig(parquet=path))
+
+
+# --- the hub ---
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+CARD = """---
+configs:
+- config_name: de-en
+  data_files:
+  - {split: train, path: de-en/train-*}
+  - {split: validation, path: de-en/validation-*}
+  - {split: test, path: de-en/test-*}
+- config_name: fr-en
+  data_files:
+  - {split: train, path: fr-en/train-*}
+---
+"""
+
+
+def wmt_like(folder: Path) -> str:
+    """A folder in the form of the hub's wmt/wmt14."""
+    for split, rows in (("train", HELLO * 5000), ("validation", HELLO), ("test", HELLO[:1])):
+        write_parquet(folder / f"de-en/{split}-00000-of-00001.parquet", translations(rows))
+    french = {"translation": [{"en": "a", "fr": "b"}]}
+    write_parquet(folder / "fr-en/train-00000-of-00001.parquet", french)
+    write(folder / "README.md", CARD)
+    return str(folder)
+
+
+def test_hub_folder_with_configs(hub_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = wmt_like(hub_cache / "wmt14")
+    sources = [
+        SourceConfig(hub=folder, config="de-en", split=split)
+        for split in ("train", "validation", "test")
+    ]
+    assert pairs(*sources) == HELLO * 5000 + HELLO + HELLO[:1]
+    assert pairs(sources[1], langs="de-en") == [(de, en) for en, de in HELLO]
+    french = SourceConfig(hub=folder, config="fr-en", split="train")
+    assert pairs(french, langs="fr-en") == [("b", "a")]
+    assert "no column 'de', only: translation.en, translation.fr" in error_of(french)
+    assert capfd.readouterr().out == ""
+
+
+def test_hub_folder_of_plain_files(hub_cache: Path) -> None:
+    folder = hub_cache / "multi30k"
+    folder.mkdir()
+    for split, row in (("train", HELLO[0]), ("validation", HELLO[1]), ("test", HELLO[2])):
+        write(folder / f"{split}.jsonl", json.dumps({"en": row[0], "de": row[1]}))
+    for split, row in (("train", HELLO[0]), ("validation", HELLO[1]), ("test", HELLO[2])):
+        assert pairs(SourceConfig(hub=str(folder), split=split)) == [row]
+    null = {"en": "a", "de": None}
+    write(folder / "test.jsonl", json.dumps({"en": "x", "de": "y"}) + "\n" + json.dumps(null))
+    message = f"{{hub: {folder}, split: test}}, row 2: de is null, not text"
+    assert error_of(SourceConfig(hub=str(folder), split="test")) == message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"config": "cs-en"}, "BuilderConfig 'cs-en' not found. Available: ['de-en', 'fr-en']"),
+        ({}, "Config name is missing."),
+        ({"config": "de-en", "split": "dev"}, "Unknown split \"dev\". Should be one of ['train',"),
+    ],
+)
+def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str], message: str) -> None:
+    source = SourceConfig(hub=wmt_like(hub_cache / "wmt14"), **{"split": "train", **wrong})
+    error = error_of(source)
+    assert error.startswith(f"cannot load {source} ({message}")
+    assert "data=files" in error
+    assert "hub: /path/to/a/downloaded/folder" in error
+
+
+def test_hub_folder_without_data_or_with_code(hub_cache: Path) -> None:
+    (hub_cache / "empty").mkdir()
+    empty = SourceConfig(hub=str(hub_cache / "empty"), split="train")
+    assert error_of(empty).startswith(f"cannot load {empty} (")
+    (hub_cache / "code").mkdir()
+    write(hub_cache / "code/code.py", f"open({str(hub_cache / 'ran')!r}, 'w')")
+    assert "scripts are no longer" in error_of(
+        SourceConfig(hub=str(hub_cache / "code"), split="train")
+    )
+    assert not (hub_cache / "ran").exists()
+
+
+def read_from_hub(
+    endpoint: str, home: Path, first: str = ""
+) -> tuple[str, subprocess.CompletedProcess[str]]:
+    """Read a dataset from another hub in a process of its own: the address is read at import."""
+    code = first + (
+        "from transformer_mt.config import SourceConfig as S\n"
+        "from transformer_mt.data.text.sources import read_pairs\n"
+        "from transformer_mt.errors import InputError\n"
+        "import sys\n"
+        "try:\n"
+        "  source = S(hub='wmt/wmt14', config='de-en', split='test', revision='v1')\n"
+        "  for pair in read_pairs([source], src_lang='en', tgt_lang='de'): print(*pair)\n"
+        "except InputError as error: sys.exit('InputError: ' + str(error))\n"
+    )
+    environment = {key: os.environ[key] for key in os.environ if not key.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "no_proxy": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    return (done.stderr.splitlines() or [""])[-1], done
+
+
+def test_unreachable_hub_gives_up_at_once(tmp_path: Path) -> None:
+    # datasets alone would try again and again, for 23 seconds.
+    waits = "import time\ndef sleep(s): raise SystemExit(f'waits {s} s')\ntime.sleep = sleep\n"
+    message, done = read_from_hub("http://127.0.0.1:9", tmp_path, waits)
+    assert message.startswith(
+        "InputError: cannot load {hub: wmt/wmt14, config: de-en, split: test, revision: v1} ("
+        "Couldn't reach 'wmt/wmt14' on the Hub"
+    )
+    assert "data=files" in message
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_unreachable_hub_uses_what_is_cached(tmp_path: Path) -> None:
+    """The cache of a dataset that was loaded from the hub before, made from a folder here."""
+    import datasets
+
+    folder = wmt_like(tmp_path / "wmt14")
+    cache = tmp_path / "datasets"
+    datasets.load_dataset(folder, "de-en", split="test", cache_dir=str(cache))
+    (cache / "wmt14").rename(cache / "wmt___wmt14")
+    _, done = read_from_hub("http://127.0.0.1:9", tmp_path)
+    assert done.stdout == "Hello. Hallo.\n", done.stderr
+
+
+@pytest.fixture
+def empty_hub() -> Iterator[str]:
+    class NotFound(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_unknown_dataset(empty_hub: str, tmp_path: Path) -> None:
+    message, done = read_from_hub(empty_hub, tmp_path)
+    assert "wmt/wmt14, config: de-en" in message
+    assert "doesn't exist on the Hub or cannot be accessed" in message
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
+    """What ``hf download --include 'de-en/*' …`` leaves, with and without the README."""
+    folder = hub_cache / "wmt14"
+    wmt_like(folder)
+    czech = "- config_name: cs-en\n  data_files:\n  - {split: train, path: cs-en/train-*}\n"
+    write(folder / "README.md", CARD.replace("configs:\n", f"configs:\n{czech}"))
+    source = SourceConfig(hub=str(folder), config="de-en", split="validation", revision="v1")
+    assert pairs(source) == HELLO
+    (folder / "README.md").unlink()
+    assert pairs(source) == HELLO
+    cut = SourceConfig(hub=str(folder), config="cs-en", split="train")
+    assert "'cs-en'" in error_of(cut)
+
+
+def test_hub_folder_of_the_branch_of_parquet_files(hub_cache: Path) -> None:
+    """The form of refs/convert/parquet, which iwslt14_de_en.yaml names."""
+    folder = hub_cache / "iwslt14-de-en"
+    splits = ("train", "validation", "test")
+    for split, row in zip(splits, HELLO, strict=True):
+        write_parquet(folder / f"de-en/{split}/0000.parquet", translations([row]))
+    for split, (en, de) in zip(splits, HELLO, strict=True):
+        assert pairs(SourceConfig(hub=str(folder), split=split), langs="de-en") == [(de, en)]
+
+
+# --- mirrors of the hub ---
+
+
+def mirrored(mirror: Path) -> DataConfig:
+    part = [SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")]
+    return DataConfig(src_lang="en", tgt_lang="de", train=part, valid=part, mirror=str(mirror))
+
+
+def test_a_mirror_holds_the_datasets_of_the_hub(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wmt_like(hub_cache / "hub/wmt/wmt14")
+    data = mirrored(hub_cache / "hub")
+    assert pairs(*data.train) == pairs(*data.valid) == HELLO[:1]
+    direct = SourceConfig(hub=str(hub_cache / "hub/wmt/wmt14"), config="de-en", split="test")
+    assert [fingerprint(source) for source in data.train] == [fingerprint(direct)]
+    assert (data.mirror, replace(data, workers=1).train) == (None, data.train)
+    monkeypatch.chdir(hub_cache)
+    assert mirrored(Path("hub")) == data
+
+
+def test_a_mirror_is_for_the_hub_only(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    others = [
+        SourceConfig(hub=str(tmp_path / "folder"), split="train"),
+        SourceConfig(tsv="a.tsv"),
+        SourceConfig(testset="wmt19", langs="en-de"),
+    ]
+    data = DataConfig(src_lang="en", tgt_lang="de", train=others, valid=others, mirror="/hub")
+    assert data.train == others
+
+
+def test_a_mirror_that_lacks_a_dataset(tmp_path: Path) -> None:
+    data = mirrored(tmp_path)  # known only when it is read: a model folder is opened anywhere
+    assert error_of(*data.train) == (
+        f"cannot load {{hub: {tmp_path}/wmt/wmt14, config: de-en, split: test}}: there is no such "
+        "folder; it should hold a download of that dataset (data.mirror=FOLDER: one "
+        "FOLDER/OWNER/NAME for each)"
+    )
+
+
+# --- the test sets of sacreBLEU ---
+
+
+NEWSTEST = SourceConfig(testset="wmt19", langs="en-de")
+
+
+@pytest.fixture
+def statmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """sacreBLEU with an empty cache and, in the place of the network, files by address."""
+    from sacrebleu import utils
+    from sacrebleu.dataset import DATASETS
+
+    wmt19, files = DATASETS["wmt19"], dict[str, bytes]()
+    monkeypatch.setattr(utils, "SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+    monkeypatch.setattr(wmt19, "_outdir", str(tmp_path / "sacrebleu/wmt19"))
+    monkeypatch.setattr(wmt19, "_rawdir", str(tmp_path / "sacrebleu/wmt19/raw"))
+
+    def urlopen(address: str) -> io.BytesIO:
+        if address not in files:
+            raise URLError("no route to host")
+        return io.BytesIO(files[address])
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        sides = (["A b.", "C &amp; d."], ["Ä b.", "C."])
+        for path, lines in zip(wmt19.langpairs["en-de"], sides, strict=True):
+            text = "".join(f'<seg id="{i}">{line}</seg>\n' for i, line in enumerate(lines, 1))
+            data = f'<doc docid="x" origlang="en" genre="news">\n{text}</doc>\n'.encode()
+            (info := tarfile.TarInfo(path)).size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    files[wmt19.data[0]] = archive.getvalue()
+    monkeypatch.setattr(wmt19, "md5", [hashlib.md5(archive.getvalue()).hexdigest()])
+    return files
+
+
+def test_a_testset_is_downloaded_once(statmt: dict[str, bytes]) -> None:
+    expected = [("A b.", "Ä b."), ("C &amp; d.", "C.")]
+    assert pairs(NEWSTEST) == expected
+    statmt.clear()
+    assert pairs(NEWSTEST) == expected
+    assert fingerprint(NEWSTEST) == {"testset": "wmt19", "langs": "en-de"}
+
+
+def test_a_testset_out_of_reach(statmt: dict[str, bytes], tmp_path: Path) -> None:
+    statmt.clear()
+    message = error_of(NEWSTEST)
+    assert message.startswith("testset=wmt19 is not on this machine and cannot be downloaded (<url")
+    assert f"no route to host>): check the connection, or copy {tmp_path}" in message
+
+
+def test_a_testset_that_arrives_damaged(statmt: dict[str, bytes]) -> None:
+    for address in statmt:
+        statmt[address] = statmt[address][:-9]
+    assert "wmt19 is not on this machine and cannot be downloaded (damaged)" in error_of(NEWSTEST)
+
+
+def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
+    unknown = SourceConfig(testset="wmt99", langs="en-de")
+    assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
+    other = SourceConfig(testset="wmt19", langs="en-xx")
+    assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
+    assert "the other way round than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
+    with pytest.raises(InputError, match="testset and langs go together"):
+        SourceConfig(testset="wmt19")
+    with pytest.raises(InputError, match="testset and langs go together"):
+        SourceConfig(tsv="a.tsv", langs="en-de")
+
+
+# --- the built-in sample ---
+
+
+def test_sample_in_both_directions() -> None:
+    from transformer_mt.data.text import sample
+
+    source = SourceConfig(sample="valid")
+    expected = [(en, de) for en, de in sample.sample_pairs("valid")]
+    assert expected
+    assert pairs(source) == expected
+    assert pairs(source, langs="de-en") == [(de, en) for en, de in expected]
+    assert "it has no en-fr" in error_of(source, langs="en-fr")
+
+
+# --- fingerprints ---
+
+
+def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = text(tmp_path, "a\n", "b\n")
+    found = fingerprint(source)
+    status = (tmp_path / "a.en").stat()
+    assert found["src"] == {
+        "path": str(tmp_path / "a.en"),
+        "size": 2,
+        "mtime_ns": status.st_mtime_ns,
+    }
+    assert json.loads(json.dumps(found)) == found
+    monkeypatch.chdir(tmp_path)
+    assert fingerprint(SourceConfig(src="a.en", tgt="./a.de")) == found
+    os.utime(tmp_path / "a.de", ns=(0, 1))
+    assert fingerprint(source) != found
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
+def test_fingerprint_tells_columns_and_contents_apart(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"1")
+    source = SourceConfig(**{kind: str(path)})
+    swapped = SourceConfig(**{kind: str(path)}, src_column="2", tgt_column="1")
+    first = fingerprint(source)
+    assert first == fingerprint(source)
+    assert first != fingerprint(swapped)
+    path.write_bytes(b"22")
+    assert first != fingerprint(source)
+
+
+def test_fingerprint_of_missing_file_and_pipe(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*none\.tsv: No such file"):
+        fingerprint(SourceConfig(tsv=str(tmp_path / "none.tsv")))
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(InputError, match=r"pipe\.tsv is not a regular file"):
+        fingerprint(SourceConfig(tsv=str(tmp_path / "pipe.tsv")))
+
+
+def test_fingerprint_of_hub_and_folder(tmp_path: Path) -> None:
+    names = {"hub": "wmt/none", "config": "de-en", "split": "train", "revision": "v1"}
+    assert fingerprint(SourceConfig(**names)) == names
+    source = SourceConfig(hub=wmt_like(tmp_path), config="de-en", split="train")
+    first = fingerprint(source)
+    assert json.loads(json.dumps(first)) == first
+    assert {Path(file["path"]).name for file in first["hub"]} >= {"README.md"}
+    assert first == fingerprint(source)
+    write_parquet(tmp_path / "de-en/train-00000-of-00001.parquet", translations(HELLO))
+    assert first != fingerprint(source)
+
+
+def test_fingerprint_of_sample() -> None:
+    from transformer_mt.data.text import sample
+
+    found = fingerprint(SourceConfig(sample="train"))
+    assert found == {"sample": "train", "version": sample.VERSION}
+
+
+# --- the data configs ---
+
+
+LANGUAGES = {"iwslt14_de_en": ("de", "en")}
+
+
+@pytest.mark.parametrize(
+    "name", ["wmt14_en_de", "wmt16_en_de", "wmt19_en_de", "iwslt14_de_en", "multi30k", "sample"]
+)
+def test_data_configs_fit_the_schema(name: str) -> None:
+    values = OmegaConf.load(config_dir() / f"data/{name}.yaml")
+    data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DataConfig), values))
+    assert isinstance(data, DataConfig)
+    assert (data.src_lang, data.tgt_lang) == LANGUAGES.get(name, ("en", "de"))
+    sources = [*data.train, *data.valid, *data.test]
+    if name == "sample":
+        assert [source.sample for source in sources] == ["train", "valid", "test"]
+        return
+    if name == "wmt19_en_de":
+        assert sources.pop() == NEWSTEST
+    splits = ["train", "validation", "test"]
+    assert [source.split for source in sources] == splits[: len(sources)]
+    assert all(re.fullmatch("[0-9a-f]{40}", source.revision or "") for source in sources)
+    assert len({source.revision for source in sources}) == 1
+
+
+def test_files_config_wants_the_languages() -> None:
+    values = OmegaConf.load(config_dir() / "data/files.yaml")
+    merged = OmegaConf.merge(OmegaConf.structured(DataConfig), values)
+    with pytest.raises(MissingMandatoryValue, match="src_lang"):
+        OmegaConf.to_object(merged)
+    given = OmegaConf.from_dotlist(
+        ["train=[{tsv: a.tsv}]", "valid=[{tsv: b.tsv}]", "src_lang=en", "tgt_lang=fr"]
+    )
+    data = OmegaConf.to_object(OmegaConf.merge(merged, given))
+    assert isinstance(data, DataConfig)
+    assert (data.src_lang, data.tgt_lang) == ("en", "fr")
+    assert data.train == [SourceConfig(tsv="a.tsv")]
+
+
+# --- real data ---
+
+
+@needs_shared
+def test_tatoeba() -> None:
+    found = pairs(SourceConfig(tsv=str(SHARED_DATA / "tatoeba/en-de.tsv.gz")))
+    with gzip.open(SHARED_DATA / "tatoeba/en-de.tsv.gz") as file:
+        expected = [tuple(line.decode().rstrip("\n").split("\t")) for line in file]
+    assert len(found) == 50_001
+    assert found == expected
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("multi30k/train", 29_000),
+        ("multi30k/val", 1014),
+        ("multi30k/test_2016_flickr", 1000),
+        ("wmt-sample/train", 10_000),
+    ],
+)
+def test_real_text_files(path: str, count: int) -> None:
+    sides = [SHARED_DATA / f"{path}.{lang}.gz" for lang in ("en", "de")]
+    found = pairs(SourceConfig(src=str(sides[0]), tgt=str(sides[1])))
+    raw = [gzip.decompress(side.read_bytes()) for side in sides]
+    assert len(found) == count
+    for side, data in zip(zip(*found, strict=True), raw, strict=True):
+        assert "".join(f"{line}\n" for line in side).encode() == data

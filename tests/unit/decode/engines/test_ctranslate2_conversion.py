@@ -1,0 +1,171 @@
+"""A converted model is whole, of these very weights, and any CTranslate2 user's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece as spm
+import torch
+from test_translator import make_tokenizer, random_lines, random_model
+
+from transformer_mt import run_layout
+from transformer_mt.batch import Packed
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, convert
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What of a model folder is asked for; the cache is a folder of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "run").mkdir()
+    make_tokenizer(tmp_path)
+    (tmp_path / "m").rename(tmp_path / "run" / run_layout.TOKENIZER)
+    return tmp_path / "run"
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    return Tokenizer(folder / run_layout.TOKENIZER)
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre"},
+    {"positions": "learned", "max_positions": 30},
+    {"norm": "pre", "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 1},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.inference_mode()
+def test_any_user_of_ctranslate2_can_take_the_folder(folder: Path, shape: dict[str, Any]) -> None:
+    """With two libraries alone and their defaults: each token is as likely as it is to us."""
+    torch.manual_seed(1)
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
+    model, tokenizer = Transformer(config, 330).eval(), tokenizer_of(folder)
+    for parameter in model.parameters():
+        parameter += torch.randn_like(parameter) / 10  # biases and norms too
+    place, _ = convert(folder, model, tokenizer, "float32")
+
+    pieces = spm.SentencePieceProcessor(model_file=str(place / "tokenizer.model"))
+    sources, targets = random_lines(20, 6), random_lines(20, 6, seed=2)
+    answers = ct2.Translator(str(place)).score_batch(
+        pieces.encode(sources, out_type=str), pieces.encode(targets, out_type=str)
+    )
+    for source, target, answer in zip(sources, targets, answers, strict=True):
+        src = Packed.of_sequences([[*pieces.encode(source), EOS]])
+        tgt = [*pieces.encode(target), EOS]
+        tgt_in = Packed.of_sequences([[BOS, *tgt[:-1]]])
+        logits = model.logits(model.decode(tgt_in, model.encode(src), src))
+        expected = logits.log_softmax(-1)[range(len(tgt)), tgt]
+        assert answer.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_once_and_then_never_again(folder: Path) -> None:
+    model, tokenizer = random_model(), tokenizer_of(folder)
+    place, note = convert(folder, model, tokenizer, "float32")
+    assert place == folder / "ctranslate2" / "float32"
+    assert note == f"converted the model for CTranslate2: {place}"
+    before = files(place)
+    assert set(before) == {
+        "config.json",
+        "made_from.json",
+        "model.bin",
+        "shared_vocabulary.json",
+        "tokenizer.model",
+    }
+    assert convert(folder, model, tokenizer, "float32") == (place, None)
+    assert files(place) == before
+    assert files(folder / "ctranslate2").keys() == {"float32", ".lock"}
+
+
+def test_other_weights_are_converted_anew(folder: Path) -> None:
+    model, tokenizer = random_model(), tokenizer_of(folder)
+    place, _ = convert(folder, model, tokenizer, "float32")
+    before = (place / "model.bin").read_bytes()
+    with torch.no_grad():
+        model.encoder[0].feed_forward.linear1.bias[3] += 1e-3  # type: ignore[index, union-attr, operator]
+    again, note = convert(folder, model, tokenizer, "float32")
+    assert (again, note is None) == (place, False)
+    after = (place / "model.bin").read_bytes()
+    assert before != after
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"model": "x"}'])
+def test_what_is_not_whole_is_converted_anew(folder: Path, damage: str) -> None:
+    model, tokenizer = random_model(), tokenizer_of(folder)
+    place, _ = convert(folder, model, tokenizer, "float32")
+    (place / "made_from.json").write_text(damage)
+    (place / "model.bin").write_bytes(b"half of it")
+    unfinished = place.with_name(".float32.unfinished")  # as a killed process leaves it
+    unfinished.mkdir()
+    (unfinished / "model.bin").write_bytes(b"half of it")
+    assert convert(folder, model, tokenizer, "float32")[1] is not None
+    ct2.Translator(str(place))
+    assert not unfinished.exists()
+
+
+def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) -> None:
+    model, tokenizer = random_model(), tokenizer_of(folder)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    whole, _ = convert(folder, model, tokenizer, "float32")
+    small, _ = convert(folder, model, tokenizer, "int8")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    positions = 2048 * 16 * 4  # stay in float32
+    sizes = [(place / "model.bin").stat().st_size - positions for place in (whole, small)]
+    assert sizes[1] < 0.5 * sizes[0]
+    pieces = [["▁the", "▁dog"]]
+    scores = [
+        ct2.Translator(str(place)).score_batch(pieces, [["▁a", "▁red"]])[0].log_probs
+        for place in (whole, small)
+    ]
+    assert scores[0] != scores[1]
+    assert scores[1] == pytest.approx(scores[0], abs=0.3)
+
+
+def test_where_nothing_can_be_written_the_cache_is_taken(folder: Path) -> None:
+    model, tokenizer = random_model(), tokenizer_of(folder)
+    (folder / "ctranslate2").write_text("a file is in the way, as for root no permission is")
+    place, note = convert(folder, model, tokenizer, "float32")
+    assert place.is_relative_to(folder.parent / "home" / ".cache" / "transformer_mt")
+    assert note is not None
+    assert str(place) in note
+    assert f"{folder / 'ctranslate2'} cannot be written" in note
+    ct2.Translator(str(place))
+    assert convert(folder, model, tokenizer, "float32") == (place, None)
+
+
+def test_no_place_at_all(folder: Path) -> None:
+    (folder / "ctranslate2").write_text("")
+    (folder.parent / "home").write_text("")
+    with pytest.raises(InputError, match=r"no place for the converted model: .*cannot be written"):
+        convert(folder, random_model(), tokenizer_of(folder), "float32")
+
+
+@pytest.mark.parametrize(("key", "size"), [("d_k", 5), ("d_v", 4)])
+def test_shapes_that_ctranslate2_has_not(folder: Path, key: str, size: int) -> None:
+    model: Transformer = random_model(**{key: size})
+    with pytest.raises(InputError, match=rf"model\.{key}={size} is not d_model / num_heads"):
+        convert(folder, model, tokenizer_of(folder), "float32")
+    assert not (folder / "ctranslate2").exists()
+    check_shape(random_model(**{key: 8}).config)  # said in full, it is d_model / num_heads
+
+
+def test_the_vocabulary_is_told_by_its_own_names(folder: Path) -> None:
+    place, _ = convert(folder, random_model(), tokenizer_of(folder), "float32")
+    config = json.loads((place / "config.json").read_text())
+    assert config["add_source_eos"] is True
+    assert (config["decoder_start_token"], config["eos_token"]) == ("<s>", "</s>")
+    assert len(json.loads((place / "shared_vocabulary.json").read_text())) == 330

@@ -1,0 +1,81 @@
+"""Alignments: words from pieces, and the maps they are read off."""
+
+import pytest
+import torch
+from test_translator import PLAIN, WORDS, make_tokenizer, random_lines, random_model
+
+from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.decode.lines.alignment import (
+    soft_alignment,
+    word_alignment,
+    words_read,
+    words_said,
+)
+from transformer_mt.decode.translator import Translator
+from transformer_mt.model.attention_maps import attention_maps
+from transformer_mt.model.transformer import Transformer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+def test_pieces_of_a_word_add_up() -> None:
+    weights = torch.tensor(
+        [
+            [0.40, 0.30, 0.30, 0.0],  # of the pieces the first, of the words the second
+            [0.90, 0.00, 0.10, 0.0],
+            [0.00, 0.45, 0.45, 0.1],  # these two make one word, which looks at the first: 0.95
+            [0.95, 0.00, 0.00, 0.0],
+        ]
+    )
+    links = word_alignment(weights, words_read(["▁a", "▁b", "c", "▁d"]), [0, 1, 2, 2])
+    assert links == [(1, 0), (0, 1), (0, 2)]
+    assert word_alignment(weights[:0], [0], []) == []
+    assert word_alignment(weights[:1, :2], words_read(["a", "b"]), [0]) == [(0, 0)]
+
+
+@pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (3, 1), (6, 4)])
+def test_weights_are_those_of_the_last_layer_but_one(layers: int, chosen: int) -> None:
+    torch.manual_seed(2)
+    config = ModelConfig(
+        d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=layers
+    )
+    model = Transformer(config, 20).eval()
+    pairs = [([5, 6, 7], [8, 9]), ([4], [8, 9, 9, 5]), ([6, 7, 5], []), ([3, 4], [7])]
+    found = soft_alignment(model, pairs)
+    for weights, (source, target) in zip(found, pairs, strict=True):
+        assert weights.shape == (len(target), len(source))
+        maps = attention_maps(model, [*source, EOS], [BOS, *target]).cross[chosen]
+        for t in range(len(target)):
+            for s in range(len(source)):  # in the step that says t, which is read in the next
+                assert weights[t, s].item() == pytest.approx(maps[:, t, s].mean().item())
+
+
+def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
+    config = DecodeConfig(beam_size=2, max_extra_tokens=3, max_source_tokens=25)
+    translator = Translator(random_model(), tokenizer, config, PLAIN)
+    lines = [*random_lines(8, 6), " ".join(WORDS * 2), "the " + "x" * 40 + " dog", ""]
+    found = translator.translate_nbest(lines, 2, align=True)
+    assert translator.cut_lines == 2
+    for line, translations in zip(lines, found, strict=True):
+        for t in translations:
+            assert t.alignment is not None
+            assert [b for _, b in t.alignment] == list(range(len(t.text.split())))
+            assert all(0 <= a < len(line.split()) for a, _ in t.alignment)
+    assert {a for a, _ in found[8][0].alignment or []} & set(range(8, len(WORDS) * 2))
+    assert all(t.alignment is None for (t,) in translator.translate_nbest(lines, 1))
+
+
+def test_words_of_a_translation_are_those_of_its_text(tokenizer: Tokenizer) -> None:
+    def numbers(*pieces: str) -> list[int]:
+        return words_said(tokenizer, [tokenizer.vocabulary.index(piece) for piece in pieces])
+
+    euro = ["<0xE2>", "<0x82>", "<0xAC>"]
+    assert numbers("▁", "a", "▁b") == [0, 0, 1]
+    assert numbers("▁b", "▁", "▁b", "▁") == [0, 1, 1, 1]
+    assert numbers("▁b", *euro, "▁", *euro) == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert numbers("▁b", "<0x0A>", "a") == [0, 1, 1]
+    assert numbers("▁", "▁") == numbers() == []

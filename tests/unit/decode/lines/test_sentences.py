@@ -1,0 +1,70 @@
+"""Each sentence by itself, each line still one line."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from transformer_mt.decode.lines.sentences import SentenceTranslator
+from transformer_mt.decode.translator import Translation, Translator
+
+pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
+
+
+class Brackets:
+    """Puts what it is given in brackets; n best are the same with more of them."""
+
+    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
+        def found(line: str) -> list[Translation]:
+            if not line.strip():
+                return [Translation("", 0.0, 0)]
+            return [
+                Translation("[" * n + line + "]" * n, -n, len(line)) for n in range(1, 1 + nbest)
+            ]
+
+        return [found(line) for line in lines]
+
+
+def brackets(src_lang: str = "en", tgt_lang: str = "de") -> SentenceTranslator:
+    return SentenceTranslator(cast(Translator, Brackets()), src_lang, tgt_lang)
+
+
+LINES = {
+    "Dr. Smith paid $3.50. He left at 5 p.m. on Jan. 3rd!": (
+        "[Dr. Smith paid $3.50.] [He left at 5 p.m. on Jan. 3rd!]"
+    ),
+    "One sentence, e.g. this one.": "[One sentence, e.g. this one.]",
+    "  Two   spaces.  And at  the end.  ": "[Two   spaces.] [And at  the end.]",
+    "": "",
+    " \t ": "",
+    # sentencex itself panics at these.
+    "Plan B\xa0. Next one.": "[Plan B\xa0.] [Next one.]",
+    "X\u2009. Y\u3000.": "[X\u2009. Y\u3000.]",
+    "No end": "[No end]",
+    "A page\u2028of one.\rAnother. \x0b Yes.": "[A page of one.] [Another.] [Yes.]",
+    "See http://a.b/c?q=Now.Then there. And": "[See http://a.b/c?q=Now.Then there.] [And]",
+    "Or www.X.Org/A.B. It": "[Or www.X.Org/A.B.] [It]",
+    "See http://a.b/c.d?e=f. Then {name} came.": "[See http://a.b/c.d?e=f.] [Then {name} came.]",
+}
+
+
+def test_lines_stay_lines() -> None:
+    found = brackets().translate_nbest(list(LINES), 1)
+    assert [best.text for (best,) in found] == list(LINES.values())
+
+
+def test_scores_and_tokens_are_sums_and_only_single_sentences_have_n_best() -> None:
+    both, single, blank = brackets().translate_nbest(["One. Two three.", "Four.", ""], 3)
+    assert both == [Translation("[One.] [Two three.]", -2, 14)]
+    assert [t.text for t in single] == ["[Four.]", "[[Four.]]", "[[[Four.]]]"]
+    assert blank == [Translation("", 0.0, 0)]
+    assert brackets().translate_nbest([], 1) == []
+
+
+def test_languages() -> None:
+    german = "Das ist z. B. ein Satz. Am 3. Oktober kam Dr. Müller."
+    ((found,),) = brackets("de").translate_nbest([german], 1)
+    assert found.text == "[Das ist z. B. ein Satz.] [Am 3. Oktober kam Dr. Müller.]"
+    for code in ("ja", "zh_Hans", "yue"):
+        ((found,),) = brackets("zh", code).translate_nbest(["你好。我是人。"], 1)
+        assert found.text == "[你好。][我是人。]"

@@ -1,0 +1,350 @@
+"""The search against enumeration of all translations, and against a slow one in plain Python."""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+
+BOS, EOS = 0, 1
+Prefix = tuple[int, ...]
+LogProbs = Callable[[Prefix], Sequence[float]]
+ALPHAS = st.sampled_from([0.0, 0.6, 1.0])
+
+
+class TiedError(Exception):
+    """Two candidates are worth the same: which comes first is nobody's promise."""
+
+
+def score(log_prob: float, tokens: Prefix, alpha: float) -> float:
+    return log_prob / math.pow((5 + len(tokens) + 1) / 6, alpha)
+
+
+def reference_search(
+    log_probs: LogProbs,
+    max_length: int,
+    *,
+    beam_size: int,
+    alpha: float,
+    nbest: int,
+    eos: int,
+    early_stop: bool,
+    margin: float = 0,
+) -> list[Hypothesis]:
+    """Beam search of one sentence as ``beam_search`` describes it; slow, with nothing shared.
+
+    Raises:
+        TiedError: Two candidates that matter differ by no more than ``margin``.
+    """
+    alive: list[tuple[float, Prefix]] = [(0.0, ())]
+    finished: list[Hypothesis] = []
+    for length in range(max_length + 1):
+        candidates = [
+            (log_prob + more, prefix, word)
+            for log_prob, prefix in alive
+            for word, more in enumerate(log_probs(prefix))
+            if more > -math.inf and (word == eos or length < max_length)
+        ]
+        candidates.sort(reverse=True)
+        refuse_ties([log_prob for log_prob, _, _ in candidates[: 2 * beam_size + 1]], margin)
+        for log_prob, prefix, word in candidates[:beam_size]:
+            if word == eos:
+                hypothesis = Hypothesis(list(prefix), log_prob, score(log_prob, prefix, alpha))
+                finished.append(hypothesis)
+        alive = [(value, (*prefix, word)) for value, prefix, word in candidates if word != eos]
+        alive = alive[:beam_size]
+        finished.sort(key=lambda h: -h.score)
+        if not alive or len(finished) >= beam_size:
+            break
+        if early_stop and len(finished) >= nbest:
+            longest = (0,) * max_length
+            if finished[nbest - 1].score >= score(alive[0][0], longest, alpha):
+                break
+    refuse_ties([h.score for h in finished], margin)
+    return finished[:nbest]
+
+
+def refuse_ties(falling: list[float], margin: float) -> None:
+    if any(a - b <= margin for a, b in pairwise(falling)):
+        raise TiedError
+
+
+class Table:
+    """Random log-probabilities for every prefix of every sentence.
+
+    They are multiples of 2⁻¹⁷, whose sums float32 holds exactly, and need not sum up to one.
+    """
+
+    def __init__(self, seed: int, vocab_size: int, eos_cost: float, ruled_out: float):
+        self.seed, self.vocab_size = seed, vocab_size
+        self.eos_cost, self.ruled_out = eos_cost, ruled_out
+
+    def __call__(self, sentence: int, prefix: Prefix) -> list[float]:
+        draw = random.Random(f"{self.seed} {sentence} {prefix}")
+        row = [
+            -math.inf if draw.random() < self.ruled_out else -draw.randrange(2**19) / 2**17
+            for _ in range(self.vocab_size)
+        ]
+        row[EOS] = -int(draw.randrange(2**19) * self.eos_cost) / 2**17
+        return row
+
+    def of(self, sentence: int) -> LogProbs:
+        return lambda prefix: self(sentence, prefix)
+
+
+class TableModel:
+    """A step function that knows only what it is told: it keeps each beam's prefix itself."""
+
+    alike = False
+
+    def __init__(self, table: Callable[[int, Prefix], list[float]], sentences: Sequence[int]):
+        self.table, self.sentences = table, list(sentences)
+        self.prefixes: list[list[Prefix]] = []
+        self.steps = self.room = 0
+
+    def reserve(self, steps: int) -> bool:
+        assert steps > 0
+        assert self.room == 0, "room that was not used"
+        self.room = steps
+        return False
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.steps += 1
+        self.room -= 1
+        assert self.room >= 0, "a step that there is no room for"
+        assert tokens.dtype == torch.int64
+        if not self.prefixes:
+            assert set(tokens.flatten().tolist()) == {BOS}
+            self.prefixes = [[()] * tokens.shape[1] for _ in self.sentences]
+        else:
+            self.prefixes = [
+                [(*prefix, word) for prefix, word in zip(row, words, strict=True)]
+                for row, words in zip(self.prefixes, tokens.tolist(), strict=True)
+            ]
+        return torch.tensor(
+            [
+                [self.table(sentence, prefix) for prefix in row]
+                for sentence, row in zip(self.sentences, self.prefixes, strict=True)
+            ]
+        )
+
+    def select(self, beams: Tensor) -> None:
+        self.prefixes = [
+            [row[beam] for beam in chosen]
+            for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
+        ]
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self.sentences = [self.sentences[row] for row in sentences]
+        self.prefixes = [self.prefixes[row] for row in sentences]
+
+
+TABLES = st.builds(
+    Table,
+    seed=st.integers(0, 2**32),
+    vocab_size=st.integers(3, 6),
+    eos_cost=st.sampled_from([0.05, 0.5, 1.0, 3.0]),
+    ruled_out=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+)
+
+
+def search(
+    table: Table, limits: Sequence[int], sentences: Sequence[int] | None = None, **settings: float
+) -> list[list[Hypothesis]]:
+    model = TableModel(table, range(len(limits)) if sentences is None else sentences)
+    return beam_search(model, limits, bos=BOS, eos=EOS, **settings)  # type: ignore[arg-type]
+
+
+def all_translations(log_probs: LogProbs, vocab_size: int, limit: int) -> dict[Prefix, float]:
+    """Every translation of at most ``limit`` tokens that is not ruled out, with its value."""
+
+    def values() -> Iterator[tuple[Prefix, float]]:
+        words = [word for word in range(vocab_size) if word != EOS]
+        for length in range(limit + 1):
+            for tokens in product(words, repeat=length):
+                path = [log_probs(tokens[:i])[word] for i, word in enumerate((*tokens, EOS))]
+                yield tokens, sum(path)
+
+    return {tokens: value for tokens, value in values() if value > -math.inf}
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
+def test_length_penalty_is_gnmt_s(alpha: float) -> None:
+    assert length_penalty(1, alpha) == 1
+    assert length_penalty(7, alpha) == pytest.approx(2**alpha)
+    assert length_penalty(13, alpha) == pytest.approx(3**alpha)
+
+
+@given(TABLES, st.lists(st.integers(0, 3), min_size=1, max_size=3), ALPHAS, st.booleans())
+def test_a_wide_beam_finds_what_enumeration_finds(
+    table: Table, limits: list[int], alpha: float, few: bool
+) -> None:
+    width = sum((table.vocab_size - 1) ** length for length in range(max(limits) + 1))
+    nbest = min(3, width) if few else width
+    found = search(table, limits, beam_size=width, alpha=alpha, nbest=nbest)
+    assert len(found) == len(limits)
+    for sentence, (limit, hypotheses) in enumerate(zip(limits, found, strict=True)):
+        possible = all_translations(table.of(sentence), table.vocab_size, limit)
+        best = sorted((score(v, tokens, alpha) for tokens, v in possible.items()), reverse=True)
+        assert [h.score for h in hypotheses] == pytest.approx(best[:nbest])
+        # Which tokens these are, without a promise on the order of equals.
+        assert len({tuple(h.tokens) for h in hypotheses}) == min(nbest, len(possible))
+        for h in hypotheses:
+            assert h.log_prob == possible[tuple(h.tokens)]
+            assert h.score == pytest.approx(score(h.log_prob, tuple(h.tokens), alpha))
+
+
+def test_enumeration_of_longer_translations() -> None:
+    table = Table(5, 4, eos_cost=0.8, ruled_out=0.0)
+    (found,) = search(table, [5], beam_size=364, alpha=0.6, nbest=364)  # 1 + 3 + 9 + … + 3⁵
+    possible = all_translations(table.of(0), 4, 5)
+    assert {tuple(h.tokens): h.log_prob for h in found} == possible
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+@given(
+    TABLES,
+    st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    st.sampled_from([1, 2, 4]),
+    ALPHAS,
+    st.booleans(),
+    st.data(),
+)
+def test_small_beams_equal_the_slow_search(
+    table: Table,
+    limits: list[int],
+    beam_size: int,
+    alpha: float,
+    early_stop: bool,
+    data: st.DataObject,
+) -> None:
+    """And so stopping early changes nothing: the reference may go on until W have finished."""
+    nbest = data.draw(st.integers(1, beam_size))
+    try:
+        expected = [
+            reference_search(
+                table.of(sentence),
+                limit,
+                beam_size=beam_size,
+                alpha=alpha,
+                nbest=nbest,
+                eos=EOS,
+                early_stop=early_stop,
+            )
+            for sentence, limit in enumerate(limits)
+        ]
+    except TiedError:
+        assume(False)
+    found = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=nbest)
+    assert [[h.tokens for h in best] for best in found] == [
+        [h.tokens for h in best] for best in expected
+    ]
+    for best, wanted in zip(found, expected, strict=True):
+        assert 1 <= len(best) <= nbest
+        assert [h.log_prob for h in best] == [h.log_prob for h in wanted]
+        assert [h.score for h in best] == pytest.approx([h.score for h in wanted])
+
+
+@given(TABLES, st.integers(0, 8), ALPHAS)
+def test_one_beam_is_greedy_search(table: Table, limit: int, alpha: float) -> None:
+    tokens: Prefix = ()
+    log_prob = 0.0
+    while True:
+        row = table(0, tokens)
+        word = EOS if len(tokens) == limit else max(range(len(row)), key=row.__getitem__)
+        assume(len(tokens) == limit or row.count(row[word]) == 1)
+        log_prob += row[word]
+        if word == EOS:
+            break
+        tokens += (word,)
+    ((found,),) = search(table, [limit], beam_size=1, alpha=alpha)
+    assert (tuple(found.tokens), found.log_prob) == (tokens, log_prob)
+
+
+@given(TABLES, st.lists(st.integers(0, 6), min_size=2, max_size=5), st.integers(1, 4), ALPHAS)
+def test_sentences_of_a_batch_do_not_meet(
+    table: Table, limits: list[int], beam_size: int, alpha: float
+) -> None:
+    together = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
+    for sentence, limit in enumerate(limits):
+        (alone,) = search(
+            table, [limit], [sentence], beam_size=beam_size, alpha=alpha, nbest=beam_size
+        )
+        assert together[sentence] == alone
+        assert alone
+        assert all(len(h.tokens) <= limit and EOS not in h.tokens for h in alone)
+
+
+def test_no_sentences() -> None:
+    assert search(Table(1, 4, 1.0, 0.0), [], beam_size=4, alpha=0.6) == []
+
+
+def test_at_length_zero_a_translation_can_only_end() -> None:
+    """Whatever ending costs."""
+    model = TableModel(lambda sentence, prefix: [-1.0, -50.0, -1.0], [0, 1])
+    found = beam_search(model, [0, 0], beam_size=2, alpha=1.0, bos=BOS, eos=EOS, nbest=2)
+    assert found == [[Hypothesis([], -50.0, -50.0, [-50.0])]] * 2
+    assert model.steps == 1
+
+
+def test_stops_as_soon_as_the_best_is_certain() -> None:
+    costs = {0: [-9.0, -1.0, -9.0]}  # ends at once; a second translation takes more steps
+    model = TableModel(lambda sentence, prefix: costs[0], [0])
+    ((best,),) = beam_search(model, [100], beam_size=4, alpha=0.0, bos=BOS, eos=EOS)
+    assert (best.tokens, best.log_prob, model.steps) == ([], -1.0, 1)
+
+
+def test_a_far_limit_costs_nothing() -> None:
+    """And translations may be longer than what there was room for at first."""
+
+    def row(_: int, prefix: Prefix) -> list[float]:
+        return [-9.0, 0.0 if len(prefix) == 70 else -99.0, -0.5]
+
+    model = TableModel(row, [0])
+    ((best,),) = beam_search(model, [10**15], beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
+    assert best.tokens == [2] * 70
+    assert best.token_log_probs == [-0.5] * 70 + [0.0]
+
+
+def test_does_not_stop_while_a_longer_translation_may_win() -> None:
+    """−1 now against −1.75, which a length of 5 + 1, and no less, makes −1.75 · 6 / 11 = −0.95."""
+
+    def row(_: int, prefix: Prefix) -> list[float]:
+        if not prefix:
+            return [-9.0, -1.0, -1.75]
+        return [-9.0, 0.0, -9.0] if len(prefix) == 5 else [-9.0, -9.0, 0.0]
+
+    model = TableModel(row, [0])
+    ((best,),) = beam_search(model, [5], beam_size=2, alpha=1.0, bos=BOS, eos=EOS)
+    assert best.tokens == [2] * 5
+    assert best.score == pytest.approx(-1.75 * 6 / 11)
+
+
+def test_finished_sentences_leave_the_batch() -> None:
+    def row(sentence: int, prefix: Prefix) -> list[float]:
+        return [-9.0, 0.0 if len(prefix) == sentence else -99.0, -0.5]
+
+    sizes = []
+
+    class Counting(TableModel):
+        def step(self, tokens: Tensor) -> Tensor:
+            sizes.append(sorted(self.sentences))
+            return super().step(tokens)
+
+    found = beam_search(Counting(row, range(4)), [9] * 4, beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
+    assert [best[0].tokens for best in found] == [[2] * sentence for sentence in range(4)]
+    assert sizes == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
+
+
+@pytest.mark.parametrize("nbest", [0, 5])
+def test_more_translations_than_beams_are_refused(nbest: int) -> None:
+    with pytest.raises(ValueError, match=f"nbest={nbest} must be between 1 and beam_size=4"):
+        search(Table(1, 4, 1.0, 0.0), [3], beam_size=4, alpha=0.6, nbest=nbest)

@@ -1,0 +1,117 @@
+"""Constraints against enumeration of all translations that obey them."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_beam_search import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
+
+from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.decode.search.constraints import Constrained, Constraints, repeating
+from transformer_mt.decode.search.hypothesis import Hypothesis
+
+
+def obeys(tokens: Prefix, rule: Constraints) -> bool:
+    n = rule.no_repeat_ngram
+    ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)] if n else []
+    return (
+        tokens[: len(rule.prefix)] == tuple(rule.prefix)
+        and len(tokens) >= rule.min_length
+        and len(set(ngrams)) == len(ngrams)
+    )
+
+
+def constrained(
+    table: Table, rules: list[Constraints], limit: int, beam_size: int, alpha: float
+) -> list[list[Hypothesis]]:
+    model = Constrained(TableModel(table, range(len(rules))), rules, EOS)
+    return beam_search(
+        model, [limit] * len(rules), beam_size=beam_size, alpha=alpha, bos=BOS, eos=EOS,
+        nbest=beam_size,
+    )  # fmt: skip
+
+
+@given(
+    TABLES,
+    st.integers(2, 4),
+    ALPHAS,
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=3),
+)
+def test_a_wide_beam_finds_what_enumeration_finds(
+    table: Table, limit: int, alpha: float, settings: list[tuple[int, int]]
+) -> None:
+    table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
+    words = [word for word in range(table.vocab_size) if word != EOS]
+    rules = [Constraints((), least, n) for least, n in settings]
+    width = sum(len(words) ** length for length in range(limit + 1))
+    found = constrained(table, rules, limit, width, alpha)
+    for sentence, (rule, hypotheses) in enumerate(zip(rules, found, strict=True)):
+        log_probs = table.of(sentence)
+        expected = {}
+        for length in range(limit + 1):
+            for tokens in product(words, repeat=length):
+                if obeys(tokens, rule):
+                    steps = [log_probs(tokens[:i])[w] for i, w in enumerate((*tokens, EOS))]
+                    expected[tokens] = sum(steps)
+        got = {tuple(h.tokens): h.log_prob for h in hypotheses}
+        # Where every word would repeat, a translation may be shorter than the minimum.
+        assert {t: v for t, v in got.items() if len(t) >= rule.min_length} == expected
+        assert [h.score for h in hypotheses] == pytest.approx(
+            sorted((score(v, t, alpha) for t, v in got.items()), reverse=True)
+        )
+
+
+@given(TABLES, st.lists(st.integers(2, 5), max_size=3), st.integers(1, 4), ALPHAS)
+def test_a_prefix_is_said_and_paid_for(
+    table: Table, prefix: list[int], beam_size: int, alpha: float
+) -> None:
+    """Behind it the search is what it would be for a model that had already said it."""
+    table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
+    (found,) = constrained(table, [Constraints(prefix)], 6, beam_size, alpha)
+    paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
+    behind = TableModel(lambda sentence, said: table(sentence, (*prefix, *said)), [0])
+    (free,) = beam_search(
+        behind, [6 - len(prefix)], beam_size=beam_size, alpha=0.0, bos=BOS, eos=EOS, nbest=beam_size
+    )
+    if alpha == 0:
+        assert [h.tokens for h in found] == [[*prefix, *h.tokens] for h in free]
+        assert [h.log_prob for h in found] == [paid + h.log_prob for h in free]
+    assert all(h.tokens[: len(prefix)] == prefix for h in found)
+    for h in found:
+        path = [table(0, tuple(h.tokens[:i]))[w] for i, w in enumerate((*h.tokens, EOS))]
+        assert h.token_log_probs == path
+
+
+def test_rules_stay_with_their_sentence_as_others_leave() -> None:
+    def row(_: int, prefix: Prefix) -> list[float]:
+        return [-99.0, -0.5, -1.0, -2.0]  # ends at once if it may
+
+    rules = [Constraints((), least) for least in (0, 3, 1, 2)]
+    model = Constrained(TableModel(row, range(4)), rules, EOS)
+    found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
+    assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
+
+
+def test_the_others_are_not_scaled_up() -> None:
+    table = Table(3, 5, 1.0, 0.0)
+    model = TableModel(table, [0])
+    model.reserve(1)
+    plain = model.step(torch.tensor([[BOS]]))
+    constrained = Constrained(TableModel(table, [0]), [Constraints((), 1)], EOS)
+    constrained.reserve(1)
+    ruled = constrained.step(torch.tensor([[BOS]]))
+    assert ruled[0, 0, EOS] == -torch.inf
+    others = [word for word in range(5) if word != EOS]
+    assert torch.equal(ruled[..., others], plain[..., others])
+
+
+@given(st.lists(st.integers(0, 3), max_size=9), st.integers(1, 4))
+def test_repeating_tokens_are_those_that_make_a_second_ngram(tokens: list[int], n: int) -> None:
+    before = {tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}
+    expected = {
+        word for word in range(4) if len(tokens) >= n - 1
+        and tuple([*tokens, word][len(tokens) + 1 - n :]) in before
+    }  # fmt: skip
+    assert set(repeating(tokens, n)) == expected

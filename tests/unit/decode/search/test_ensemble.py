@@ -1,0 +1,128 @@
+"""Ensembles and given translations against formulas over whole sequences."""
+
+import math
+
+import pytest
+import torch
+from test_translator import PLAIN, make_tokenizer, random_lines, random_model, uncached
+
+from transformer_mt.batch import Batch, Packed
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.decode.search.hypothesis import length_penalty
+from transformer_mt.decode.search.scoring import score_targets
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.loss import smoothed_cross_entropy
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="module")
+def models() -> list[Transformer]:
+    """Two of different shapes and minds."""
+    other, generator = random_model(norm="pre", d_k=5), torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    return [random_model(), other]
+
+
+def mean(models: list[Transformer], source: list[int], said: list[int]) -> list[float]:
+    """The mean of two models' probabilities of the next token, as logarithms."""
+    rows = [uncached(model, source)(tuple(said)) for model in models]
+    return [
+        math.log((math.exp(a) + math.exp(b)) / 2) if a > -1e9 else a
+        for a, b in zip(*rows, strict=True)
+    ]
+
+
+@torch.inference_mode()
+def test_greedy_search_of_the_mean(tokenizer: Tokenizer, models: list[Transformer]) -> None:
+    config = DecodeConfig(beam_size=1, max_extra_tokens=2)
+    both = Translator(models[0], tokenizer, config, PLAIN, others=models[1:])
+    lines = random_lines(6, 4, seed=4)
+    single = Translator(models[0], tokenizer, config, PLAIN).translate(lines)
+    differ = 0
+    for line, (found,), alone in zip(lines, both.translate_nbest(lines, 1), single, strict=True):
+        (source,) = tokenizer.encode([line])
+        said: list[int] = []
+        values = []
+        while True:
+            row = mean(models, source, said)
+            word = EOS if len(said) == len(source) + 2 else max(range(330), key=row.__getitem__)
+            values.append(row[word])
+            if word == EOS:
+                break
+            said.append(word)
+        assert found.pieces == tokenizer.pieces([*said, EOS])
+        assert found.piece_log_probs == pytest.approx(values, abs=1e-4)
+        differ += found.text != alone
+    assert differ
+
+
+def test_a_model_with_itself_is_the_model(tokenizer: Tokenizer, models: list[Transformer]) -> None:
+    config, lines = DecodeConfig(max_extra_tokens=4), random_lines(5, 6)
+    alone = Translator(models[0], tokenizer, config, PLAIN).translate_nbest(lines, 3)
+    twice = Translator(models[0], tokenizer, config, PLAIN, others=models[:1])
+    for one, two in zip(alone, twice.translate_nbest(lines, 3), strict=True):
+        assert [t.text for t in one] == [t.text for t in two]
+        assert [t.score for t in one] == pytest.approx([t.score for t in two], 1e-4)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 8192])
+def test_scores_of_given_translations_are_the_loss(
+    tokenizer: Tokenizer, models: list[Transformer], batch_tokens: int
+) -> None:
+    """Without smoothing, as training computes it; the sum is −nll."""
+    sources, targets = random_lines(9, 8, seed=1), random_lines(9, 12, seed=2)
+    sources[3] = targets[5] = ""
+    config = DecodeConfig(batch_tokens=batch_tokens)
+    found = Translator(models[0], tokenizer, config, PLAIN).score(sources, targets)
+    assert [t.text for t in found] == targets
+    for src, tgt, scored in zip(
+        tokenizer.encode(sources), tokenizer.encode(targets), found, strict=True
+    ):
+        out = torch.tensor([*tgt, EOS])
+        batch = Batch(Packed.of_sequences([[*src, EOS]]), Packed.of_sequences([[BOS, *tgt]]), out)
+        with torch.no_grad():
+            weight = models[0].embedding.weight
+            loss, nll = smoothed_cross_entropy(models[0](batch), weight, out, 0.0)
+        assert scored.log_prob == pytest.approx(-nll.item(), rel=1e-4)
+        assert scored.log_prob == pytest.approx(-loss.item(), rel=1e-4)
+        assert sum(scored.piece_log_probs) == pytest.approx(scored.log_prob)
+        assert scored.pieces == tokenizer.pieces([*tgt, EOS])
+        assert scored.tokens == len(tgt) == len(scored.piece_log_probs) - 1
+        assert scored.score == pytest.approx(scored.log_prob / length_penalty(len(tgt) + 1, 0.6))
+
+
+def test_a_translation_s_own_scores_are_those_of_scoring_it(
+    tokenizer: Tokenizer, models: list[Transformer]
+) -> None:
+    translator = Translator(
+        models[0], tokenizer, DecodeConfig(max_extra_tokens=3), PLAIN, others=models[1:]
+    )
+    lines = random_lines(8, 6, seed=5)
+    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
+    for line, found in zip(lines, translator.translate_nbest(lines, 4), strict=True):
+        sources = tokenizer.encode([line] * 4)
+        targets = [[ids[piece] for piece in t.pieces[:-1]] for t in found]
+        scored = score_targets([models[0], models[1]], sources, targets, batch_tokens=30)
+        for translation, values in zip(found, scored, strict=True):
+            assert translation.piece_log_probs == pytest.approx(values, abs=1e-4)
+            assert translation.log_prob == pytest.approx(sum(values), abs=1e-4)
+            penalty = length_penalty(len(values), 0.6)
+            assert translation.score == pytest.approx(sum(values) / penalty, abs=1e-4)
+
+
+def test_what_has_no_positions_is_refused(tokenizer: Tokenizer) -> None:
+    model = random_model(positions="learned", max_positions=10)
+    translator = Translator(model, tokenizer, DecodeConfig(), PLAIN)
+    with pytest.raises(InputError, match="tokens are more than the 9 that this model has"):
+        translator.score(["a " * 40], ["a"])
+    with pytest.raises(InputError, match="tokens are more than the 9 that this model has"):
+        translator.translate_nbest(["a"], 1, prefixes=["a " * 40])

@@ -1,0 +1,99 @@
+"""Drawing against the distribution that the formula gives."""
+
+import math
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_beam_search import BOS, EOS, Table, TableModel
+
+from transformer_mt.decode.search.constraints import Constrained, Constraints
+from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search.sampling import draw, sample
+
+
+def distribution(
+    log_probs: list[float], temperature: float, top_k: int, top_p: float
+) -> dict[int, float]:
+    """What remains of a distribution, token by token."""
+    weights = {i: math.exp(value / temperature) for i, value in enumerate(log_probs)}
+    order = sorted(weights, key=lambda i: -weights[i])[: top_k or None]
+    total = sum(weights[i] for i in order)
+    kept, mass = {}, 0.0
+    for i in order:
+        if mass >= top_p:
+            break
+        kept[i] = weights[i] / total
+        mass += kept[i]
+    return {i: p / mass for i, p in kept.items() if p > 0}
+
+
+@pytest.mark.parametrize("size", [5, 700])
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.6), (4, 0.7), (0, 0.999)])
+def test_numbers_spread_evenly_give_each_token_its_share(
+    size: int, temperature: float, top_k: int, top_p: float
+) -> None:
+    torch.manual_seed(size)
+    log_probs = (torch.randn(size) * 2).log_softmax(0)
+    log_probs[1] = -torch.inf
+    number = 20_000
+    numbers = (torch.arange(number) + 0.5) / number
+    words, values = draw(log_probs.expand(number, -1), numbers, temperature, top_k, top_p)
+    assert torch.equal(values, log_probs[words])
+    expected = distribution(log_probs.tolist(), temperature, top_k, top_p)
+    counts = torch.bincount(words, minlength=size)
+    for word in range(size):
+        # An interval of length p holds p · number of the numbers, up to one at each end.
+        assert abs(int(counts[word]) - expected.get(word, 0) * number) <= 2.5
+    assert counts[1] == 0
+
+
+@pytest.mark.parametrize("number", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_interval_are_tokens_that_may_be_drawn(number: float) -> None:
+    log_probs = torch.tensor([-torch.inf, math.log(0.5), math.log(0.5), -torch.inf])
+    word, _ = draw(log_probs, torch.tensor(number, dtype=torch.float64), 1.0, 0, 1.0)
+    assert word.item() == (1 if number == 0 else 2)
+
+
+def drawn(table: Table, sentences: list[int], limits: list[int], n: int) -> list[list[Hypothesis]]:
+    return sample(
+        TableModel(table, sentences),
+        limits,
+        [[Random(f"{sentence} {i}") for i in range(n)] for sentence in sentences],
+        temperature=1.5, top_k=0, top_p=1.0, alpha=0.6, bos=BOS, eos=EOS,
+    )  # fmt: skip
+
+
+@given(st.integers(0, 999), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 3))
+def test_company_does_not_change_what_is_drawn(seed: int, limits: list[int], n: int) -> None:
+    table = Table(seed, 5, 1.0, 0.2)
+    together = drawn(table, list(range(len(limits))), limits, n)
+    for sentence, limit in enumerate(limits):
+        (alone,) = drawn(table, [sentence], [limit], n)
+        assert together[sentence] == alone
+        assert len(alone) == n
+        for h in alone:
+            path = [table(sentence, tuple(h.tokens[:i]))[w] for i, w in enumerate([*h.tokens, EOS])]
+            assert h.token_log_probs == path
+            assert h.log_prob == pytest.approx(sum(path))
+            assert h.score == pytest.approx(h.log_prob / length_penalty(len(path), 0.6))
+            assert len(h.tokens) <= limit
+            assert EOS not in h.tokens
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("seed", range(20))
+def test_drawing_without_repetitions_goes_on_behind_an_end(seed: int, n: int) -> None:
+    """What is drawn behind an end may repeat itself; the others end within their limit."""
+    model = Constrained(
+        TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
+    )
+    draws = [[Random(f"{seed} {i}") for i in range(3)]]
+    (found,) = sample(model, [4], draws, temperature=1, top_k=0, top_p=1, alpha=0, bos=BOS, eos=EOS)
+    for h in found:
+        ngrams = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
+        assert len(set(ngrams)) == len(ngrams)
+        assert len(h.tokens) <= 4

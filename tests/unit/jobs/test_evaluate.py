@@ -1,0 +1,501 @@
+"""mt-eval: sacreBLEU's own numbers for files, and for what a model makes of its test set."""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+from torch.nn import functional as F
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.batch import Packed
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    EvaluateJob,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.evaluate import evaluation, metrics, protocols
+from transformer_mt.evaluate.comparison import compare
+from transformer_mt.evaluate.test_set import TestSet
+from transformer_mt.jobs import evaluate
+from transformer_mt.model.transformer import Transformer
+
+SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
+REFERENCE = [
+    "Zwei Männer sind im Freien, nicht wahr?",
+    "Die E-Mail wurde gestern schon verschickt.",
+    "Es sind 3,5 km bis nach\u2028Hause.",
+    "Bern",
+]
+OTHER = ["Zwei Herren sind draußen.", "Man hat die E-Mail gesendet.", "Es sind 3,5 km.", "Bern"]
+GOOD = [
+    "Zwei Männer sind im Freien, oder?",
+    "Die E-Mail wurde gestern verschickt.",
+    "Es sind 3,5 km bis nach Hause.",
+    "Bern",
+]
+BAD = ["Two men are outside.", "", "Es ist 3.5 km nach Hause weit.", "Bern"]
+
+Files = Callable[..., list[str]]
+Json = Callable[..., Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    def write(**texts: list[str]) -> list[str]:
+        for name, lines in texts.items():
+            (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+        return [str(tmp_path / name) for name in texts]
+
+    return write
+
+
+@pytest.fixture
+def scores(capsys: pytest.CaptureFixture[str]) -> Json:
+    """What a job prints as JSON, and what it says beside it."""
+
+    def run(**settings: Any) -> tuple[Any, str]:
+        evaluate.run(EvaluateJob(format="json", device="cpu", **settings))
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    return run
+
+
+def by_hand(hypotheses: list[str], *references: list[str]) -> list[float]:
+    bleu = sacrebleu.corpus_bleu(hypotheses, references)
+    chrf = sacrebleu.corpus_chrf(hypotheses, references)
+    ter = sacrebleu.corpus_ter(hypotheses, references)
+    return [round(metric.score, 4) for metric in (bleu, chrf, ter)]
+
+
+def test_one_system(files: Files, scores: Json) -> None:
+    hypotheses, reference = files(good=GOOD, ref=REFERENCE)
+    rows, err = scores(hypotheses=[hypotheses], references=[reference])
+    assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER"]
+    assert [row["score"] for row in rows] == by_hand(GOOD, REFERENCE)
+    assert {row["segments"] for row in rows} == {4}
+    assert all(row["signature"].startswith("nrefs:1|") for row in rows)
+    assert err == ""
+
+
+def test_several_references(files: Files, scores: Json) -> None:
+    hypotheses, *references = files(good=GOOD, ref=REFERENCE, other=OTHER)
+    rows, _ = scores(hypotheses=[hypotheses], references=references)
+    assert [row["score"] for row in rows] == by_hand(GOOD, REFERENCE, OTHER)
+    assert by_hand(GOOD, REFERENCE, OTHER) != by_hand(GOOD, REFERENCE)
+
+
+NO_RESAMPLES = {"bootstrap": 0, "randomization": 0}
+
+
+def test_several_systems(files: Files, scores: Json) -> None:
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    rows, _ = scores(hypotheses=[bad, good], references=[reference], **NO_RESAMPLES)
+    assert [row["system"] for row in rows] == ["bad", "good"]
+    for row, lines in zip(rows, (BAD, GOOD), strict=True):
+        assert set(row) == {"system", "scores"}
+        assert [score["score"] for score in row["scores"]] == by_hand(lines, REFERENCE)
+    assert rows[1]["scores"] == scores(hypotheses=[good], references=[reference])[0]
+
+
+def test_several_systems_are_compared_with_the_first(files: Files, scores: Json) -> None:
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    rows, _ = scores(hypotheses=[bad, good], references=[reference], randomization=200)
+    baseline, other = (row["scores"] for row in rows)
+    expected = compare({bad: BAD, good: GOOD}, [REFERENCE], bootstrap=1000, randomization=200)
+    for score, item in zip(other, expected, strict=True):
+        assert score["name"] == item.metric
+        assert score["baseline"] == "bad"
+        assert score["paired_bs_p_value"] == item.p_bootstrap
+        assert score["paired_ar_p_value"] == item.p_randomization
+    assert all("baseline" not in score for score in baseline)
+    assert {score["bs"] for score in baseline + other} == {"1000"}
+    assert all(score["confidence_var"] > 0 for score in baseline)
+
+
+def test_long_files_are_resampled_only_if_asked(
+    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "MANY_LINES", 3)
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    job = {"hypotheses": [good, bad], "references": [reference], "metrics": ["bleu"]}
+    rows, err = scores(**job)
+    assert "confidence" not in rows[0]["scores"][0]
+    assert "baseline" not in rows[1]["scores"][0]
+    assert "no bootstrap: resampling 4 lines takes much memory; bootstrap=1000 does it" in err
+    rows, _ = scores(**job, bootstrap=20)
+    assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
+    assert rows[1]["scores"][0]["paired_ar_p_value"] is None
+
+
+def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    job = {"hypotheses": [good], "references": [reference], "metrics": ["chrf++"]}
+    rows, _ = scores(**job, tgt_lang="de", protocols=["lowercase_tokens"])
+    assert [row["name"] for row in rows] == ["chrF2++", "BLEU (lower-case tokens)"]
+    expected = protocols.tokens_bleu(GOOD, [REFERENCE], tgt_lang="de").score
+    assert rows[1]["score"] == round(expected, 4)
+    rows, _ = scores(**job, tgt_lang="de", protocols=[])
+    assert [row["name"] for row in rows] == ["chrF2++"]
+
+
+def test_comet_that_is_not_installed_is_told_before_anything(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    (source,) = files(src=SOURCE)
+    job = {"hypotheses": ["not there"], "references": ["nor this"], "source": source}
+    assert "pipx install unbabel-comet" in error_of(capsys, **job, metrics=["comet"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metrics": ["meteor"]}, "metrics='meteor' is not one of: bleu, chrf"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),
+        ({"protocols": ["paper"]}, "protocols go by the language"),
+        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: say model=FOLDER"),
+        ({"metrics": ["comet"]}, "metrics: comet reads the source as well"),
+        ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
+        ({"testset": "wmt14"}, "testset has a source and references of its own"),
+        ({"langs": "en-de"}, "langs needs testset=NAME"),
+        ({"references": []}, "hypotheses and references go together"),
+        ({"references": [], "testset": "wmt14"}, "testset=wmt14 is of many languages"),
+        ({"hypotheses": ["a", "a"]}, "hypotheses names a file twice"),
+        ({"beam_size": 2}, "beam_size needs model=FOLDER"),
+        ({"subset": "valid"}, "subset needs model=FOLDER"),
+        ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
+        ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
+        ({"attention": "x", "report": "x.html"}, "attention is that of a model"),
+        ({"attention_png": "x"}, "attention_html and attention_png are of a sentence"),
+        ({"model": "x"}, "say either model=FOLDER"),
+        ({"model": "x", "hypotheses": []}, "a model's test set needs both source=FILE"),
+        ({"model": "x", "hypotheses": [], "references": [], "attention": " "}, "empty sentence"),
+        ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs a place"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"{re.escape(message)}[^\n]*$"):
+        EvaluateJob(**{"hypotheses": ["a"], "references": ["b"], **settings})
+
+
+def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Json) -> None:
+    hypotheses, reference = files(good=GOOD, ref=REFERENCE)
+    rows, _ = scores(hypotheses=[hypotheses], references=[reference], tgt_lang="de")
+    assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER", "BLEU (paper protocol)"]
+    assert [row["score"] for row in rows[:3]] == by_hand(GOOD, REFERENCE)
+    assert rows[3]["score"] == round(protocols.paper_bleu(GOOD, [REFERENCE]).score, 4)
+
+
+def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
+    bad, good, reference, source = files(bad=BAD, good=GOOD, ref=REFERENCE, src=SOURCE)
+    job = {"hypotheses": [bad, good], "references": [reference], "source": source}
+    rows, err = scores(**job, **NO_RESAMPLES)
+    assert err.splitlines() == [
+        "mt-eval: bad: 2 of 4 lines are equal to their source",
+        "mt-eval: bad: 1 of 4 lines are empty",
+        "mt-eval: good: 1 of 4 lines are equal to their source",
+    ]
+    assert [row["score"] for row in rows[0]["scores"]] == by_hand(BAD, REFERENCE)
+
+
+def test_nothing_said_of_nothing_is_only_empty(files: Files, scores: Json) -> None:
+    hypotheses, reference, source = files(hyp=["", "Bern"], ref=["", "Zug"], src=[" ", "Berne"])
+    _, err = scores(hypotheses=[hypotheses], references=[reference], source=source)
+    assert err == "mt-eval: hyp: 1 of 2 lines are empty\n"
+
+
+def test_text_for_a_person(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
+    evaluate.run(EvaluateJob(hypotheses=[good], references=[reference]))
+    alone = capsys.readouterr().out
+    for value in by_hand(GOOD, REFERENCE):
+        assert f" {value:.2f}  4 segments" in alone
+    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
+    together = capsys.readouterr().out
+    assert together.startswith(f"good:\n{alone}bad:\n")
+    for value in by_hand(BAD, REFERENCE):
+        assert f" {value:.2f}  4 segments" in together
+    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100))
+    compared = capsys.readouterr().out
+    assert "Against the baseline, good:\n  bad\n    BLEU " in compared
+    assert max(map(len, compared.splitlines())) <= 80
+
+
+def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        evaluate.run(EvaluateJob(device="cpu", **settings))
+    assert capsys.readouterr().out == ""
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_places_that_cannot_be_written_are_found_before_the_work(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    for place, message in ((tmp_path, "is a folder: name a file"), ("no/x", "there is no folder")):
+        text = error_of(capsys, hypotheses=[good], references=[reference], report=str(place))
+        assert message in text
+
+
+def test_empty_references_are_pointed_out(files: Files, scores: Json) -> None:
+    hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
+    _, err = scores(hypotheses=[hypotheses], references=[reference])
+    assert "2 of 4 lines of a reference are empty" in err
+
+
+@pytest.mark.parametrize("code", ["german", "d e", "", "1"])
+def test_a_language_has_a_code(code: str) -> None:
+    with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
+        EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
+
+
+def test_files_that_do_not_fit_are_named(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, short, reference, empty = files(good=GOOD, short=GOOD[:3], ref=REFERENCE, empty=[])
+    message = error_of(capsys, hypotheses=[good, short], references=[reference])
+    assert message.startswith(f"3 lines in {short} but 4 in {reference}")
+    message = error_of(capsys, hypotheses=[good], references=[reference, short])
+    assert message.startswith(f"4 lines in {good} but 3 in {short}")
+    message = error_of(capsys, hypotheses=[good], references=[reference], source=short)
+    assert message.startswith(f"4 lines in {good} but 3 in {short}")
+    assert empty in error_of(capsys, hypotheses=[empty], references=[empty])
+    missing = str(tmp_path / "missing")
+    for names in ([missing], [reference]), ([good], [missing]):
+        message = error_of(capsys, hypotheses=names[0], references=names[1])
+        assert message == f"cannot read {missing}: No such file or directory"
+    (tmp_path / "latin1").write_bytes("Männer\n".encode("latin1"))
+    message = error_of(capsys, hypotheses=[str(tmp_path / "latin1")], references=[reference])
+    assert f"{tmp_path / 'latin1'}, line 1: not valid UTF-8" in message
+
+
+@pytest.fixture
+def model(tmp_path: Path, files: Files) -> Path:
+    """An untrained model whose test set is SOURCE and REFERENCE."""
+    source, reference = files(src=SOURCE, ref=REFERENCE)
+    never = [SourceConfig(tsv="never_read.tsv")]
+    test = [SourceConfig(src=source, tgt=reference)]
+    job = TrainJob(
+        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never, test=test),
+        model=ModelConfig(
+            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+        ),
+        decode=DecodeConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
+    )
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model_folder.write_config(folder, job)
+    config = TokenizerConfig(vocab_size=320)
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config)
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+    torch.manual_seed(1)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
+    )
+    return folder
+
+
+def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    hypotheses = translator.translate(SOURCE)
+    assert any(hypotheses)
+    rows, err = scores(model=str(model))
+    expected = metrics.score_all(hypotheses, [REFERENCE], tgt_lang="de")
+    assert rows == json.loads(metrics.to_json(expected))
+    assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
+    assert err == ""
+
+
+@torch.no_grad()
+def test_perplexity_is_that_of_the_model_s_own_probabilities(model: Path, scores: Json) -> None:
+    network, tokenizer, _ = model_folder.load_model(model)
+    nll = count = 0.0
+    for src, tgt in zip(tokenizer.encode(SOURCE), tokenizer.encode(REFERENCE), strict=True):
+        packed = Packed.of_sequences([[*src, EOS]])
+        hidden = network.decode(Packed.of_sequences([[BOS, *tgt]]), network.encode(packed), packed)
+        targets = torch.tensor([*tgt, EOS])
+        nll += float(F.cross_entropy(network.logits(hidden), targets, reduction="sum"))
+        count += len(targets)
+    rows, _ = scores(model=str(model), metrics=["bleu", "ppl"], protocols=[])
+    assert [row["name"] for row in rows] == ["BLEU", "PPL"]
+    assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)
+    assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
+    assert rows[1]["segments"] == len(REFERENCE)
+
+
+def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = model_folder.read_config(model)
+    model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))
+    message = error_of(capsys, model=str(model))
+    assert message == f"{model} was trained without a test set (data.test)"
+
+
+def test_settings_are_chosen_on_the_validation_set(
+    model: Path, files: Files, scores: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = files(valid_src=OTHER, valid_ref=REFERENCE)
+    job = model_folder.read_config(model)
+    valid = [SourceConfig(src=source, tgt=reference)]
+    model_folder.write_config(model, replace(job, data=replace(job.data, valid=valid)))
+    network, tokenizer, _ = model_folder.load_model(model)
+    found = []
+    for asked in ({}, {"beam_size": 1}):
+        rows, _ = scores(model=str(model), subset="valid", **asked)
+        decode = replace(job.decode, **asked)
+        translator = Translator(network, tokenizer, decode, Normalizer.of(job.data))
+        found.append(translator.translate(OTHER))
+        assert [row["score"] for row in rows[:3]] == by_hand(found[-1], REFERENCE)
+    assert found[0] != found[1]  # else this shows nothing
+    both = EvaluateJob(model=str(model), beam_size=2, length_penalty=0.0)
+    expected = replace(job.decode, beam_size=2, length_penalty=0.0)
+    assert job.decode.with_settings(both) == expected
+    message = error_of(capsys, model=str(model), step=7)
+    assert message.startswith(f"{model} has no checkpoint of step 7")
+
+
+def test_a_model_whose_test_set_has_gone(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model.parent / "ref").unlink()
+    assert str(model.parent / "ref") in error_of(capsys, model=str(model))
+
+
+def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_of(capsys, model=str(tmp_path / "x")) == f"no model folder {tmp_path / 'x'}"
+
+
+def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) -> None:
+    source, reference, short = files(src2=SOURCE[:2], ref2=OTHER[:2], short=OTHER[:1])
+    rows, _ = scores(model=str(model), source=source, references=[reference])
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    assert [row["score"] for row in rows[:3]] == by_hand(
+        translator.translate(SOURCE[:2]), OTHER[:2]
+    )
+    with pytest.raises(InputError, match=r"^1 lines in .*short but 2 in .*src2"):
+        scores(model=str(model), source=source, references=[short])
+
+
+def test_a_test_set_of_sacrebleu_for_a_model(
+    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str, langs: str) -> TestSet:
+        assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
+        return TestSet(references={"ref": OTHER[1:3]}, source=SOURCE[1:3])
+
+    monkeypatch.setattr(evaluate, "load_testset", load)
+    rows, _ = scores(model=str(model), testset="wmt14/full")
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    expected = by_hand(translator.translate(SOURCE[1:3]), OTHER[1:3])
+    assert [row["score"] for row in rows[:3]] == expected
+    assert rows[0]["segments"] == 2
+
+
+def test_a_test_set_of_sacrebleu_for_files(
+    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        evaluate, "load_testset", lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE)
+    )
+    (bad,) = files(bad=BAD)
+    rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
+    assert [row["score"] for row in rows[:3]] == by_hand(BAD, REFERENCE)
+    assert rows[3]["name"] == "BLEU (paper protocol)"  # the language is known
+    assert "equal to their source" in err
+
+
+def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
+    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in (1, 2)]
+    (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+    path = tmp_path / "report.html"
+    rows, _ = scores(model=str(model), report=str(path), attention="It is <b>.", bootstrap=20)
+    html = path.read_text(encoding="utf-8")
+    for row in rows:
+        assert f"<b>{row['score']:.2f}</b>" in html
+        assert f"{row['confidence_mean']:.2f} ± {row['confidence_var']:.2f}" in html
+    assert "<figcaption>Loss</figcaption>" in html
+    assert "It is &lt;b&gt;." in html
+
+
+def test_attention_alone_scores_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, image = tmp_path / "a.html", tmp_path / "a.png"
+    evaluate.run(
+        EvaluateJob(
+            model=str(model),
+            attention="It's 3.5 km.",
+            attention_html=str(page),
+            attention_png=str(image),
+            device="cpu",
+        )
+    )
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
+    assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
+    assert image.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])
+def test_a_page_in_a_folder_that_is_not_there_is_told_first(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "none" / "x")
+    settings = {"model": "never read", "attention": "x", key: path}
+    message = error_of(capsys, **settings)
+    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}"
+
+
+@pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
+def test_nothing_that_a_model_needs_is_replaced(
+    name: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = model.parent / name
+    before = path.read_bytes()
+    message = error_of(capsys, model=str(model), report=str(path))
+    word = "the model" if "/" in name else "data.test"
+    assert message == f"report={path} is the file of {word}, which would be lost: choose another"
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The animal didn't cross the street because it was too tired .",
+        'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
+        "null and void",
+        "3",
+        "a",
+    ],
+)
+def test_a_sentence_is_typed_as_it_is(
+    sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs: list[EvaluateJob] = []
+    monkeypatch.setattr(evaluate, "run", jobs.append)
+    for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
+        arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
+        monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])
+        evaluate.main()
+    assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]

@@ -1,0 +1,178 @@
+"""The files that mt-eval reads and writes: found where they are said to be, and none is lost."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_mt.config import EvaluateJob
+from transformer_mt.errors import InputError
+from transformer_mt.evaluate.evaluation import short_names
+from transformer_mt.jobs import evaluate
+
+LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
+OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Home and working folder, with the files ref, a, b and src."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, lines in {"ref": LINES, "a": OTHER, "b": OTHER[:1] * 2, "src": ["x", "y"]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def score(**settings: Any) -> None:
+    settings = {"hypotheses": ["a"], "references": ["ref"], "bootstrap": 0, **settings}
+    evaluate.run(EvaluateJob(device="cpu", **settings))
+
+
+def refusal(**settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        score(**settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score()
+    expected = capsys.readouterr().out
+    score(hypotheses=["~/a"], references=["~/ref"], source="~/src", report="~/page.html")
+    assert capsys.readouterr().out == expected
+    assert (folder / "page.html").is_file()
+    assert "names a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
+    assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
+
+
+def test_a_file_whose_name_begins_with_a_tilde(folder: Path) -> None:
+    (folder / "a").rename(folder / "~nobody.de")
+    score(hypotheses=["~nobody.de"])
+
+
+def test_a_closed_output_is_one_line(folder: Path) -> None:
+    root = str(Path(evaluate.__file__).parents[2])
+    command = f"{sys.executable} -m transformer_mt.cli.evaluate hypotheses=[a] references=[ref] >&-"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "mt-eval: error: standard output is closed: send the scores to a file, > FILE\n"
+    )
+
+
+def test_no_file_is_read_and_written(folder: Path) -> None:
+    (folder / "link").symlink_to("b")
+    os.link("src", "twin")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    job = {"hypotheses": ["~/a", "b"], "references": ["ref"], "source": "src"}
+    for report, key in [
+        ("a", "hypotheses"),
+        ("./a", "hypotheses"),
+        ("link", "hypotheses"),
+        ("~/ref", "references"),
+        ("twin", "source"),
+    ]:
+        message = refusal(report=report, **job)
+        assert message.endswith(f" is the file of {key}, which would be lost: choose another")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_no_two_outputs_are_one_file(folder: Path) -> None:
+    job = {"hypotheses": [], "references": [], "model": "never read", "attention": "x"}
+    message = refusal(report="x.html", attention_png=f"{folder}/x.html", **job)
+    assert message.startswith(f"attention_png={folder}/x.html is the file of report, ")
+    os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
+    message = refusal(attention_html="pipe", attention_png="pipe", **job)
+    assert message == f"no model folder {Path.cwd()}/never read"
+
+
+def test_a_link_that_leads_nowhere_is_told_first(folder: Path) -> None:
+    (folder / "link").symlink_to("none/page.html")
+    assert refusal(report="link") == f"report=link: there is no folder {folder / 'none'}"
+
+
+def test_the_same_output_twice_is_not_significantly_different(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy("a", "copy")
+    job = {"hypotheses": ["a", "copy"], "bootstrap": 50, "randomization": 50}
+    score(report="page.html", **job)
+    assert " *\n" not in capsys.readouterr().out
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert page.count("<td>p = 1.0000</td>") == 6
+    assert "+0.00 *" not in page
+    score(format="json", **job)
+    _, copy = json.loads(capsys.readouterr().out)
+    assert {row["paired_bs_p_value"] for row in copy["scores"]} == {1.0}
+    assert {row["paired_ar_p_value"] for row in copy["scores"]} == {1.0}
+
+
+def test_words_that_no_tokeniser_finds_are_pointed_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ref").write_text("วันนี้อากาศดีมาก\nฉันชอบอ่านหนังสือ\n", encoding="utf-8")
+    score(tgt_lang="th")
+    out, err = capsys.readouterr()
+    assert "a: the references have no spaces between words: rely on chrF" in err
+    assert "paper protocol" not in out  # it goes by spaces too
+    score(tgt_lang="th", protocols=["paper"])
+    assert "paper protocol" in capsys.readouterr().out
+    score(tgt_lang="th", metrics=["chrf"])
+    assert capsys.readouterr().err == ""
+
+
+def test_the_reference_scored_against_itself_is_pointed_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(hypotheses=["ref"])
+    assert "ref: every line is equal to that of a reference" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
+        (["x/na/out.de", "y/na/out.de"], ["x/na/out.de", "y/na/out.de"]),
+        (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
+        (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
+        (["runs/mine/"], ["mine"]),
+        (["."], ["."]),
+    ],
+)
+def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == names
+
+
+def test_files_of_the_same_name_can_be_told_apart_everywhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for name in ("na", "nb"):
+        (folder / name).mkdir()
+        paths.append(shutil.copy("a", folder / name / "out.de"))
+    job = {"hypotheses": paths, "source": "src", "bootstrap": 20, "randomization": 20}
+    score(report="page.html", **job)
+    out, _ = capsys.readouterr()
+    assert out.startswith("na/out.de:\n")
+    assert "Against the baseline, na/out.de:\n  nb/out.de\n" in out
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<h1>na/out.de, nb/out.de</h1>" in page
+    assert "</b> nb/out.de</li>" in page
+    score(format="json", **job)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["system"] for row in rows] == ["na/out.de", "nb/out.de"]
+    (folder / "out").write_text("x\n")
+    message = refusal(hypotheses=paths, references=["out"])
+    assert message.startswith(f"2 lines in {paths[0]} but 1 in out: ")

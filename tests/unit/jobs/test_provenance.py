@@ -1,0 +1,126 @@
+"""run.json: what git, the machine and the command line say."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import transformer_mt
+from transformer_mt.distributed import World
+from transformer_mt.jobs import provenance
+
+CPU = World(torch.device("cpu"))
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(logging.getLogger("transformer_mt"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="transformer_mt")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def starts(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "run.json").read_text())["starts"])
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # not the user's settings
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **own}
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package, as it seems, in a repository with one commit."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    root = tmp_path / "checkout"
+    (root / "transformer_mt").mkdir(parents=True)
+    code = root / "transformer_mt" / "__init__.py"
+    code.write_text("")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "one")
+    git(root, "tag", "v1")  # the revision is the commit, whatever it is also called
+    monkeypatch.setattr(transformer_mt, "__file__", str(code))
+    return root
+
+
+def test_every_start_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, checkout: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mt-train", "run_dir=a b"])
+    provenance.record_start(tmp_path, CPU, 1234, 0)
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "new").write_text("")  # what git does not know makes nothing dirty
+    provenance.record_start(tmp_path, CPU, 1234, 40)
+    (checkout / "transformer_mt" / "__init__.py").write_text("changed")
+    provenance.record_start(tmp_path, CPU, 1234, 60)
+    found = starts(tmp_path)
+    assert [start["step"] for start in found] == [0, 40, 60]
+    assert [start["dirty"] for start in found] == [False, False, True]
+    commit = git(checkout, "rev-parse", "HEAD")
+    assert {start["revision"] for start in found} == {commit}
+    first = found[0]
+    assert first["command"] == "mt-train 'run_dir=a b'"
+    assert first["packages"]["torch"] == version("torch")
+    assert first["packages"]["sacrebleu"] == version("sacrebleu")
+    assert first["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert (first["ranks"], first["parameters"]) == (1, 1234)
+    assert len(first["devices"]) == 1
+    assert lines()[0].startswith(f"transformer_mt {transformer_mt.__version__} ({commit[:10]}), ")
+    assert lines()[2].startswith(
+        f"transformer_mt {transformer_mt.__version__} ({commit[:10]}, changed), "
+    )
+
+
+def test_an_installed_package_has_a_version_only(
+    tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even in a virtual environment that lies inside some repository."""
+    installed = checkout / ".venv" / "transformer_mt" / "__init__.py"
+    monkeypatch.setattr(transformer_mt, "__file__", str(installed))
+    provenance.record_start(tmp_path, CPU, 1, 0)
+    (start,) = starts(tmp_path)
+    assert (start["revision"], start["dirty"]) == (None, None)
+    assert start["version"] == transformer_mt.__version__
+
+
+def test_a_machine_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    provenance.record_start(tmp_path, CPU, 1, 0)
+    assert starts(tmp_path)[0]["revision"] is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 3}', "\udcff"])
+def test_a_damaged_file_begins_anew(tmp_path: Path, text: str, lines: Any) -> None:
+    (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
+    provenance.record_start(tmp_path, CPU, 1, 7)
+    assert [start["step"] for start in starts(tmp_path)] == [7]
+    assert "run.json is damaged" in lines()[0]
+
+
+def test_the_devices_of_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    others = [("b", "NVIDIA H200"), ("b", "NVIDIA H200")]
+    monkeypatch.setattr(World, "gather", lambda _, mine: [("a", "NVIDIA H100"), *others])
+    provenance.record_start(tmp_path, World(torch.device("cpu"), 1, 3), 1, 0)
+    assert not (tmp_path / "run.json").exists()  # only the main rank writes
+    provenance.record_start(tmp_path, World(torch.device("cpu"), 0, 3), 1, 0)
+    (start,) = starts(tmp_path)
+    assert start["ranks"] == 3
+    assert start["devices"][1:] == [{"host": "b", "device": "NVIDIA H200"}] * 2
+    assert lines()[0].endswith("on 1 × NVIDIA H100, 2 × NVIDIA H200")

@@ -1,0 +1,750 @@
+"""mt-translate: as many lines out as in, in order, at once; and one line about what is wrong."""
+
+import gzip
+import json
+import math
+import os
+import random
+import selectors
+import signal
+import stat
+import string
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    TranslateJob,
+)
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines import selection as engine
+from transformer_mt.decode.engines.ctranslate2_conversion import convert
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.jobs import translate
+from transformer_mt.model.transformer import Transformer
+
+TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
+JOB = TrainJob(
+    data=DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SourceConfig(tsv="never.tsv")],
+        valid=[SourceConfig(tsv="read.tsv")],
+    ),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
+    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+)
+VOCAB_SIZE = 290
+
+
+def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
+    folder.mkdir()
+    model_folder.write_config(folder, job)
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+    torch.manual_seed(seed)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "untrained"
+    write_model(folder)
+    if find_spec("ctranslate2") is not None:  # what the first use would do, and say
+        network, tokenizer, _ = model_folder.load_model(folder)
+        convert(folder, network, tokenizer, "float32")
+    return folder
+
+
+@pytest.fixture
+def standard_input() -> Iterator[Callable[[bytes], None]]:
+    """Sends bytes through a pipe, where ``cat |`` would."""
+    saved = os.dup(0)
+
+    def put(data: bytes) -> None:
+        reading, writing = os.pipe()
+        os.dup2(reading, 0)
+        os.close(reading)
+
+        def write() -> None:
+            with os.fdopen(writing, "wb") as stream:
+                stream.write(data)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    yield put
+    os.dup2(saved, 0)
+    os.close(saved)
+
+
+@pytest.fixture
+def translated(
+    model: Path,
+    tmp_path: Path,
+    standard_input: Callable[[bytes], None],
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> Callable[..., tuple[bytes, str]]:
+    """Standard output and error for bytes; a file gets the same as the standard streams."""
+
+    def run(data: bytes, **settings: Any) -> tuple[bytes, str]:
+        standard_input(data)
+        job = TranslateJob(model=str(model), device="cpu", **settings)
+        translate.run(job)
+        out, err = capfdbinary.readouterr()
+        source, target = tmp_path / "in", tmp_path / "out"
+        source.write_bytes(data)
+        translate.run(replace(job, input=str(source), output=str(target)))
+        assert capfdbinary.readouterr() == (b"", err)
+        assert target.read_bytes() == out
+        return out, err.decode()
+
+    return run
+
+
+def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
+    network, tokenizer, job = model_folder.load_model(model)
+    decode = replace(job.decode, **settings)
+    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
+
+
+INPUTS = {
+    "nothing": (b"", []),
+    "one line": (b"the dog\n", ["the dog"]),
+    "no last line feed": (b"the dog\na fox", ["the dog", "a fox"]),
+    "windows": (b"\xef\xbb\xbfthe dog\r\n\r\na fox\r\n", ["the dog", "", "a fox"]),
+    "blank": (b"\n \n\t\r\n\n\xc2\xa0\n \n", [""] * 6),
+    "blank between": (b"\nthe dog\n\n  \na fox\n\n", ["", "the dog", "", "", "a fox", ""]),
+    "separators": (
+        "the\u2028dog\na\x85fox\x0c the\x0bdog\x1ca\n\u2029\na\rb\n".encode(),
+        ["the dog", "a fox the dog a", "", "a b"],
+    ),
+    "nul": (b"the\0dog\n\0\n", ["the\0dog", "\0"]),
+    "spaces": (b" " * 100_000 + b"\na\n", ["", "a"]),
+    "no text at all": (bytes(range(256)) * 8, None),
+    "a mark in the middle": (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    "surrogates": (b"\xed\xa0\x80\xed\xb0\x80 a\n", ["\ufffd" * 6 + " a"]),
+    "unassigned": ("\U000e0001\uffff\U0010ffff\n".encode(), ["\U000e0001\uffff\U0010ffff"]),
+}
+COUNTED = {
+    "nul": "2 line(s) hold NUL characters (the first: line 1)",
+    "surrogates": "1 line(s) were not valid UTF-8 (the first: line 1)",
+    "no text at all": "8 line(s) were not valid UTF-8 (the first: line 2)",
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_as_many_lines_out_as_in(
+    model: Path, translated: Callable[..., tuple[bytes, str]], name: str
+) -> None:
+    data, lines = INPUTS[name]
+    out, err = translated(data, beam_size=1)
+    if lines is None:
+        lines = [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
+    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines, beam_size=1))
+    blank = [not line.strip(string.whitespace + "".join(map(chr, range(32)))) for line in lines]
+    assert [line == "" for line in out.decode().split("\n")[:-1]] == blank
+    assert (err == "") == (name not in COUNTED)
+    assert COUNTED.get(name, "") in err
+
+
+@pytest.mark.parametrize("line", ["x" * 100_000, "the dog " * 12_500], ids=["word", "words"])
+def test_a_line_of_100000_characters(
+    model: Path, translated: Callable[..., tuple[bytes, str]], line: str
+) -> None:
+    quick = {"max_source_tokens": 100, "max_extra_tokens": 0, "beam_size": 1}
+    lines = ["a", line, "a"]
+    out, err = translated("\n".join(lines).encode(), **quick, batch_tokens=10**6)
+    found = out.decode().split("\n")
+    assert found == [*api(model, lines, **quick, batch_tokens=10**6), ""]
+    assert err.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
+
+
+def test_thousands_of_lines_keep_their_order(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    draw = random.Random(1)
+    several = [*sorted(set(TEXT)), "", "dog", "barn fox"]
+    expected = dict(zip(several, api(model, several), strict=True))
+    lines = draw.choices(several, k=5000)
+    out, _ = translated("".join(f"{line}\n" for line in lines).encode())
+    assert out.decode().split("\n") == [*(expected[line] for line in lines), ""]
+
+
+def test_bytes_that_are_not_utf8_are_counted(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
+    out, err = translated(data)
+    readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
+    assert out.decode().split("\n")[:-1] == api(model, readable)
+    expected = "3 line(s) were not valid UTF-8 (the first: line 2); bad bytes were read as U+FFFD"
+    assert err == f"mt-translate: {expected}\n"
+
+
+def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
+    lines = ["the dog", "the dog jumps " * 9, "fox " * 30]
+    out, err = translated("\n".join(lines).encode(), max_source_tokens=10)
+    assert out.decode().split("\n")[:-1] == api(model, lines, max_source_tokens=10)
+    assert err == (
+        "mt-translate: 2 line(s) were longer than max_source_tokens=10 and were translated in "
+        "parts\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 6},
+        {"max_extra_tokens": 0},
+        {"batch_tokens": 1},
+    ],
+)
+def test_settings_of_the_folder_can_be_overridden(
+    model: Path, translated: Callable[..., tuple[bytes, str]], settings: dict[str, Any]
+) -> None:
+    lines = sorted(set(TEXT))
+    out, _ = translated("\n".join(lines).encode(), **settings)
+    found = out.decode().split("\n")[:-1]
+    assert found == api(model, lines, **settings)
+    default = api(model, lines)
+    assert (found == default) == ("batch_tokens" in settings)
+
+
+def test_the_length_penalty_can_be_overridden(translated: Callable[..., tuple[bytes, str]]) -> None:
+    """A single beam finds the same whatever its exponent, so the scores show the formula."""
+    values = []
+    for alpha in (0.0, 0.6, 2.0):
+        out, _ = translated(b"the dog\n", format="jsonl", beam_size=1, length_penalty=alpha)
+        (found,) = json.loads(out)["translations"]
+        values.append(found["score"] * ((5 + found["tokens"] + 1) / 6) ** alpha)
+    assert values == pytest.approx([values[0]] * 3)
+
+
+def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
+    lines = ["the dog", "", 'a "fox"\tö\u2028', " \\ "]
+    out, _ = translated("\n".join(lines).encode(), format="jsonl", nbest=3, beam_size=4)
+    assert "ö\u2028" in out.decode()
+    rows = [json.loads(row) for row in out.decode().split("\n")[:-1]]
+    assert [row["source"] for row in rows] == lines
+    (blank,) = rows[1]["translations"]
+    assert (blank["text"], blank["score"], blank["tokens"]) == ("", 0.0, 0)
+    best = api(model, lines, beam_size=4)
+    for row, text in zip(rows, best, strict=True):
+        assert set(row) == {"source", "translations"}
+        found = row["translations"]
+        assert len(found) == (3 if row["source"] else 1)
+        assert all({"text", "score", "tokens"} <= set(translation) for translation in found)
+        for translation in found:
+            said = translation.get("piece_log_probs", [])
+            assert math.fsum(said) == pytest.approx(translation["log_prob"], abs=1e-4)
+        assert found[0]["text"] == text
+        scores = [translation["score"] for translation in found]
+        assert sorted(scores, reverse=True) == scores
+        assert max(scores) <= 0
+    (plain, _) = translated("\n".join(lines).encode(), beam_size=4)
+    assert plain.decode().split("\n")[:-1] == best
+
+
+def test_sentences_of_a_line_are_translated_by_themselves(
+    model: Path, translated: Callable[..., tuple[bytes, str]]
+) -> None:
+    pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
+    text = "The dog jumps. A fox sleeps!\n\n \nThe barn\n"
+    out, err = translated(text.encode(), split="sentences")
+    first, second, third = api(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
+    assert out.decode() == f"{first} {second}\n\n\n{third}\n"
+    assert err == ""
+    whole, _ = translated(text.encode())
+    assert whole != out
+
+
+@pytest.fixture
+def without_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+
+
+def test_without_ctranslate2_auto_is_torch(
+    model: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, without_ctranslate2: None
+) -> None:
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    settings: dict[str, Any] = {"model": str(model), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert capfd.readouterr() == (f"{api(model, ['the dog'])[0]}\n", "")
+    message = error_of(capfd, engine="ctranslate2", **settings)
+    assert "pip install 'transformer-mt[fast]'" in message
+    assert "pip install" in error_of(capfd, compute_type="int8", **settings)
+
+
+def test_with_a_broken_ctranslate2_auto_is_torch(
+    model: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
+    out, err = capfd.readouterr()
+    assert out == f"{api(model, ['the dog'])[0]}\n"
+    assert err.endswith("; going on with engine=torch\n")
+
+
+def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(InputError, match="standard output is closed: say output=FILE"):
+        translate.run(TranslateJob(model=str(model), device="cpu"))
+
+
+def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
+    job = model_folder.read_config(model)
+    data = replace(job.data, normalization="moses_lowercase")
+    model_folder.write_config(model, replace(job, data=data))
+    with pytest.raises(
+        InputError, match=r"alignment=true does not go with data\.normalization=moses"
+    ):
+        translate.run(TranslateJob(model=str(model), format="jsonl", alignment=True))
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Fills with the names of the classes that translate."""
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+    names: list[str] = []
+    translate_nbest = Translator.translate_nbest
+
+    def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
+        names.append(type(self).__name__)
+        return translate_nbest(self, lines, nbest, **settings)
+
+    monkeypatch.setattr(Translator, "translate_nbest", spy)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine"),
+    [
+        ({}, "CTranslate2Translator"),
+        ({"engine": "ctranslate2"}, "CTranslate2Translator"),
+        ({"engine": "torch"}, "Translator"),
+        ({"compute_type": "int8"}, "CTranslate2Translator"),
+    ],
+)
+def test_the_engine_is_chosen(
+    model: Path,
+    tmp_path: Path,
+    engines: list[str],
+    capfd: pytest.CaptureFixture[str],
+    settings: dict[str, Any],
+    engine: str,
+) -> None:
+    source = tmp_path / "in"
+    source.write_text("the dog\n")
+    job = TranslateJob(device="cpu", model=str(model), input=str(source), **settings)
+    translate.run(job)
+    out, err = capfd.readouterr()
+    assert engines == [engine]
+    if "compute_type" in settings:
+        assert err == (
+            f"mt-translate: converted the model for CTranslate2: {model / 'ctranslate2' / 'int8'}\n"
+        )
+    else:
+        assert (out, err) == (f"{api(model, ['the dog'])[0]}\n", "")
+
+
+def test_a_model_that_ctranslate2_cannot_hold(
+    tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder, replace(JOB, model=replace(JOB.model, d_k=5)))
+    source.write_text("the dog\n")
+    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert capfd.readouterr().err == ""
+    assert engines == ["Translator"]
+    assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
+
+
+def test_no_place_for_the_converted_model_is_said_and_done_without(
+    tmp_path: Path,
+    engines: list[str],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    source.write_text("the dog\n")
+    (folder / "ctranslate2").write_text("in the way")
+    monkeypatch.setenv("HOME", str(source))
+    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
+    translate.run(TranslateJob(device="cpu", **settings))
+    assert engines == ["Translator"]
+    out, err = capfd.readouterr()
+    assert out == f"{api(folder, ['the dog'])[0]}\n"
+    assert err.startswith("mt-translate: no place for the converted model: ")
+    assert err.endswith("; going on with engine=torch\n")
+    assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
+
+
+@pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
+def test_a_damaged_conversion_is_made_anew(
+    tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str], file: str
+) -> None:
+    folder, source = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    source.write_text("the dog\n")
+    job = TranslateJob(device="cpu", model=str(folder), input=str(source))
+    translate.run(job)
+    capfd.readouterr()
+    path = folder / "ctranslate2/float32" / file
+    whole = path.read_bytes()
+    flipped = bytes([*whole[:-20], whole[-20] ^ 1, *whole[-19:]])
+    for damage in (
+        lambda: path.write_bytes(whole[: len(whole) // 2]),
+        lambda: path.write_bytes(flipped),
+        path.unlink,
+    ):
+        damage()
+        translate.run(job)
+        out, err = capfd.readouterr()
+        assert out == f"{api(folder, ['the dog'])[0]}\n"
+        assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
+        assert path.read_bytes() == whole
+    assert engines.count("CTranslate2Translator") == 4
+
+
+@pytest.mark.parametrize("key", ["input", "prefix", "score"])
+def test_no_file_is_read_and_written(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], key: str
+) -> None:
+    paths = {name: tmp_path / name for name in ("input", "link", key)}
+    for name in {"input", key}:
+        paths[name].write_text("the dog\n")
+    paths["link"].symlink_to(paths[key])
+    for output in (paths[key], paths["link"]):
+        settings = {"model": str(model), "input": str(paths["input"]), key: str(paths[key])}
+        message = error_of(capfd, output=str(output), **settings)
+        assert (
+            message == f"output={output} is the file of {key}, which would be lost: choose another"
+        )
+    assert paths[key].read_text() == "the dog\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "tokenizer.model", "model.safetensors", "checkpoints/step_1/state.json"]
+)
+def test_no_file_of_a_model_is_written(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "input").write_text("the dog\n")
+    if not (model / name).exists():
+        (model / name).parent.mkdir(parents=True)
+        (model / name).write_text("{}")
+    before = (model / name).read_bytes()
+    paths = {"input": str(tmp_path / "input"), "output": str(model / name)}
+    message = error_of(capfd, model=str(model), **paths)
+    assert message.endswith("is the file of the model, which would be lost: choose another")
+    assert (model / name).read_bytes() == before
+
+
+def test_a_file_may_have_a_name_like_a_user(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~old.en").write_text("the dog\n")
+    translate.run(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
+    assert Path("~old.de").read_text() == f"{api(model, ['the dog'])[0]}\n"
+
+
+def test_outputs_that_would_not_be_what_they_are_called(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    message = error_of(capfd, model=str(model), output=str(tmp_path / "none" / "out.de"))
+    assert message.endswith(f": there is no folder {tmp_path / 'none'}; make it first")
+    message = error_of(capfd, model=str(model), output=str(tmp_path))
+    assert message == f"output={tmp_path} is a folder: name a file"
+    for suffix in (".gz", ".zst"):
+        message = error_of(capfd, model=str(model), output=str(tmp_path / f"out.de{suffix}"))
+        assert f"leave out {suffix}" in message
+    assert list(tmp_path.iterdir()) == []
+    for key in ("input", "output"):
+        with pytest.raises(InputError, match=f"{key}=-: leave {key} out for standard {key}"):
+            TranslateJob(model="x", **{key: "-"})  # type: ignore[arg-type]
+
+
+def test_a_closed_input_is_one_line(model: Path) -> None:
+    command = f"{sys.executable} -m transformer_mt.cli.translate model={model} device=cpu <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mt-translate: error: standard input is closed: say input=FILE\n"
+
+
+def test_scores_that_are_no_numbers_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Weights that are finite, and so large that what comes of them is not."""
+    folder, lines = tmp_path / "model", tmp_path / "in"
+    write_model(folder)
+    network, tokenizer, _ = model_folder.load_model(folder)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(3e38)
+    ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
+    if find_spec("ctranslate2") is not None:
+        convert(folder, network, tokenizer, "float32")
+    lines.write_text("the dog\n")
+    settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
+    for more in ({}, {"score": str(lines)}, {"engine": "torch"}):
+        message = error_of(capfd, **settings, **more)
+        assert message.startswith("the model's output is not a number")
+
+
+def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
+    with pytest.raises((InputError, OSError)) as caught:
+        translate.run(TranslateJob(**{"device": "cpu", **settings}))
+    assert capfd.readouterr() == ("", "")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_bad_files_are_named(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing, source = tmp_path / "missing", tmp_path / "source"
+    source.write_text("a\n")
+    settings = {"model": str(model)}
+    assert str(missing) in error_of(capfd, input=str(missing), **settings)
+    assert str(tmp_path) in error_of(capfd, input=str(tmp_path), **settings)
+    assert str(missing) in error_of(
+        capfd, input=str(source), output=str(missing / "out"), **settings
+    )
+    assert str(tmp_path) in error_of(capfd, input=str(source), output=str(tmp_path), **settings)
+    assert "beam_size" in error_of(capfd, input=str(source), nbest=3, format="jsonl", **settings)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [gzip.compress(b"the red dog\n" * 99, mtime=0)[:-12], b"no archive\n"],
+    ids=["cut short", "no archive"],
+)
+def test_a_damaged_archive_is_named(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], archive: bytes
+) -> None:
+    source, target = tmp_path / "in.gz", tmp_path / "out"
+    source.write_bytes(archive)
+    message = error_of(capfd, model=str(model), input=str(source), output=str(target))
+    assert message.startswith(f"{source}: damaged or incomplete after line ")
+    assert not target.exists()
+
+
+def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> None:
+    """As /dev/null is, and /dev/stdout."""
+    source, pipe = tmp_path / "source", tmp_path / "pipe"
+    source.write_text("the dog\n")
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
+    reader.start()
+    job = TranslateJob(model=str(model), device="cpu", input=str(source), output=str(pipe))
+    translate.run(job)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reader.join(10)
+    assert found == [f"{api(model, ['the dog'])[0]}\n"]
+
+
+def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        config = folder / run_layout.CONFIG
+        text = config.read_text()
+        config.write_text(change(text))
+        assert config.read_text() != text
+
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: len(data) - 7])
+
+    return damage
+
+
+def another_shape(folder: Path) -> None:
+    config = replace(JOB.model, d_ff=48)
+    ckpt.save_tensors(ckpt.parameters(Transformer(config, VOCAB_SIZE)), folder / run_layout.WEIGHTS)
+
+
+def another_vocabulary(folder: Path) -> None:
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1))
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "no config": (lambda f: (f / run_layout.CONFIG).unlink(), ["no model folder", "config.yaml"]),
+    "no weights": (lambda f: (f / run_layout.WEIGHTS).unlink(), ["model.safetensors"]),
+    "no vocabulary": (lambda f: (f / run_layout.TOKENIZER).unlink(), ["tokenizer.model"]),
+    "cut weights": (cut(run_layout.WEIGHTS), ["model.safetensors"]),
+    "empty weights": (lambda f: (f / run_layout.WEIGHTS).write_bytes(b""), ["model.safetensors"]),
+    "cut vocabulary": (cut(run_layout.TOKENIZER), ["tokenizer.model"]),
+    "another shape": (another_shape, ["model.safetensors", "(48,)", "(32,)"]),
+    "another vocabulary": (another_vocabulary, ["embedding.weight", "(290, 16)", "(289, 16)"]),
+    "interpolation": (
+        damaged_config(lambda text: text.replace("src_lang: en", "src_lang: ${oc.env:HOME}")),
+        ["config.yaml", "${"],
+    ),
+    "unknown key": (
+        damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: 32\n  d_fff: 32")),
+        ["config.yaml", "d_fff"],
+    ),
+    "wrong type": (
+        damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: wide")),
+        ["config.yaml", "d_ff", "wide"],
+    ),
+    "bad value": (damaged_config(lambda text: text.replace("d_ff: 32", "d_ff: 0")), ["d_ff=0"]),
+    "newer format": (
+        damaged_config(lambda text: text.replace("format: 2", "format: 999")),
+        ["config.yaml", "999", "format 2"],
+    ),
+    "no format": (damaged_config(lambda text: text.replace("format: 2\n", "")), ["format"]),
+    "empty config": (damaged_config(lambda text: ""), ["config.yaml"]),
+    "no mapping": (damaged_config(lambda text: "- a\n- b\n"), ["config.yaml"]),
+    "no yaml": (damaged_config(lambda text: text + "\n: {["), ["config.yaml"]),
+    "an object": (
+        damaged_config(lambda text: text + "\nx: !!python/object/apply:os.getcwd []\n"),
+        ["config.yaml"],
+    ),
+    "latin1 config": (
+        lambda f: (f / run_layout.CONFIG).write_bytes(b"format: 2\nrun_dir: \xe4\n"),
+        ["config.yaml"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_of_a_folder_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    damage, parts = DAMAGE[name]
+    folder = tmp_path / "model"
+    write_model(folder)
+    damage(folder)
+    message = error_of(capfd, model=str(folder))
+    for part in (str(folder) if name != "bad value" else "", *parts):
+        assert part in message
+
+
+def test_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert error_of(capfd, model=str(tmp_path / "x")) == f"no model folder {tmp_path / 'x'}"
+    assert "no model folder" in error_of(capfd, model="/dev/null")
+
+
+@pytest.fixture
+def process(model: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("PYTHONUNBUFFERED", None)  # it would answer for us
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
+        yield child
+        child.kill()
+
+
+def answer(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line, or a failure instead of waiting forever."""
+    assert process.stdout
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        assert waiting.select(timeout=60), "no line came back"
+    return process.stdout.readline()
+
+
+def say(process: subprocess.Popen[bytes], line: str) -> None:
+    assert process.stdin
+    process.stdin.write(line.encode())
+    process.stdin.flush()
+
+
+def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
+    model: Path, process: subprocess.Popen[bytes]
+) -> None:
+    for line, found in zip(TEXT[:3], api(model, TEXT[:3]), strict=True):
+        say(process, f"{line}\n")
+        assert answer(process).decode() == f"{found}\n"
+    process.send_signal(signal.SIGINT)  # while it waits for more
+    assert process.wait(60) == 130
+    assert process.stderr
+    assert process.stderr.read() == b"mt-translate: interrupted\n"
+
+
+def test_a_reader_that_leaves_does_not_wait_for_more_input(
+    process: subprocess.Popen[bytes],
+) -> None:
+    assert process.stdout
+    assert process.stderr
+    say(process, "the dog\n")
+    answer(process)
+    process.stdout.close()
+    say(process, "the dog\n")
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == b""
+
+
+def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> None:
+    """A raw write may take a part and say so; what was left would be lost."""
+    command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # Python itself would leave half of a file there
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            ["bash", "-c", f"{command} format=jsonl model='{model}'"],
+            input="".join(f"{line} {n}\n" for n, line in enumerate(TEXT)).encode(),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env=env,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert b"File too large" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
+    command.append(f"output='{tmp_path / 'out'}'")
+    root = str(Path(translate.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
+        say(child, "the dog\n")
+        deadline = time.monotonic() + 60
+        while not any(file.stat().st_size for file in tmp_path.iterdir()):
+            assert time.monotonic() < deadline, "it has not begun"
+            time.sleep(0.05)
+        child.terminate()
+        assert child.wait(60) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,462 @@
+"""What mt-translate does besides translating: each option of the command is the API's."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_translate import JOB, TEXT, VOCAB_SIZE, error_of, write_model
+from torch import Tensor
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.config import TokenizerConfig, TranslateJob
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed import world
+from transformer_mt.errors import InputError
+from transformer_mt.jobs import translate
+from transformer_mt.jobs import translate_file as file_job
+from transformer_mt.jobs.translate_stream import InputStats
+from transformer_mt.model import inference
+from transformer_mt.model.transformer import Transformer
+
+LINES = [*TEXT[:3], "", "a fox"]
+Run = Callable[..., str]
+needs_ctranslate2 = pytest.mark.skipif(
+    find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "untrained"
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "second"
+    write_model(folder, seed=2)
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in"
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+@pytest.fixture
+def run(
+    model: Path,
+    source: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Output for ``LINES``; a stream gets the same as a file job of several chunks."""
+    monkeypatch.setitem(file_job.CHUNK, "cpu", 2)
+
+    def translated(**settings: Any) -> str:
+        own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}
+        settings = {**own, **settings}
+        translate.run(TranslateJob(**settings))
+        out, err = capfd.readouterr()
+        assert err == ""
+        target = source.with_name("out")
+        translate.run(TranslateJob(**settings, output=str(target)))
+        assert capfd.readouterr() == ("", "")
+        for one, other in zip(target.read_text().split("\n"), out.split("\n"), strict=True):
+            assert one == other or alike(json.loads(one), json.loads(other))
+        return out
+
+    return translated
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same but for rounding: batches are of other sizes."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == pytest.approx(other, rel=1e-3) if isinstance(one, float) else one == other)
+
+
+def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+    network, tokenizer, job = model_folder.load_model(folder)
+    decode = replace(job.decode, **settings)
+    more = [model_folder.load_model(other)[0] for other in others]
+    normalizer = Normalizer.of(job.data)
+    return Translator(network, tokenizer, decode, normalizer, others=more, dtype=dtype)
+
+
+def text_of(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_lines(path: Path, lines: list[str]) -> str:
+    path.write_text(text_of(lines))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_length": 12},
+        {"max_length": 2},
+        {"no_repeat_ngram": 1},
+        {"sampling": True},
+        {"sampling": True, "seed": 2},
+        {"sampling": True, "temperature": 0.1},
+        {"sampling": True, "top_k": 1},
+        {"sampling": True, "top_p": 0.01},
+    ],
+)
+def test_decoding_keys(model: Path, run: Run, settings: dict[str, Any]) -> None:
+    found = run(**settings)
+    assert found == text_of(opened(model, **settings).translate(LINES))
+    plain = {"sampling": True} if len(settings) > 1 else {}
+    assert found != run(**plain)
+
+
+def test_a_folder_s_own_keys_hold_unless_others_are_given(tmp_path: Path, run: Run) -> None:
+    folder = tmp_path / "short"
+    write_model(folder, replace(JOB, decode=replace(JOB.decode, max_length=2)))
+    rows = [json.loads(row) for row in run(model=str(folder), format="jsonl").splitlines()]
+    assert {row["translations"][0]["tokens"] for row in rows} == {0, 2}
+    rows = [
+        json.loads(row) for row in run(model=str(folder), format="jsonl", max_length=3).splitlines()
+    ]
+    assert {row["translations"][0]["tokens"] for row in rows} == {0, 3}
+
+
+def test_more_samples_than_beams(run: Run) -> None:
+    rows = run(sampling=True, nbest=5, format="jsonl").splitlines()
+    numbers = [len(json.loads(row)["translations"]) for row in rows]
+    assert numbers == [5 if line else 1 for line in LINES]
+
+
+def test_senseless_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
+    settings = {"model": str(model), "input": str(source)}
+    assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
+    assert "say sampling=true" in error_of(capfd, top_k=1, **settings)
+
+
+class NoOptimizer:
+    def state(self) -> dict[str, Tensor]:
+        return {"moment": torch.zeros(1)}
+
+
+@pytest.fixture
+def with_steps(tmp_path: Path) -> Path:
+    folder = tmp_path / "trained"
+    write_model(folder)
+    for step in (5, 20):
+        torch.manual_seed(step)
+        tensors = ckpt.snapshot(Transformer(JOB.model, VOCAB_SIZE), NoOptimizer())
+        ckpt.save_checkpoint(folder, {"step": step}, tensors)
+    return folder
+
+
+def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Path) -> None:
+    found = {step: run(model=str(with_steps), step=step) for step in (5, 20, None)}
+    assert len(set(found.values())) == 3
+    assert found[None] == run()
+    alone = tmp_path / "alone"
+    write_model(alone, seed=20)  # the same weights as an average
+    assert found[20] == run(model=str(alone))
+    settings: dict[str, Any] = {"model": str(with_steps), "input": str(tmp_path / "in")}
+    assert "it has: 5, 20" in error_of(capfd, step=6, **settings)
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("min_length", 3),
+        ("no_repeat_ngram", 4),
+        ("sampling", True),
+        ("step", 5),
+        ("ensemble", ["{second}"]),
+        ("prefix", "{source}"),
+        ("score", "{source}"),
+    ],
+)
+def test_what_ctranslate2_cannot_do(
+    with_steps: Path,
+    second: Path,
+    source: Path,
+    capfd: pytest.CaptureFixture[str],
+    key: str,
+    value: Any,
+) -> None:
+    if isinstance(value, str):
+        value = str(source)
+    elif isinstance(value, list):
+        value = [str(second)]
+    settings = {"model": str(with_steps), "input": str(source), "format": "jsonl", key: value}
+    message = error_of(capfd, engine="ctranslate2", **settings)
+    assert message == f"engine=ctranslate2 cannot do {key}: say engine=torch"
+    message = error_of(capfd, compute_type="int8", **settings)
+    assert message.startswith("compute_type=int8 is only for engine=ctranslate2, which cannot do ")
+    assert key in message
+    translate.run(TranslateJob(device="cpu", **settings))
+    out, err = capfd.readouterr()
+    assert (len(out.splitlines()), err) == (len(LINES), "")
+    assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
+
+
+@needs_ctranslate2
+def test_what_every_engine_does(
+    model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
+    # It says once that it converts.
+    translate.run(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
+    capfd.readouterr()
+    found, expected = (
+        [json.loads(row) for row in run(engine=engine, **settings).splitlines()]
+        for engine in ("ctranslate2", "torch")
+    )
+    assert alike(found, expected)
+
+
+def test_bfloat16(
+    model: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(inference, "_SMALL", 0)  # as for a model of a useful size
+
+    def rows(**settings: Any) -> list[Any]:
+        job = TranslateJob(model=str(model), device="cpu", input=str(source), score=str(source))
+        translate.run(replace(job, format="jsonl", **settings))
+        out, err = capfd.readouterr()
+        assert err == ""
+        return [json.loads(row)["translations"] for row in out.splitlines()]
+
+    translator = opened(model, dtype=torch.bfloat16)
+    expected = [[json.loads(json.dumps(asdict(t)))] for t in translator.score(LINES, LINES)]
+    for engine in ("torch", "auto"):
+        assert alike(rows(engine=engine, compute_type="bfloat16"), expected)
+    assert not alike(rows(), expected)
+
+
+def test_compute_types_that_are_not_to_be_had(model: Path, source: Path, capfd: Any) -> None:
+    settings = {"model": str(model), "input": str(source)}
+    message = error_of(capfd, engine="torch", compute_type="int8", **settings)
+    assert message == ("compute_type=int8 is only for engine=ctranslate2: say float32 or bfloat16")
+    for engine in ("torch", "auto"):
+        message = error_of(capfd, engine=engine, compute_type="float16", **settings)
+        assert message.startswith("compute_type=float16 needs a GPU")
+
+
+def test_ensemble(model: Path, second: Path, run: Run) -> None:
+    found = run(ensemble=[str(second)])
+    assert found == text_of(opened(model, second).translate(LINES))
+    assert found not in (run(), run(model=str(second)))
+    assert run(ensemble=[str(model)]) == run()
+
+
+def test_an_ensemble_has_one_vocabulary(
+    model: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    write_model(other)
+    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1))
+    (other / run_layout.TOKENIZER).write_bytes(text)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(JOB.model, VOCAB_SIZE - 1)), other / run_layout.WEIGHTS
+    )
+    message = error_of(capfd, model=str(model), input=str(source), ensemble=[str(other)])
+    assert message.startswith(f"{model} and {other} have different vocabularies")
+
+
+def test_prefixes(model: Path, run: Run, tmp_path: Path) -> None:
+    prefixes = ["the fox", "", "lazy", "nothing", "barn ö"]
+    path = write_lines(tmp_path / "prefixes", prefixes)
+    found = run(prefix=path)
+    expected = opened(model).translate_nbest(LINES, 1, prefixes=prefixes)
+    assert found == text_of([best[0].text for best in expected])
+    lines = found.split("\n")
+    assert [lines[i].startswith(prefixes[i]) for i in (0, 2, 4)] == [True] * 3
+    assert lines[3] == ""
+
+
+def test_scores(model: Path, second: Path, run: Run, tmp_path: Path) -> None:
+    targets = ["the fox", "", "lazy", "something", "barn ö"]
+    path = write_lines(tmp_path / "targets", targets)
+    for others in ([], [second]):
+        expected = opened(model, *others).score(LINES, targets)
+        ensemble = [str(folder) for folder in others]
+        values = [float(line) for line in run(score=path, ensemble=ensemble).splitlines()]
+        assert values == pytest.approx([t.score for t in expected], abs=2e-5)
+        rows = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
+        for row, line, value, target in zip(
+            map(json.loads, rows), LINES, values, targets, strict=True
+        ):
+            assert row["source"] == line
+            (scored,) = row["translations"]
+            assert scored["text"] == target
+            assert scored["score"] == pytest.approx(value, abs=2e-5)
+            assert math.fsum(scored["piece_log_probs"]) == pytest.approx(scored["log_prob"])
+
+
+MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>. The {dog}."]
+MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"engine": "ctranslate2"}, marks=needs_ctranslate2),
+        pytest.param(
+            {"split": "sentences"},
+            marks=pytest.mark.skipif(
+                find_spec("sentencex") is None,
+                reason="sentencex is not installed (the extra 'sentences')",
+            ),
+        ),
+    ],
+)
+def test_markup_is_kept(
+    second: Path, source: Path, run: Run, capfd: Any, settings: dict[str, Any]
+) -> None:
+    source.write_text("".join(f"{line}\n" for line in MARKED))
+    if settings.get("engine") == "ctranslate2":  # says once that it converted
+        translate.run(TranslateJob(model=str(second), input=str(source), **settings))
+        capfd.readouterr()
+    plain = run(model=str(second), **settings).splitlines()
+    kept = run(model=str(second), markup="keep", **settings).splitlines()
+    assert kept[2:4] == plain[2:4]
+    for line, found in zip(MARKED, kept, strict=True):
+        assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
+
+
+def test_alignment(model: Path, run: Run) -> None:
+    rows = [json.loads(row) for row in run(alignment=True, format="jsonl", nbest=2).splitlines()]
+    expected = opened(model).translate_nbest(LINES, 2, align=True)
+    for row, found in zip(rows, expected, strict=True):
+        links = [[list(link) for link in t.alignment or []] for t in found]
+        assert [t["alignment"] for t in row["translations"]] == links
+    assert any(row["translations"][0]["alignment"] for row in rows)
+
+
+@pytest.mark.parametrize("key", ["prefix", "score"])
+@pytest.mark.parametrize("lines", [0, 3, 4, 6])
+def test_other_numbers_of_lines(
+    model: Path,
+    source: Path,
+    capfd: pytest.CaptureFixture[str],
+    key: str,
+    lines: int,
+) -> None:
+    path = write_lines(source.with_name("beside"), ["a"] * lines)
+    target = source.with_name("out")
+    settings: dict[str, Any] = {"model": str(model), "input": str(source), key: path}
+    message = error_of(capfd, output=str(target), **settings)
+    assert message == (
+        f"{key}={path} has {lines} line(s) and the input 5: it must have one for each line of the "
+        "input"
+    )
+    assert sorted(p.name for p in source.parent.iterdir()) == ["beside", "in"]
+    with pytest.raises(InputError, match=rf"has {lines} line\(s\) and the input (5|more): it must"):
+        translate.run(TranslateJob(device="cpu", **settings))
+
+
+def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
+    settings = {"model": str(model), "input": str(source)}
+    missing = source.with_name("missing")
+    assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
+    assert "must be a file" in error_of(capfd, score=str(source.parent), **settings)
+    latin = source.with_name("latin")
+    latin.write_bytes(b"a\n\xe4\n" * 9)
+    assert f"{latin}, line 2: not valid UTF-8" in error_of(capfd, score=str(latin), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alignment": True}, "alignment=true needs format=jsonl"),
+        ({"score": "x", "prefix": "y"}, "prefix is for translating"),
+        ({"score": "x", "nbest": 2}, "nbest is for translating"),
+        ({"score": "x", "alignment": True}, "alignment is for translating"),
+        ({"score": "x", "sampling": True}, "sampling is for translating"),
+        ({"split": "sentences", "prefix": "x"}, "prefix applies to whole lines"),
+        ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
+        ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
+        ({"markup": "keep", "prefix": "x"}, "prefix applies to whole lines"),
+        ({"markup": "keep", "alignment": True}, "does not go with markup=keep"),
+        ({"markup": "html"}, "markup='html' is not one of"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+    form: dict[str, Any] = {} if message.endswith("jsonl") else {"format": "jsonl"}
+    with pytest.raises(InputError, match=message):
+        TranslateJob(model="m", **form, **settings)
+
+
+def test_what_changes_the_output_begins_a_file_job_anew(
+    model: Path,
+    second: Path,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(translate, "_report", said.append)
+    monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())  # as if cut short at the end
+
+    def new(**settings: Any) -> bool:
+        said.clear()
+        job = TranslateJob(
+            model=str(model),
+            device="cpu",
+            input=str(source),
+            output=str(tmp_path / "out"),
+            engine="torch",
+            **settings,
+        )
+        translate.run(job)
+        return "begun anew" in said[-1] if said else True
+
+    path = write_lines(tmp_path / "beside", ["a"] * 5)
+    assert new()
+    for settings in (
+        {"min_length": 1},
+        {"ensemble": [str(second)]},
+        {"compute_type": "bfloat16"},
+        {"sampling": True},
+        {"sampling": True, "seed": 2},
+        {"prefix": path},
+        {"score": path},
+        {"format": "jsonl", "alignment": True},
+        {"markup": "keep"},
+    ):
+        assert new(**settings)
+        assert not new(**settings)
+    assert new(prefix=path)
+    write_lines(tmp_path / "beside", ["b"] * 5)
+    assert new(prefix=path)
+
+
+def test_freed_memory_is_kept_without_a_launcher(
+    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(world, "_keep_freed_memory", lambda: kept.append(True))
+    for key in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(key, raising=False)
+    translate.run(TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch"))
+    assert kept == [True]

@@ -1,0 +1,141 @@
+"""Validation by translating: the score, and what a person is shown."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import Pair
+from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed import World
+from transformer_mt.jobs import validation as validation_module
+from transformer_mt.jobs.validation import Validation
+from transformer_mt.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+PAIRS = [Pair(f"a dog sees {'the house ' * n}", f"ein Hund sieht {n}") for n in range(1, 12)]
+SOURCES = [pair.src for pair in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("vocabulary") / "m"
+    text = [line for pair in PAIRS for line in pair]
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=290)))
+    return Tokenizer(path)
+
+
+def job(**model: Any) -> TrainJob:
+    valid = [SourceConfig(sample="valid")]
+    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 1}
+    return TrainJob(
+        data=DataConfig(src_lang="en", tgt_lang="de", train=valid, valid=valid),
+        model=ModelConfig(**{**sizes, **layers, **model}),
+        decode=DecodeConfig(max_extra_tokens=4),
+    )
+
+
+def model_of(config: ModelConfig) -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(config, 290).eval()
+
+
+def translations(tokenizer: Tokenizer, job: TrainJob) -> list[str]:
+    translator = Translator(
+        model_of(job.model), tokenizer, job.decode, Normalizer("none", "en", "de")
+    )
+    return translator.translate(SOURCES)
+
+
+def test_lower_case_models_are_scored_in_lower_case(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
+    perfect = [pair.tgt.lower() for pair in PAIRS]
+    monkeypatch.setattr(validation_module, "translate_sharded", lambda *_: perfect)
+    model = model_of(lower.model)
+    assert Validation(lower, tokenizer, PAIRS, World(CPU))(model)[0] == pytest.approx(100)
+    assert Validation(job(), tokenizer, PAIRS, World(CPU))(model)[0] < 50
+
+
+def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
+    validation = Validation(job(), tokenizer, PAIRS, World(CPU))
+    model = model_of(job().model)
+    bleu, shown = validation(model)
+    hypotheses = translations(tokenizer, job())
+    expected = sacrebleu.corpus_bleu(hypotheses, [[pair.tgt for pair in PAIRS]])
+    assert bleu == pytest.approx(expected.score)
+    assert shown is not None
+    lines = [0, 2, 5, 7, 10]  # five of eleven, from the first to the last
+    assert shown.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
+    with torch.no_grad():
+        model.embedding.weight.mul_(-1)
+    _, later = validation(model)
+    assert later is not None
+    assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in shown.samples]
+    assert [s[2] for s in later.samples] != [s[2] for s in shown.samples]
+
+
+def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
+    _, shown = Validation(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
+    assert shown is not None
+    assert shown.attention is not None
+    S, T = len(shown.src_pieces), len(shown.tgt_pieces)
+    assert S <= 48
+    assert T <= 48
+    assert [tuple(w.shape) for w in shown.attention.encoder] == [(2, S, S)] * 2
+    assert [tuple(w.shape) for w in shown.attention.decoder] == [(2, T, T)]
+    assert [tuple(w.shape) for w in shown.attention.cross] == [(2, T, S)]
+    *words, end = shown.src_pieces
+    assert end == "</s>"
+    source = "".join(words).replace("▁", " ").strip()
+    assert source in [sample[0].strip() for sample in shown.samples]
+    assert shown.tgt_pieces[0] == "<s>"
+
+
+def test_lines_beyond_the_learned_positions_are_not_pictured(tokenizer: Tokenizer) -> None:
+    learned = job(positions="learned", max_positions=256)
+    model = model_of(replace(learned.model, max_positions=12))
+    long = [Pair("a dog sees the house " * 9, "ein Hund")] * 3
+    _, shown = Validation(learned, tokenizer, long, World(CPU))(model)
+    assert shown is not None
+    assert shown.attention is None
+    assert len(shown.samples) == 3
+    _, shown = Validation(learned, tokenizer, [Pair("a dog", "ein Hund")], World(CPU))(model)
+    assert shown is not None
+    assert len(shown.samples) == 1
+    assert shown.attention is not None
+    assert len(shown.tgt_pieces) <= 12
+
+
+def test_the_ranks_share_the_work_and_one_of_them_shows_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hypotheses = translations(tokenizer, job())
+    shares = [hypotheses[0::2], hypotheses[1::2]]
+
+    for rank in (0, 1):
+
+        def gather(_: World, mine: Any, rank: int = rank) -> list[Any]:
+            assert mine == shares[rank]  # only its own lines
+            return shares
+
+        monkeypatch.setattr(World, "gather", gather)
+        world = World(CPU, rank, 2)
+        bleu, shown = Validation(job(), tokenizer, PAIRS, world)(model_of(job().model))
+        references = [[pair.tgt for pair in PAIRS]]
+        assert bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, references).score)
+        assert (shown is not None) == (rank == 0)

@@ -1,0 +1,66 @@
+"""A model made ready for decoding says what it said before."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_mt.batch import Packed
+from transformer_mt.config import ModelConfig
+from transformer_mt.model import inference
+from transformer_mt.model.inference import for_inference
+from transformer_mt.model.transformer import Transformer
+
+SOURCES = [[5, 9, 7, 3], [8, 3], [6, 6, 3]]
+
+
+def transformer(**config: Any) -> Transformer:
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {"d_model": 24, "d_ff": 40, "num_heads": 3}
+    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    return Transformer(ModelConfig(**sizes, **layers, **config), 50).eval()
+
+
+def steps(model: Transformer) -> Tensor:
+    with torch.inference_mode():
+        state = model.start(Packed.of_sequences(SOURCES), 2)
+        state.reserve(3)
+        logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
+    return torch.stack(logits).float()
+
+
+@pytest.fixture(autouse=True)
+def none_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These models are small: all their products would be left to the plain kernel."""
+    monkeypatch.setattr(inference, "_SMALL", 0)
+
+
+@pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_v": 5}])
+def test_same_logits(config: dict[str, Any]) -> None:
+    model = transformer(**config)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    expected = steps(model)
+    torch.testing.assert_close(steps(for_inference(model)), expected)
+    rounded = steps(for_inference(model, torch.bfloat16))
+    assert not torch.equal(rounded, expected)
+    assert (rounded - expected).abs().max() < 0.05 * expected.abs().max()
+    assert torch.equal(steps(model), expected)
+    after = dict(model.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_whole_sequences_too() -> None:
+    model, src = transformer(), Packed.of_sequences(SOURCES)
+    tgt = Packed.of_sequences([[2, 4], [2], [2, 8, 9]])
+    ready = for_inference(model)
+    with torch.inference_mode():
+        expected, got = (m.logits(m.decode(tgt, m.encode(src), src)) for m in (model, ready))
+    torch.testing.assert_close(got, expected)
+
+
+def test_small_products_are_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "_SMALL", 2**19)
+    model = transformer()
+    assert torch.equal(steps(for_inference(model, torch.bfloat16)), steps(model))

@@ -1,0 +1,225 @@
+"""The house: imports go down the list only, no folder can run its code, the top level is short.
+
+Every rule is a function from source text to complaints, so that it is tested on text that breaks
+it before it is trusted on the package.
+"""
+
+import ast
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+PACKAGE = ROOT / "transformer_mt"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Each floor may import those below it; train and decode share one and know nothing of each other.
+HOUSE = [
+    {"errors", "files", "run_layout"},
+    {"batch", "config"},
+    {"distributed"},
+    {"model"},
+    {"data"},
+    {"checkpoint"},
+    {"model_folder"},
+    {"train", "decode"},
+    {"evaluate"},
+    {"jobs"},
+    {"cli"},
+]
+FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
+
+TOP_LEVEL = {
+    "pyproject.toml",
+    "configs",
+    "transformer_mt",
+    "scripts",
+    "tests",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "CITATION.cff",
+    "uv.lock",
+    "Dockerfile",
+}
+
+Complaints = Iterator[tuple[int, str]]
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything imported; ``from a import b`` gives ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: -(node.level - 1) or None] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` as text; empty for any other expression."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def names_used(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    yield from imported_names(tree, package)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, dotted(node)
+
+
+def within(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(f"{parent}.")
+
+
+def upward_imports(tree: ast.AST, module: str, package: str) -> Complaints:
+    """Imports of a floor above, or of a neighbour on the same one."""
+    if module == "transformer_mt":  # the face of the package, which looks out over the house
+        return
+    room = module.split(".")[1]
+    for line, name in imported_names(tree, package):
+        house, _, inside = name.partition(".")
+        other = inside.split(".")[0]
+        inward = house == "transformer_mt" and other in FLOOR and other != room
+        if inward and FLOOR[other] >= FLOOR.get(room, 0):
+            yield line, f"{room} imports {name}, which is not below it"
+
+
+def torch_distributed(tree: ast.AST, module: str, package: str) -> Complaints:
+    """Uses of ``torch.distributed`` outside the one package that may name it."""
+    if within(module, "transformer_mt.distributed"):
+        return
+    for line, name in names_used(tree, package):
+        if within(name, "torch.distributed"):
+            yield line, f"{name} belongs in transformer_mt/distributed"
+
+
+UNSAFE_MODULES = ["pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"]
+UNSAFE_NAMES = ["torch.load", "torch.save", "hydra.utils", "yaml.load", "yaml.unsafe_load"]
+UNSAFE_CALLS = ["eval", "exec", "compile", "__import__"]
+
+
+def unsafe(tree: ast.AST, module: str, package: str) -> Complaints:
+    """Whatever lets a folder's content run as code."""
+    for line, name in names_used(tree, package):
+        if any(within(name, bad) for bad in [*UNSAFE_MODULES, *UNSAFE_NAMES]):
+            yield line, name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and dotted(node.func) in UNSAFE_CALLS:
+            yield node.lineno, f"{dotted(node.func)}()"
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            if not (isinstance(node.value, ast.Constant) and node.value.value is False):
+                yield node.value.lineno, "allow_pickle"
+        elif "_target_" in (
+            getattr(node, "value", None),  # a string
+            getattr(node, "arg", None),  # a parameter
+            getattr(node, "attr", None),
+            getattr(node, "id", None),
+        ):
+            yield getattr(node, "lineno", 0), "_target_"
+
+
+Rule = Callable[[ast.AST, str, str], Complaints]
+
+
+def complaints(rule: Rule, source: str, path: Path) -> list[str]:
+    """The rule's findings in one file, ``path`` being relative to the root."""
+    parts = list(path.with_suffix("").parts)
+    package = ".".join(parts[:-1])
+    module = package if parts[-1] == "__init__" else ".".join(parts)
+    found = rule(ast.parse(source), module, package)
+    return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
+
+
+@pytest.mark.parametrize("rule", [upward_imports, torch_distributed, unsafe])
+def test_package_keeps_the_rule(rule: Rule) -> None:
+    assert len(SOURCES) > len(FLOOR)
+    found = [
+        complaint
+        for path in SOURCES
+        for complaint in complaints(rule, path.read_text("utf-8"), path.relative_to(ROOT))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_module_has_a_room() -> None:
+    rooms = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in SOURCES}
+    assert rooms - {"__init__", "__main__"} <= set(FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "source"),
+    [
+        (upward_imports, "train/trainer.py", "import transformer_mt.decode.search.beam_search"),
+        (upward_imports, "decode/search.py", "from transformer_mt.train import loss"),
+        (upward_imports, "decode/search.py", "from ..train.loss import nll"),
+        (upward_imports, "train/trainer.py", "from transformer_mt import evaluate"),
+        (upward_imports, "data/corpus.py", "def f():\n    from transformer_mt.model import layers"),
+        (upward_imports, "config/train.py", "from transformer_mt.distributed import launch"),
+        (upward_imports, "config/train.py", "from .. import distributed"),
+        (torch_distributed, "train/step.py", "import torch.distributed as dist"),
+        (torch_distributed, "train/step.py", "from torch import distributed"),
+        (torch_distributed, "train/step.py", "from torch.distributed.nn import all_reduce"),
+        (torch_distributed, "train/step.py", "import torch\ntorch.distributed.barrier()"),
+        (unsafe, "checkpoint.py", "import pickle"),
+        (unsafe, "checkpoint.py", "from pickle import loads"),
+        (unsafe, "checkpoint.py", "import torch\ntorch.load('x', weights_only=True)"),
+        (unsafe, "checkpoint.py", "from torch import load"),
+        (unsafe, "checkpoint.py", "eval('1')"),
+        (unsafe, "checkpoint.py", "exec('1')"),
+        (unsafe, "data/store.py", "import numpy as np\nnp.load('x', allow_pickle=True)"),
+        (unsafe, "cli/train.py", "from hydra.utils import instantiate"),
+        (unsafe, "cli/train.py", "cfg = {'_target_': 'os.system'}"),
+        (unsafe, "cli/train.py", "cfg._target_"),
+        (unsafe, "cli/train.py", "dict(_target_='os.system')"),
+    ],
+)
+def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
+    assert complaints(rule, source, Path("transformer_mt", path))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "source"),
+    [
+        (upward_imports, "train/trainer.py", "from transformer_mt.train.loss import nll"),
+        (upward_imports, "train/trainer.py", "from .loss import nll"),
+        (upward_imports, "cli/train.py", "from transformer_mt import train, decode, errors"),
+        (upward_imports, "data/corpus.py", "import model, evaluate, datasets"),
+        (upward_imports, "data/corpus.py", "from transformer_mt import __version__"),
+        (torch_distributed, "distributed/world.py", "import torch.distributed as dist"),
+        (torch_distributed, "train/step.py", "from transformer_mt.distributed import all_reduce"),
+        (unsafe, "decode/translator.py", "model.eval()"),
+        (unsafe, "model/x.py", "import re, torch\nre.compile('x'), torch.compile(f)"),
+        (unsafe, "data/store.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),
+        (unsafe, "config/train.py", '"""No ``_target_`` here."""'),
+    ],
+)
+def test_rule_lets_good_code_pass(rule: Rule, path: str, source: str) -> None:
+    assert complaints(rule, source, Path("transformer_mt", path)) == []
+
+
+def test_no_target_in_the_configs() -> None:
+    files = sorted((ROOT / "configs").rglob("*.yaml"))
+    assert not [str(path) for path in files if "_target_" in path.read_text("utf-8")]
+
+
+def test_top_level_holds_the_listed_only() -> None:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        tracked = git("ls-files", "-z")
+        repository = git("rev-parse", "--show-toplevel")
+    except FileNotFoundError:
+        pytest.skip("no git here")
+    if not tracked or Path(repository).resolve() != ROOT:
+        pytest.skip(f"{ROOT} is no git checkout with tracked files")
+    names = {path.split("/")[0] for path in tracked.split("\0") if path}
+    assert {name for name in names if not name.startswith(".")} <= TOP_LEVEL

@@ -1,0 +1,208 @@
+"""Checkpoints written beside training: what is kept, what is made of them, what goes wrong."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import TrainConfig
+from transformer_mt.errors import InputError
+from transformer_mt.train.checkpoint_manager import CheckpointManager
+from transformer_mt.train.stopping import StoppingCriteria
+from transformer_mt.train.training_state import TrainingState
+
+
+def saver(
+    folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
+) -> CheckpointManager:
+    settings = TrainConfig(checkpoint_every=10, **config)
+    return CheckpointManager(folder, settings, StoppingCriteria.of(settings, 1), found or [])
+
+
+def tensors(step: int) -> ckpt.Snapshot:
+    weight = torch.full((2, 3), float(step))
+    return {
+        "model.safetensors": {"w": weight},
+        "optimizer.safetensors": {"w.exp_avg": -weight, "running_mean.w": weight / 2},
+    }
+
+
+def at(step: int, best: int = 0) -> TrainingState:
+    return TrainingState(step=step, best_step=best)
+
+
+def kept(folder: Path) -> list[int]:
+    return [c.step for c in ckpt.whole_checkpoints(folder)]
+
+
+def published(folder: Path) -> float:
+    weight = load_file(folder / "model.safetensors")["w"]
+    assert (weight == weight[0, 0]).all()
+    return float(weight[0, 0])
+
+
+# Every tenth is averaged; 25 and 44 came of a validation or of a signal.
+STEPS = [10, 20, 25, 30, 40, 44]
+
+
+@pytest.mark.parametrize(
+    ("config", "best", "left", "weight"),
+    [
+        ({"average_checkpoints": 3}, 0, [20, 30, 40, 44], np.mean([30, 40, 44])),
+        ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
+        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
+        ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
+        ({"final": "ema", "ema_decay": 0.9, "average_checkpoints": 2}, 0, [30, 40, 44], 22),
+    ],
+)
+def test_what_is_kept_and_what_is_made_of_it(
+    tmp_path: Path, config: dict[str, Any], best: int, left: list[int], weight: float
+) -> None:
+    one = saver(tmp_path, **config)
+    for step in STEPS:
+        one.save(at(step, best if step > best else 0), tensors(step))
+    final = one.finish(at(STEPS[-1], best))
+    one.close()
+    assert kept(tmp_path) == left
+    assert published(tmp_path) == pytest.approx(weight)
+    torch.testing.assert_close(final, load_file(tmp_path / "model.safetensors"), rtol=0, atol=0)
+
+
+def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
+    first = saver(tmp_path, average_checkpoints=2)
+    for step in (10, 20, 30):
+        first.save(at(step, best=10), tensors(step))
+    first.close()
+    found = ckpt.whole_checkpoints(tmp_path)
+    assert [c.step for c in found] == [10, 20, 30]
+    second = saver(tmp_path, found, average_checkpoints=2)
+    second.save(at(40, best=10), tensors(40))
+    second.finish(at(40, best=10))
+    second.close()
+    assert kept(tmp_path) == [10, 30, 40]
+    assert published(tmp_path) == 35
+
+
+def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        ckpt.save_checkpoint(tmp_path, {"step": step}, tensors(step))
+    for average, mean in ((1, 40), (4, 25)):
+        found = ckpt.whole_checkpoints(tmp_path)
+        one = saver(tmp_path, found, average_checkpoints=average)
+        one.finish(at(40, best=20))
+        one.close()
+        assert published(tmp_path) == mean
+        assert kept(tmp_path) == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(("asked", "warns"), [(2, False), (3, False), (4, True), (9, True)])
+def test_an_average_of_fewer_than_asked_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: int, warns: bool
+) -> None:
+    first = saver(tmp_path, average_checkpoints=3)
+    for step in (10, 20, 30, 40):
+        first.save(at(step), tensors(step))
+    caplog.set_level(logging.INFO, "transformer_mt")
+    first.finish(at(40))
+    first.close()
+    found = ckpt.whole_checkpoints(tmp_path)
+    again = saver(tmp_path, found, average_checkpoints=asked)
+    again.finish(at(40))
+    again.close()
+    number = min(asked, 3)
+    model = "the model is the average of {} checkpoints, of updates {} to 40".format
+    assert [record.getMessage() for record in caplog.records] == [
+        model(3, 20),  # as many as there ever were
+        model(number, 50 - 10 * number) + ": older ones are gone" * warns,
+    ]
+
+
+def test_a_best_checkpoint_that_is_gone_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = saver(tmp_path, final="best")
+    for step in (10, 20, 30):
+        one.save(at(step, best=20 * (step > 10)), tensors(step))
+    one.close()
+    (tmp_path / "checkpoints" / "step_00000020" / "model.safetensors").write_bytes(b"damaged")
+    again = saver(tmp_path, ckpt.whole_checkpoints(tmp_path), final="best")
+    caplog.set_level(logging.INFO, "transformer_mt")
+    again.finish(at(30, best=20))
+    again.close()
+    assert published(tmp_path) == 30
+    assert caplog.records[-1].getMessage() == (
+        "the model is the checkpoint of update 30, the newest: the best by BLEU, of update 20, is "
+        "gone"
+    )
+
+
+def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    one = saver(tmp_path, final="best")
+    one.save(at(10), tensors(10))
+    one.validated(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
+    one.save(at(20, best=10), tensors(20))
+    one.wait()
+    assert published(tmp_path) == 10
+    one.validated(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
+    assert published(tmp_path) == 20
+    one.close()
+    found = ckpt.whole_checkpoints(tmp_path)
+    assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    real = ckpt.save_file
+
+    def slow(*args: Any) -> None:
+        assert disk.wait(30)
+        real(*args)
+
+    monkeypatch.setattr(ckpt, "save_file", slow)
+    one = saver(tmp_path)
+    one.save(at(10), tensors(10))  # returns
+    one.check()
+    assert kept(tmp_path) == []
+    disk.set()
+    one.wait()
+    assert kept(tmp_path) == [10]
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")]
+)
+@pytest.mark.parametrize("then", ["save", "check", "wait", "finish"])
+def test_what_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, then: str
+) -> None:
+    one = saver(tmp_path)
+    one.save(at(10), tensors(10))
+    one.wait()
+
+    def full(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ckpt, "save_file", full)
+        one.save(at(20), tensors(20))
+        call = {
+            "save": lambda: one.save(at(30), tensors(30)),
+            "check": lambda: (one._thread.submit(int).result(), one.check()),  # behind it
+            "wait": one.wait,
+            "finish": lambda: one.finish(at(20)),
+        }[then]
+        with pytest.raises(InputError, match=r"cannot write a checkpoint into .*No space left"):
+            call()
+    one.close()
+    assert kept(tmp_path) == [10]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000010"]

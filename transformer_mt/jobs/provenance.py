@@ -1,0 +1,109 @@
+"""Where a run comes from: ``run.json`` says what was started, when, by which code, on what."""
+
+import json
+import logging
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import transformer_mt
+from transformer_mt import run_layout
+from transformer_mt.distributed import World
+from transformer_mt.files import write_text
+
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
+
+log = logging.getLogger(__name__)
+
+
+def record_start(run_dir: Path, world: World, parameters: int, step: int) -> None:
+    """Adds this start to the run's ``run.json``; every rank calls it, the main one writes.
+
+    Args:
+        run_dir: Folder of the run.
+        world: The ranks.
+        parameters: Of the model.
+        step: Updates done before.
+    """
+    hosts = world.gather((socket.gethostname(), _device_name(world.device)))
+    if not world.is_main:
+        return
+    code = _revision() or {"revision": None, "dirty": None}
+    start: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "step": step,
+        "command": shlex.join(sys.argv),
+        "version": transformer_mt.__version__,
+        **code,
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "cuda": torch.version.cuda,
+        "platform": platform.platform(),
+        "ranks": world.size,
+        "devices": [{"host": host, "device": device} for host, device in hosts],
+        "threads": torch.get_num_threads(),
+        "parameters": parameters,
+    }
+    path = run_dir / run_layout.RUN_INFO
+    write_text(path, json.dumps({"starts": [*_starts(path), start]}, indent=2, ensure_ascii=False))
+    names = Counter(device for _, device in hosts)
+    log.info(
+        "transformer_mt %s%s, torch %s, on %s",
+        start["version"],
+        f" ({code['revision'][:10]}{', changed' if code['dirty'] else ''})"
+        if code["revision"]
+        else "",
+        torch.__version__,
+        ", ".join(f"{count} × {name}" for name, count in names.items()),
+    )
+
+
+def _starts(path: Path) -> list[Any]:
+    """The starts known so far; a file that cannot be read is no reason not to train."""
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
+        if isinstance(starts, list):
+            return starts
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    log.warning("%s is damaged: it begins anew", path)
+    return []
+
+
+def _revision() -> dict[str, Any] | None:
+    """The checkout's commit and whether its files differ from it; None if this is no checkout."""
+    root = Path(transformer_mt.__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
+        return None
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        found = subprocess.run(
+            [*command, "--exclude=*", "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git here, or a checkout of someone else's
+        return None
+    return {"revision": found.removesuffix("-dirty"), "dirty": found.endswith("-dirty")}
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,36 @@
+"""The name of every file in a run folder, which is also a model folder.
+
+A name is written here and nowhere else. Paths are relative to the run folder, but for the files of
+a checkpoint, which are relative to the checkpoint's own folder.
+"""
+
+CONFIG = "config.yaml"
+"""The resolved configuration."""
+TOKENIZER = "tokenizer.model"
+"""The SentencePiece vocabulary; it has this name in the cache, too."""
+WEIGHTS = "model.safetensors"
+"""The weights: of the final model in the run folder, of one step in a checkpoint."""
+TEST_SCORES = "test.json"
+"""Scores of the test set, in sacreBLEU's JSON format."""
+METRICS = "metrics.jsonl"
+"""One JSON object for each logged interval of training and for each validation."""
+RUN_INFO = "run.json"
+"""Provenance: every start of the run, its command, code and hardware."""
+LOG = "train.log"
+"""The log with time stamps."""
+LOCK = ".lock"
+"""Held by the process that writes to the folder."""
+TENSORBOARD = "tensorboard"
+"""Folder of TensorBoard's event files."""
+CLEANING_REPORT = "data/cleaning.json"
+"""What cleaning dropped, and the checksums of the data."""
+NOT_FINITE_LINES = "not_finite.json"
+"""The training lines of updates whose gradients were not finite."""
+CTRANSLATE2 = "ctranslate2"
+"""Folder of the model as converted for CTranslate2, one subfolder for each compute type."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints, ``step_00001234`` each."""
+CHECKPOINT_STATE = "state.json"
+CHECKPOINT_OPTIMIZER = "optimizer.safetensors"
+CHECKPOINT_VALIDATION = "validation.json"

@@ -1,0 +1,53 @@
+"""Loss and perplexity of the validation set."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from transformer_mt.batch import Batch
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.train.step import autocast
+
+
+@torch.no_grad()
+def validation_loss(
+    model: Transformer,
+    valid: TokenStore,
+    *,
+    smoothing: float,
+    precision: str,
+    max_tokens: int,
+    world: World,
+) -> dict[str, float]:
+    """``loss`` and ``nll``: means over target tokens, by all ranks together.
+
+    Args:
+        model: In ``eval`` mode.
+        valid: The set.
+        smoothing: ε_ls.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        max_tokens: Most tokens, of either side, in one forward pass.
+        world: The ranks.
+    """
+    sums = torch.zeros(2, device=world.device, dtype=torch.float64)
+    for batch in _share(valid, max_tokens, world):
+        with autocast(world.device, precision):
+            hidden = model(batch)
+            parts = smoothed_cross_entropy(hidden, model.embedding.weight, batch.tgt_out, smoothing)
+        sums += torch.stack(parts) * batch.weight
+    loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
+    return {"loss": loss, "nll": nll}
+
+
+def _share(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
+    """This rank's share of a set, in order of length."""
+    order = np.argsort(store.tgt.lengths, kind="stable")
+    everything = GlobalBatch((order,), len(store.tgt.tokens))
+    for batch in micro_batches(store, everything, max_tokens, world.rank, world.size):
+        yield batch.to(world.device)
