@@ -88,7 +88,7 @@ def work_together(folder: Path) -> None:
             "nobody": world.any(False),
             "the last rank alone": world.any(world.rank == world.size - 1),
             "gathered": world.gather({"rank": world.rank, "text": "ü" * world.rank}),
-            "shared": world.share(("ü", world.rank)),
+            "shared": world.broadcast_object(("ü", world.rank)),
         }
         if world.rank == 1:
             time.sleep(0.5)  # one is slow: the others wait
@@ -147,7 +147,7 @@ def test_one_process_is_a_world_of_its_own() -> None:
     assert world.is_main
     assert world.sum(torch.tensor([3.0])).tolist() == [3.0]
     assert (world.any(True), world.any(False)) == (True, False)
-    assert (world.gather("x"), world.share("x")) == (["x"], "x")
+    assert (world.gather("x"), world.broadcast_object("x")) == (["x"], "x")
     world.broadcast([torch.zeros(2)])
 
 

@@ -70,7 +70,7 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def share(self, value: T) -> T:
+    def broadcast_object(self, value: T) -> T:
         """The main rank's value, on every rank."""
         if self.size == 1:
             return value

@@ -133,7 +133,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         run_folder.refuse_other_data(run_dir, job, data)
     scores_file, weights = run_dir / run_layout.TEST_SCORES, run_dir / run_layout.WEIGHTS
     # Only the main rank need see the folder.
-    if world.share(trainer.is_finished and run_folder.scores_stand(run_dir, job, data)):
+    if world.broadcast_object(trainer.is_finished and run_folder.scores_stand(run_dir, job, data)):
         if world.is_main:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
             if data.test:

@@ -74,7 +74,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = Transformer(job.model, vocab_size).to(world.device)
         self._found = ckpt.whole_checkpoints(run_dir) if world.is_main else []
-        if not world.share(bool(self._found)) and config.init_from is not None:
+        if not world.broadcast_object(bool(self._found)) and config.init_from is not None:
             ckpt.load_weights(self.model, Path(config.init_from) / run_layout.WEIGHTS)
         self._max_tokens = config.max_tokens_per_device or training_tokens(job.model, world.device)
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
@@ -187,7 +187,7 @@ class Trainer:
             at.seconds += time.perf_counter() - begun
             begun = time.perf_counter()
             if config.max_hours is not None:  # by the main rank's clock, on all
-                at.seconds = world.share(at.seconds)
+                at.seconds = world.broadcast_object(at.seconds)
             stop = world.any(signals.received is not None)
             last = self._limits.is_last(at)
             logs = last or at.step % config.log_every == 0
@@ -280,7 +280,7 @@ class Trainer:
         if self._found:
             ckpt.restore(self._found[-1], self.model, self)
             state = self._found[-1].state, self._found[-1].validation
-        found = self._world.share(state)
+        found = self._world.broadcast_object(state)
         if found is None:
             return
         self._world.broadcast([*ckpt.parameters(self.model).values(), *self.state().values()])
@@ -313,7 +313,7 @@ class Trainer:
                 raise not_finite("the validation loss is", at.step)
             values["bleu"], shown = self._translate(model)
         model.train()
-        values = self._world.share(values)  # of one mind about what is better
+        values = self._world.broadcast_object(values)  # of one mind about what is better
         at.validated(values, config.best_by)
         if saver and monitor:
             saver.validated(at, values)
