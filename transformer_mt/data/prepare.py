@@ -27,7 +27,6 @@ from transformer_mt.data.store.encode import (
     Shard,
     held_out_hashes,
     read_chunks,
-    source_name,
 )
 from transformer_mt.data.store.epoch_stores import SampledCorpus
 from transformer_mt.data.store.progress import Progress
@@ -229,7 +228,7 @@ def _encode(work: Encode, sources: Identities, folder: Path) -> None:
     for shard, mask in zip(shards, kept, strict=True):
         sizes[shard.chunk.source] += mask.sum()
     parts = (_select(shard, mask) for shard, mask in zip(shards, kept, strict=True))
-    names = [source_name(source) for source in data.train]
+    names = [source.name for source in data.train]
     store.write(folder, parts, tokenizer.vocab_size, sources=sizes.tolist(), names=names)
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, Report, first_occurrences
-from transformer_mt.data.store.encode import COMPARED, Shard, source_name
+from transformer_mt.data.store.encode import COMPARED, Shard
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _AT_A_TIME = 2**24
@@ -37,7 +37,7 @@ def drop_repetitions(
             shard, i = shards[number], int(place - bounds[number])
             part = shard.part()
             src, tgt = tokenizer.decode([side[i].tolist() for side in (part.src, part.tgt)])
-            source = source_name(data.train[shard.chunk.source])
+            source = data.train[shard.chunk.source].name
             report.add(name, f"{source}:{part.lines[i]}", src, tgt)
         report.dropped[name] += len(repeated[EXAMPLES:])
         kept[repeated] = False

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt import files
-from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
+from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, Report, hash_text
 from transformer_mt.data.cleaning.filters import fold
 from transformer_mt.data.store.token_store import Part, Side, token_type
@@ -146,7 +146,7 @@ class Encode:
         text, cleaner = self._text, self._text.cleaner
         report.total += len(chunk.pairs)
 
-        name = source_name(self.data.train[chunk.source])
+        name = self.data.train[chunk.source].name
 
         def dropped(reason: str | None, row: int, pair: Pair) -> bool:
             if reason is not None:
@@ -193,12 +193,6 @@ def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
     """For ``Encode``: the sentences of both sides, but those without letters or digits."""
     folded = (fold(side) for pair in pairs for side in pair)
     return frozenset(hash_text(text) for text in folded if text)
-
-
-def source_name(source: SourceConfig) -> str:
-    """What a person calls a source: its file (of the source side), or its dataset."""
-    file = source.src or source.tsv or source.jsonl or source.parquet
-    return file or source.hub or source.testset or "sample"
 
 
 def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | None:

@@ -264,7 +264,7 @@ def test_parquet_mistakes(tmp_path: Path) -> None:
     for name, data in (("text", b"a\tb\n" * 9), ("cut", Path(path).read_bytes()[:-9]), ("", b"")):
         damaged = tmp_path / f"{name}.parquet"
         damaged.write_bytes(data)
-        message = f"{damaged}: damaged, or no Parquet file ("
+        message = f"{damaged}: damaged, or not a Parquet file ("
         assert message in error_of(SourceConfig(parquet=str(damaged)))
 
 
@@ -564,10 +564,10 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
     other = SourceConfig(testset="wmt19", langs="en-xx")
     assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
-    assert "the other way round than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
-    with pytest.raises(InputError, match="testset and langs go together"):
+    assert "in the other direction than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
+    with pytest.raises(InputError, match=r"\{testset: wmt19\} needs langs, e\.g\. langs: en-de"):
         SourceConfig(testset="wmt19")
-    with pytest.raises(InputError, match="testset and langs go together"):
+    with pytest.raises(InputError, match=r"langs belongs to a source of kind testset; .*a\.tsv"):
         SourceConfig(tsv="a.tsv", langs="en-de")
 
 
@@ -575,7 +575,7 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
 
 
 def test_sample_in_both_directions() -> None:
-    from transformer_mt.data.text import sample
+    from transformer_mt.data.text.sources import sample
 
     source = SourceConfig(sample="valid")
     expected = [(en, de) for en, de in sample.sample_pairs("valid")]
@@ -638,7 +638,7 @@ def test_fingerprint_of_hub_and_folder(tmp_path: Path) -> None:
 
 
 def test_fingerprint_of_sample() -> None:
-    from transformer_mt.data.text import sample
+    from transformer_mt.data.text.sources import sample
 
     found = fingerprint(SourceConfig(sample="train"))
     assert found == {"sample": "train", "version": sample.VERSION}
