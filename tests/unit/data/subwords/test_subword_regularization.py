@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.subword_regularization import Dropout, Sampler, Unigram
+from transformer_mt.data.subwords.subword_regularization import (
+    BPEDropout,
+    SubwordRegularizer,
+    UnigramSampling,
+)
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.errors import InputError
 
@@ -56,7 +60,10 @@ def rows(side: Side) -> list[list[int]]:
 
 
 def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
-    return Sampler(tokenizer, strength)(encoded(tokenizer, texts), np.random.default_rng(seed))
+    side, rng = encoded(tokenizer, texts), np.random.default_rng(seed)
+    return Side.from_lengths(
+        *SubwordRegularizer(tokenizer, strength)(side.tokens, side.lengths, rng)
+    )
 
 
 # The text
@@ -122,8 +129,8 @@ def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
         pad_id=0, unk_id=1, bos_id=2, eos_id=3,
     )  # fmt: skip
     (tmp_path / "m").write_bytes(model.getvalue())
-    with pytest.raises(InputError, match=r"reaches beyond a word: set it to 0"):
-        Sampler(Tokenizer(tmp_path / "m"), 0.1)
+    with pytest.raises(InputError, match=r"crosses a word boundary: set it to 0"):
+        SubwordRegularizer(Tokenizer(tmp_path / "m"), 0.1)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
@@ -182,10 +189,10 @@ def agree(found: Counter[tuple[str, ...]], law: dict[tuple[str, ...], float]) ->
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("word", ["ab", "abc", "abca", "cabcab"])
 def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
-    law, model = law_of_dropout(word, p), Dropout(SCORES, p)
-    best = tuple(model.sample(word, repeat(0)))
+    law, model = law_of_dropout(word, p), BPEDropout(SCORES, p)
+    best = tuple(model.segment(word, repeat(0)))
     counts = np.full(DRAWS, len(word)), np.full(DRAWS, len(best))
-    changed = model.draw(lambda _: word, *counts, np.random.default_rng(1))
+    changed = model.sample_words(lambda _: word, *counts, np.random.default_rng(1))
     found = Counter(tuple(pieces) for _, pieces in changed)
     found[best] += DRAWS - found.total()  # those that are not named stay as they are
     agree(found, law)
@@ -199,17 +206,19 @@ def test_segmentations_come_as_often_as_their_probability_to_the_alpha(
     word: str, alpha: float
 ) -> None:
     count = np.full(DRAWS, len(word))
-    drawn = Unigram(SCORES, alpha).draw(lambda _: word, count, count, np.random.default_rng(1))
+    drawn = UnigramSampling(SCORES, alpha).sample_words(
+        lambda _: word, count, count, np.random.default_rng(1)
+    )
     agree(Counter(tuple(pieces) for _, pieces in drawn), law_of_unigram(word, alpha))
 
 
 def test_without_dropout_it_is_sentencepieces_own_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
-    model = Dropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
+    model = BPEDropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
     letters = sorted(set("".join(WORDS)))
     draw = random.Random(1)
     words = [*WORDS, *("".join(draw.choices(letters, k=draw.randint(1, 12))) for _ in range(500))]
     for word, ids in zip(words, bpe.encode(words), strict=True):
-        assert model.sample("▁" + word, repeat(0)) == bpe.pieces(ids)
+        assert model.segment("▁" + word, repeat(0)) == bpe.pieces(ids)
 
 
 def test_the_unigram_law_is_sentencepieces(tmp_path: Path) -> None:

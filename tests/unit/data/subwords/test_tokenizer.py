@@ -14,10 +14,18 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import ROOT
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.subwords import tokenizer as module
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Tokenizer,
+    reservoir_sample,
+    train_tokenizer,
+)
 from transformer_mt.errors import InputError
 
 WORDS = ["das", "ein", "Hund", "Füchse", "Scheune", "Häuser", "springt", "schläft", "über", "rot"]
@@ -134,23 +142,23 @@ def test_rare_characters_fall_back_to_bytes(tmp_path: Path) -> None:
 DIGESTS = """
 import hashlib, random, sys
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.tokenizer import reservoir_sample, train_tokenizer
 
 draw = random.Random(1)
 text = ["".join(draw.choices("abcdefg h", k=12)) for _ in range(800)]
 for kind in ("bpe", "unigram"):
     for size in (120, 800, 5000):
         for seed in map(int, sys.argv[1:]):
-            config = TokenizerConfig(type=kind, vocab_size=290, max_sentences=size, seed=seed)
-            print(hashlib.sha256(train_tokenizer(text, config)).hexdigest())
+            config = TokenizerConfig(type=kind, vocab_size=290)
+            sample = reservoir_sample(text, size, seed)
+            print(hashlib.sha256(train_tokenizer(sample, config)).hexdigest())
 """
 
 
 def digests(*seeds: int) -> list[list[str]]:
     """For each kind and each size of sample, the vocabulary of each seed."""
     command = [sys.executable, "-c", DIGESTS, *map(str, seeds)]
-    root = Path(module.__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     rows = done.stdout.split()
     return [rows[i : i + len(seeds)] for i in range(0, len(rows), len(seeds))]
@@ -166,12 +174,13 @@ def test_one_seed_is_one_vocabulary() -> None:
     assert [[two, one] for one, two, _ in first] == digests(2, 1)
 
 
-def test_a_sample_is_of_all_the_text(tmp_path: Path) -> None:
-    """Of the end as well as of the beginning."""
-    text = ["abcd"] * 500 + ["ijkl"] * 500
-    tokenizer = learn(tmp_path / "m", text, vocab_size=272, max_sentences=120)
-    for ids in tokenizer.encode(["abcd", "ijkl"]):
-        assert min(ids) >= 260  # pieces learned, and no bytes
+@pytest.mark.parametrize("size", [1, 3, 9, 10, 11])
+def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
+    samples = [reservoir_sample(iter(range(10)), size, seed) for seed in range(3000)]
+    assert all(len(set(sample)) == min(size, 10) for sample in samples)
+    counts = [sum(item in sample for sample in samples) / 3000 for item in range(10)]
+    assert counts == pytest.approx([min(1, size / 10)] * 10, abs=0.05)
+    assert reservoir_sample(range(10), size, 1) == samples[1]
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -187,7 +196,7 @@ def test_numbers_of_a_wrong_size_are_right(
         error_of(text, vocab_size=8, **config),
     )
     large = re.fullmatch(
-        r"tokenizer\.vocab_size=5000 is more than .*: set tokenizer\.vocab_size=(\d+) or less",
+        r"tokenizer\.vocab_size=5000 is too large .*: set tokenizer\.vocab_size=(\d+) or less",
         error_of(text, vocab_size=5000, **config),
     )
     assert small
@@ -201,7 +210,7 @@ def test_numbers_of_a_wrong_size_are_right(
 
 @pytest.mark.parametrize("text", [[], [""], ["", " ", "\t", "\u2028"]])
 def test_no_text(text: list[str]) -> None:
-    assert error_of(text).startswith("there is no text to learn a vocabulary from")
+    assert error_of(text).startswith("there is no text to train a vocabulary on")
 
 
 def test_text_is_streamed_once() -> None:
