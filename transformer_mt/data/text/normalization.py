@@ -69,7 +69,7 @@ class Normalizer:
         return normalize(line, self.name, self.tgt_lang)
 
     def restore(self, line: str) -> str:
-        """Detokenises the output of a model that was trained on Moses tokens; other output stays."""
+        """Detokenises the output of a model that writes Moses tokens; other output stays."""
         if self.keeps_words:
             return line
         return _Moses.of(self.tgt_lang).detokenize(line)

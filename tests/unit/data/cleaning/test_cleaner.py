@@ -64,7 +64,7 @@ def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
     assert cleaner().check_text("a good sentence", "ein guter Satz") is None
 
 
-def test_without_settings_only_empty_and_long_pairs_go() -> None:
+def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = Cleaner(CleaningConfig(max_tokens=10), "en", "de")
     assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]
     assert [plain.check_lengths(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [
@@ -133,8 +133,8 @@ def test_report_counts_and_shows_the_first_examples() -> None:
     assert len(long[0]["src"]) < 300
 
 
-def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
-    """As from worker processes: made apart, pickled, merged in the order of the corpus."""
+def test_merged_reports_equal_the_report_of_the_whole() -> None:
+    """As from worker processes: pickled, and merged in corpus order."""
     config = CleaningConfig(max_ratio=2)
     whole, merged = CleaningReport(config), CleaningReport(config)
     for part in range(4):
@@ -152,7 +152,7 @@ def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
     assert read.to_table() == whole.to_table()
 
 
-def test_table_names_what_is_on_and_fits_a_terminal() -> None:
+def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     report = CleaningReport(ALL)
     report.total = 10_000_000_000
     for name in names_of(ALL):

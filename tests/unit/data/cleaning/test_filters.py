@@ -1,4 +1,4 @@
-"""Each filter on pairs made by hand, on both sides of its threshold."""
+"""Each filter on handmade pairs, on both sides of its threshold."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def test_good_pairs_stay(name: str) -> None:
 
 
 def both_sides(drops: TextFilter, bad: str) -> list[bool]:
-    """What is said of a pair with a bad source, with a bad target, and with two bad sides."""
+    """Decisions for a bad source, a bad target, and two bad sides."""
     good = "This is a good sentence."
     return [drops(bad, good), drops(good, bad), drops(bad, bad)]
 
@@ -243,8 +243,7 @@ def test_folding() -> None:
     assert filters.fold("...") == ""
 
 
-# The identifier is an extra: what follows about its absence holds with and without it.
-def test_a_missing_identifier_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, module, None)
     filters._identifier.cache_clear()

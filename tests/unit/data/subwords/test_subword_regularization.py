@@ -1,4 +1,4 @@
-"""Subword regularisation: the text stays, and its pieces follow the law that the papers give."""
+"""Subword regularisation keeps the text and follows the distributions of the papers."""
 
 import io
 import math
@@ -77,7 +77,9 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
     strength=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
     seed=st.integers(0, 2**32),
 )
-def test_the_text_stays(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int) -> None:
+def test_text_is_preserved(
+    tokenizer: Tokenizer, texts: list[str], strength: float, seed: int
+) -> None:
     drawn = sample(tokenizer, texts, strength, seed)
     assert len(drawn) == len(texts)
     assert drawn.offsets[-1] == len(drawn.tokens)
@@ -87,7 +89,7 @@ def test_the_text_stays(tokenizer: Tokenizer, texts: list[str], strength: float,
         assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
 
 
-def test_chance_alone_makes_the_difference(tokenizer: Tokenizer) -> None:
+def test_the_seed_determines_the_segmentation(tokenizer: Tokenizer) -> None:
     first, again, other = (sample(tokenizer, lines(), 0.1, seed) for seed in (1, 1, 2))
     assert rows(first) == rows(again)
     for one, two in ((first, other), (first, encoded(tokenizer, lines()))):
@@ -95,7 +97,7 @@ def test_chance_alone_makes_the_difference(tokenizer: Tokenizer) -> None:
         assert different > len(lines()) / 10
 
 
-def test_where_every_merge_is_dropped_characters_are_left(bpe: Tokenizer) -> None:
+def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
     drawn = sample(bpe, lines(), 1.0)
     for row, text in zip(rows(drawn), lines(), strict=True):
         assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
@@ -116,12 +118,12 @@ def halves(ids: list[int]) -> tuple[list[int], list[int]]:
     return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
 
 
-def test_no_text_is_no_text(tokenizer: Tokenizer) -> None:
+def test_empty_text(tokenizer: Tokenizer) -> None:
     assert rows(sample(tokenizer, ["", " ", "rot", ""], 1.0))[::3] == [[EOS], [EOS]]
     assert rows(sample(tokenizer, [], 0.5)) == []
 
 
-def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
+def test_pieces_across_words_are_rejected(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["rot rot Haus"] * 50), model_writer=model, model_type="bpe",
@@ -134,17 +136,17 @@ def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
-def test_a_strength_out_of_range_is_refused(value: float) -> None:
+def test_strength_out_of_range_is_rejected(value: float) -> None:
     with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be in \[0, 1\]"):
         TokenizerConfig(sampling=value)
 
 
-# The law
+# Distributions
 
 SCORES = {"a": -9.0, "b": -9.0, "c": -9.0, "ab": 0.0, "bc": -1.0, "abc": -2.0, "ca": -3.0}
 
 
-def law_of_dropout(word: str, p: float) -> dict[tuple[str, ...], float]:
+def bpe_dropout_distribution(word: str, p: float) -> dict[tuple[str, ...], float]:
     """Algorithm 1 of Provilkov et al. by every set of dropped merges at every step."""
 
     def continue_from(state: tuple[str, ...]) -> Counter[tuple[str, ...]]:
@@ -164,7 +166,7 @@ def law_of_dropout(word: str, p: float) -> dict[tuple[str, ...], float]:
     return dict(continue_from(tuple(word)))
 
 
-def law_of_unigram(word: str, alpha: float) -> dict[tuple[str, ...], float]:
+def unigram_distribution(word: str, alpha: float) -> dict[tuple[str, ...], float]:
     """Every segmentation, by P(x)^α."""
 
     def segmentations(rest: str) -> Iterator[tuple[str, ...]]:
@@ -188,8 +190,8 @@ def agree(found: Counter[tuple[str, ...]], law: dict[tuple[str, ...], float]) ->
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("word", ["ab", "abc", "abca", "cabcab"])
-def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
-    law, model = law_of_dropout(word, p), BPEDropout(SCORES, p)
+def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
+    law, model = bpe_dropout_distribution(word, p), BPEDropout(SCORES, p)
     best = tuple(model.segment(word, repeat(0)))
     counts = np.full(DRAWS, len(word)), np.full(DRAWS, len(best))
     changed = model.sample_words(lambda _: word, *counts, np.random.default_rng(1))
@@ -202,17 +204,15 @@ def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("word", ["ab", "abca", "cabcab"])
-def test_segmentations_come_as_often_as_their_probability_to_the_alpha(
-    word: str, alpha: float
-) -> None:
+def test_unigram_sampling_follows_probability_to_the_alpha(word: str, alpha: float) -> None:
     count = np.full(DRAWS, len(word))
     drawn = UnigramSampling(SCORES, alpha).sample_words(
         lambda _: word, count, count, np.random.default_rng(1)
     )
-    agree(Counter(tuple(pieces) for _, pieces in drawn), law_of_unigram(word, alpha))
+    agree(Counter(tuple(pieces) for _, pieces in drawn), unigram_distribution(word, alpha))
 
 
-def test_without_dropout_it_is_sentencepieces_own_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
+def test_no_dropout_equals_sentencepiece_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
     model = BPEDropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
     letters = sorted(set("".join(WORDS)))
     draw = random.Random(1)
@@ -221,8 +221,8 @@ def test_without_dropout_it_is_sentencepieces_own_encoding(bpe: Tokenizer, tmp_p
         assert model.segment("▁" + word, repeat(0)) == bpe.pieces(ids)
 
 
-def test_the_unigram_law_is_sentencepieces(tmp_path: Path) -> None:
-    """Which draws from all segmentations too; not seeded, so with room for chance."""
+def test_unigram_distribution_equals_sentencepieces(tmp_path: Path) -> None:
+    """SentencePiece samples from all segmentations, too; it is not seeded, hence the tolerance."""
     tokenizer = learn(tmp_path / "m", type="unigram")
     sp = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m"))
     texts = [word for word in WORDS for _ in range(2000)]

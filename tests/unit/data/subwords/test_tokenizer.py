@@ -1,4 +1,4 @@
-"""SentencePiece as this project uses it: what goes in comes out, and one seed is one vocabulary."""
+"""The tokenizer: round trips, and vocabularies that are reproducible."""
 
 import hashlib
 import io
@@ -65,15 +65,15 @@ def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 290
 
 
-def test_special_symbols_say_nothing(tokenizer: Tokenizer) -> None:
+def test_special_symbols_decode_to_nothing(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["ein Hund"])
     assert tokenizer.decode([[BOS, *ids, EOS, PAD, PAD], [EOS], []]) == ["ein Hund", "", ""]
 
 
 @given(st.lists(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff"))))
-def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """All but line breaks and tabs, which are spaces, runs of spaces, which become one, ▁, which is
-    a space to SentencePiece, and lines that show nothing."""
+def test_round_trip(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Exceptions: line breaks, tabs and ▁ become spaces, runs of spaces become one space, and blank
+    lines become empty."""
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
         assert not {PAD, UNK, BOS, EOS}.intersection(ids)
         (back,) = tokenizer.decode([ids])
@@ -86,7 +86,7 @@ def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
             assert back == (expected if kinds else "")
 
 
-def test_the_names_of_symbols_are_plain_text(tokenizer: Tokenizer) -> None:
+def test_names_of_special_symbols_are_plain_text(tokenizer: Tokenizer) -> None:
     for text, ids in zip(SPECIAL, tokenizer.encode(SPECIAL), strict=True):
         assert not {PAD, UNK, BOS, EOS, 4 + 0x0A}.intersection(ids)
         assert tokenizer.decode([ids]) == [text]
@@ -164,8 +164,8 @@ def digests(*seeds: int) -> list[list[str]]:
     return [rows[i : i + len(seeds)] for i in range(0, len(rows), len(seeds))]
 
 
-def test_one_seed_is_one_vocabulary() -> None:
-    """In this process and in another, and after another seed, of all the text and of a sample."""
+def test_a_seed_gives_one_vocabulary() -> None:
+    """In this and another process, after another seed, with all the text and with a sample."""
     first = digests(1, 2, 1)
     assert len(first) == 6
     for i, (one, two, again) in enumerate(first):
@@ -186,10 +186,10 @@ def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("byte_fallback", [True, False])
 @pytest.mark.parametrize("text", [lines(), ["a bc def ghij"], ["äß€ abc", "猫 x\ty defg"]])
-def test_numbers_of_a_wrong_size_are_right(
+def test_advice_on_vocab_size_is_exact(
     tmp_path: Path, kind: str, byte_fallback: bool, text: list[str]
 ) -> None:
-    """Following the advice works, and it is the very limit."""
+    """The advised size works, and the next one does not."""
     config = {"type": kind, "byte_fallback": byte_fallback}
     small = re.fullmatch(
         r"tokenizer\.vocab_size=8 is too small .*: set it \D*(\d+).* tokenizer\.character_coverage",
@@ -228,8 +228,8 @@ def refusal(path: Path) -> str:
     return message
 
 
-def test_other_special_ids_are_refused(tmp_path: Path) -> None:
-    """SentencePiece's own defaults, say: unk 0, bos 1, eos 2, no padding."""
+def test_other_special_ids_are_rejected(tmp_path: Path) -> None:
+    """E.g. SentencePiece's defaults: unk 0, bos 1, eos 2, no padding."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines()), model_writer=model, vocab_size=35, minloglevel=2
@@ -241,7 +241,7 @@ def test_other_special_ids_are_refused(tmp_path: Path) -> None:
     assert "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3" in message
 
 
-def test_a_vocabulary_of_one_s_own_as_advised(tmp_path: Path) -> None:
+def test_own_vocabulary_with_the_advised_ids(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines()),
@@ -258,7 +258,7 @@ def test_a_vocabulary_of_one_s_own_as_advised(tmp_path: Path) -> None:
     assert Tokenizer(path).vocab_size == 35
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_invalid_model_files(tmp_path: Path) -> None:
     path = tmp_path / "m"
     assert refusal(path).endswith("No such file or directory")
     assert refusal(tmp_path).endswith("Is a directory")
