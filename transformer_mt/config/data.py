@@ -13,10 +13,7 @@ from transformer_mt.config.checks import choice, require, require_language
 
 
 def _source(
-    *kinds: str,
-    key: bool = False,
-    path: str | None = None,
-    example: str | None = None,
+    *kinds: str, key: bool = False, path: str | None = None, example: str | None = None
 ) -> Any:
     """A field of ``SourceConfig`` and the kinds of source that it belongs to.
 
@@ -26,11 +23,10 @@ def _source(
         kinds: Kinds of source that have this field.
         key: Whether setting the field chooses the kind.
         path: ``file``, or ``folder`` if the value may also be the name of something remote.
-        example: For a required option: a value to show where it is missing.
+        example: Example value of a required option, for the error if it is missing.
     """
-    return field(
-        default=None, metadata={"kinds": kinds, "key": key, "path": path, "example": example}
-    )
+    metadata = {"kinds": kinds, "key": key, "path": path, "example": example}
+    return field(default=None, metadata=metadata)
 
 
 _WITH_COLUMNS = ("tsv", "jsonl", "parquet", "hub")

@@ -27,11 +27,7 @@ def is_blank(text: str) -> bool:
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Opens a file for reading; ``.gz`` and ``.zst`` files are decompressed.
-
-    Raises:
-        InputError: The file cannot be opened.
-    """
+    """Opens a file for reading; ``.gz`` and ``.zst`` files are decompressed."""
     path = Path(path)
     try:
         if path.suffix == ".gz":
@@ -59,15 +55,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Streams the lines of an open binary stream, e.g. standard input.
-
-    Args:
-        stream: UTF-8 text.
-        name: Name of the stream in error messages.
-
-    Raises:
-        InputError: The stream is damaged, compressed or not UTF-8.
-    """
+    """Streams the decoded lines of an open stream; as ``raw_lines``, and must be UTF-8."""
     for number, line in enumerate(raw_lines(stream, name), 1):
         try:
             yield line.decode()

@@ -32,11 +32,7 @@ def reader(kind: str) -> Callable[[Reader], Reader]:
 
 
 def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> tuple[str, str]:
-    """Source and target column of a source.
-
-    Raises:
-        InputError: They are the same.
-    """
+    """Source and target column of a source, which must differ."""
     src, tgt = source.src_column or src_default, source.tgt_column or tgt_default
     if src == tgt:
         raise InputError(
@@ -46,11 +42,7 @@ def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> 
 
 
 def find_column(column: str, names: Collection[str], where: str) -> str:
-    """The column, or the field of that name of a column ``translation``.
-
-    Raises:
-        InputError: Neither exists.
-    """
+    """Name of an existing column: ``column``, or the field of that name of ``translation``."""
     for name in (column, f"translation.{column}"):
         if name in names:
             return name
@@ -60,11 +52,7 @@ def find_column(column: str, names: Collection[str], where: str) -> str:
 
 
 def one_line(value: object, column: str, where: str) -> str:
-    """A value of a column as one line of text: line feeds become spaces.
-
-    Raises:
-        InputError: It is not text, or not valid Unicode.
-    """
+    """A value of a column, which must be valid text, with line feeds replaced by spaces."""
     if not isinstance(value, str):
         raise InputError(f"{where}: {column} is {type_name(value)}, not text")
     try:
