@@ -8,7 +8,6 @@ import pytest
 
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport
-from transformer_mt.data.cleaning.filters import hash_text
 from transformer_mt.data.cleaning.registry import FILTERS, TEXT_SETTINGS, active_filters
 
 ALL = CleaningConfig(
@@ -165,15 +164,6 @@ def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     assert lines[-1].split()[1:3] == ["1,000,000,000", "10.000%"]
     assert "256" in CleaningReport(CleaningConfig()).to_table()
     assert CleaningReport(CleaningConfig()).to_table().count("\n") == 2
-
-
-def test_a_hash_is_the_same_everywhere() -> None:
-    """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
-    assert hash_text("Grüße\nHello") == int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
-    assert hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
-    assert 0 <= hash_text("half \ud800") < 2**64
-    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
-    assert len({hash_text(text) for text in different}) == len(different)
 
 
 def test_every_setting_belongs_to_one_filter() -> None:

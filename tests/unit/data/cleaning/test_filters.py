@@ -243,6 +243,17 @@ def test_folding() -> None:
     assert filters.fold("...") == ""
 
 
+def test_a_hash_is_the_same_everywhere() -> None:
+    """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
+    assert filters.hash_text("Grüße\nHello") == int.from_bytes(
+        bytes.fromhex("db3be99471541c0f"), "little"
+    )
+    assert filters.hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
+    assert 0 <= filters.hash_text("half \ud800") < 2**64
+    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
+    assert len({filters.hash_text(text) for text in different}) == len(different)
+
+
 def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, module, None)

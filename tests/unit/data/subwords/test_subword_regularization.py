@@ -13,6 +13,7 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tokenizers import WORDS, random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.store.token_store import Side
@@ -21,34 +22,15 @@ from transformer_mt.data.subwords.subword_regularization import (
     SubwordRegularizer,
     UnigramSampling,
 )
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
-WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über", "rot", "rote", "Haus"]
 DRAWS = 20_000
-
-
-def lines(number: int = 200) -> list[str]:
-    draw = random.Random(1)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(number)]
-
-
-def learn(path: Path, **config: object) -> Tokenizer:
-    settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(lines(), settings_))
-    return Tokenizer(path)
 
 
 @pytest.fixture(scope="module")
 def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("bpe") / "m")
-
-
-@pytest.fixture(scope="module", params=["bpe", "unigram"])
-def tokenizer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("vocabulary") / "m", type=request.param)
+    return small_tokenizer(tmp_path_factory.mktemp("bpe") / "m")
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> Side:
@@ -72,7 +54,8 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
 @settings(max_examples=60)
 @given(
     texts=st.lists(
-        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(lines()), min_size=1
+        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines()),
+        min_size=1,
     ),
     strength=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
     seed=st.integers(0, 2**32),
@@ -90,21 +73,21 @@ def test_text_is_preserved(
 
 
 def test_the_seed_determines_the_segmentation(tokenizer: Tokenizer) -> None:
-    first, again, other = (sample(tokenizer, lines(), 0.1, seed) for seed in (1, 1, 2))
+    first, again, other = (sample(tokenizer, random_lines(), 0.1, seed) for seed in (1, 1, 2))
     assert rows(first) == rows(again)
-    for one, two in ((first, other), (first, encoded(tokenizer, lines()))):
+    for one, two in ((first, other), (first, encoded(tokenizer, random_lines()))):
         different = sum(a != b for a, b in zip(rows(one), rows(two), strict=True))
-        assert different > len(lines()) / 10
+        assert different > len(random_lines()) / 10
 
 
 def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
-    drawn = sample(bpe, lines(), 1.0)
-    for row, text in zip(rows(drawn), lines(), strict=True):
+    drawn = sample(bpe, random_lines(), 1.0)
+    for row, text in zip(rows(drawn), random_lines(), strict=True):
         assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
 
 
 def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
-    tokenizer = learn(tmp_path / "m", vocab_size=60, byte_fallback=False)
+    tokenizer = small_tokenizer(tmp_path / "m", vocab_size=60, byte_fallback=False)
     texts = ["Haus 猫 Haus", "猫猫", "rot猫Scheune"]
     drawn = sample(tokenizer, texts, 1.0)
     for before, after in zip(rows(encoded(tokenizer, texts)), rows(drawn), strict=True):
@@ -223,7 +206,7 @@ def test_no_dropout_equals_sentencepiece_encoding(bpe: Tokenizer, tmp_path: Path
 
 def test_unigram_distribution_equals_sentencepieces(tmp_path: Path) -> None:
     """SentencePiece samples from all segmentations, too; it is not seeded, hence the tolerance."""
-    tokenizer = learn(tmp_path / "m", type="unigram")
+    tokenizer = small_tokenizer(tmp_path / "m", type="unigram")
     sp = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m"))
     texts = [word for word in WORDS for _ in range(2000)]
     theirs = sp.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1, num_threads=1)

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import random
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import (
@@ -28,20 +28,8 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.errors import InputError
 
-WORDS = ["das", "ein", "Hund", "Füchse", "Scheune", "Häuser", "springt", "schläft", "über", "rot"]
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<0x0A>", "<mask>"]
 TYPES = ["bpe", "unigram"]
-
-
-def lines(number: int = 200) -> list[str]:
-    draw = random.Random(1)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(number)]
-
-
-def learn(path: Path, text: list[str] | None = None, **config: object) -> Tokenizer:
-    settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(text or lines(), settings_))
-    return Tokenizer(path)
 
 
 def error_of(text: list[str], **config: object) -> str:
@@ -49,13 +37,6 @@ def error_of(text: list[str], **config: object) -> str:
         train_tokenizer(text, TokenizerConfig(**config))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@pytest.fixture(scope="module", params=TYPES)
-def tokenizer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("vocabulary") / "m", type=request.param)
 
 
 def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
@@ -98,14 +79,14 @@ def test_a_broken_character_decodes_to_a_replacement(tokenizer: Tokenizer) -> No
 
 
 def test_threads_do_not_change_the_ids(tokenizer: Tokenizer) -> None:
-    texts = lines(500)
+    texts = random_lines(500)
     one = tokenizer.encode(texts)
     assert tokenizer.encode(texts, num_threads=4) == one
     assert [tokenizer.encode([text])[0] for text in texts] == one
 
 
 def test_words_begin_with_a_mark(tokenizer: Tokenizer) -> None:
-    for text, ids in zip(lines(), tokenizer.encode(lines()), strict=True):
+    for text, ids in zip(random_lines(), tokenizer.encode(random_lines()), strict=True):
         pieces = tokenizer.pieces(ids)
         assert sum(piece.startswith("▁") for piece in pieces) == len(text.split())
         assert "".join(pieces) == "▁" + text.replace(" ", "▁")
@@ -121,19 +102,19 @@ def test_words_begin_with_a_mark(tokenizer: Tokenizer) -> None:
     ],
 )
 def test_normalisation_is_part_of_the_model(tmp_path: Path, normalization: str, found: str) -> None:
-    tokenizer = learn(tmp_path / "m", normalization=normalization)
+    tokenizer = small_tokenizer(tmp_path / "m", normalization=normalization)
     assert tokenizer.decode(tokenizer.encode(["½ ﬁ Ａ E\u0301 Ä"])) == [found]
 
 
 def test_without_byte_fallback_strange_characters_are_unknown(tmp_path: Path) -> None:
-    tokenizer = learn(tmp_path / "m", vocab_size=35, byte_fallback=False)
+    tokenizer = small_tokenizer(tmp_path / "m", vocab_size=35, byte_fallback=False)
     assert tokenizer.encode(["猫"])[0][-1] == UNK
 
 
 def test_rare_characters_fall_back_to_bytes(tmp_path: Path) -> None:
-    text = lines() * 5 + ["Ω"]
+    text = random_lines() * 5 + ["Ω"]
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
-        tokenizer = learn(tmp_path / "m", text, character_coverage=coverage)
+        tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
         (ids,) = tokenizer.encode(["Ω"])
         assert tokenizer.pieces(ids)[1:] == expected
 
@@ -185,7 +166,7 @@ def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("byte_fallback", [True, False])
-@pytest.mark.parametrize("text", [lines(), ["a bc def ghij"], ["äß€ abc", "猫 x\ty defg"]])
+@pytest.mark.parametrize("text", [random_lines(), ["a bc def ghij"], ["äß€ abc", "猫 x\ty defg"]])
 def test_advice_on_vocab_size_is_exact(
     tmp_path: Path, kind: str, byte_fallback: bool, text: list[str]
 ) -> None:
@@ -205,7 +186,7 @@ def test_advice_on_vocab_size_is_exact(
     error_of(text, vocab_size=least - 1, **config)
     error_of(text, vocab_size=most + 1, **config)
     for size in (least, most):
-        assert learn(tmp_path / "m", text, vocab_size=size, **config).vocab_size == size
+        assert small_tokenizer(tmp_path / "m", text, vocab_size=size, **config).vocab_size == size
 
 
 @pytest.mark.parametrize("text", [[], [""], ["", " ", "\t", "\u2028"]])
@@ -214,8 +195,8 @@ def test_no_text(text: list[str]) -> None:
 
 
 def test_text_is_streamed_once() -> None:
-    model = train_tokenizer(iter(lines()), TokenizerConfig(vocab_size=290))
-    again = train_tokenizer(lines(), TokenizerConfig(vocab_size=290))
+    model = train_tokenizer(iter(random_lines()), TokenizerConfig(vocab_size=290))
+    again = train_tokenizer(random_lines(), TokenizerConfig(vocab_size=290))
     assert hashlib.sha256(model).digest() == hashlib.sha256(again).digest()
 
 
@@ -232,7 +213,7 @@ def test_other_special_ids_are_rejected(tmp_path: Path) -> None:
     """E.g. SentencePiece's defaults: unk 0, bos 1, eos 2, no padding."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines()), model_writer=model, vocab_size=35, minloglevel=2
+        sentence_iterator=iter(random_lines()), model_writer=model, vocab_size=35, minloglevel=2
     )
     path = tmp_path / "m"
     path.write_bytes(model.getvalue())
@@ -244,7 +225,7 @@ def test_other_special_ids_are_rejected(tmp_path: Path) -> None:
 def test_own_vocabulary_with_the_advised_ids(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines()),
+        sentence_iterator=iter(random_lines()),
         model_writer=model,
         vocab_size=35,
         minloglevel=2,
@@ -262,7 +243,7 @@ def test_invalid_model_files(tmp_path: Path) -> None:
     path = tmp_path / "m"
     assert refusal(path).endswith("No such file or directory")
     assert refusal(tmp_path).endswith("Is a directory")
-    learn(path)
+    small_tokenizer(path)
     whole = path.read_bytes()
     for data in (b"garbage\n", b"\0" * 100, whole[: len(whole) // 2]):
         path.write_bytes(data)
