@@ -220,17 +220,17 @@ class DataConfig:
     train: list[SourceConfig] = field(default_factory=list)
     """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
-    """Repetitions per epoch of each training source, e.g. ``[1, 0.5]``. Empty: each pair once."""
+    """Repetitions per epoch of each source, e.g. ``[1, 0.5]``. Empty: each pair once."""
     temperature: float = 1.0
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
     valid: list[SourceConfig] = field(default_factory=list)
-    """Validation sources: loss, perplexity and BLEU during training."""
+    """Validation sources, for loss, perplexity and BLEU."""
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     normalization: str = "none"
-    """Text normalisation: ``none``, ``nfc``, ``standard``, ``moses_lowercase``. ``nfc`` composes
+    """``none``, ``nfc``, ``standard`` or ``moses_lowercase``. Text normalisation: ``nfc`` composes
     accents; ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and
     removes control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published
     Multi30k scores. Applies to training, validation and translation."""

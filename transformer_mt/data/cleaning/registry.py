@@ -6,6 +6,7 @@ in ``FILTERS``.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning import filters
@@ -69,8 +70,7 @@ FILTERS = (
     Filter(
         "word_length",
         lambda c: (
-            f"mean word under {c.min_word_length or 0:g} "
-            f"or over {c.max_word_length or float('inf'):g}"
+            f"mean word under {c.min_word_length or 0:g} or over {c.max_word_length or inf:g}"
         ),
         ("min_word_length", "max_word_length"),
         text=lambda c, *langs: filters.word_length(c.min_word_length, c.max_word_length, *langs),
