@@ -534,6 +534,7 @@ def statmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
             data = f'<doc docid="x" origlang="en" genre="news">\n{text}</doc>\n'.encode()
             (info := tarfile.TarInfo(path)).size = len(data)
             tar.addfile(info, io.BytesIO(data))
+    assert wmt19.data
     files[wmt19.data[0]] = archive.getvalue()
     monkeypatch.setattr(wmt19, "md5", [hashlib.md5(archive.getvalue()).hexdigest()])
     return files
