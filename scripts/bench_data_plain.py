@@ -23,8 +23,7 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
 
-    from transformer_mt.data.cleaning.cleaner import hash_text
-    from transformer_mt.data.cleaning.filters import fold
+    from transformer_mt.data.cleaning.filters import fold, hash_text
     from transformer_mt.data.store.encode import CleanText, held_out_hashes
     from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 
@@ -41,14 +40,14 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
         return text.normalize(Pair(example["src"], example["tgt"]))._asdict()
 
     def is_clean(example: Figures) -> bool:
-        return text.cleaner.text(example["src"], example["tgt"]) is None
+        return text.cleaner.check_text(example["src"], example["tgt"]) is None
 
     def encoded(example: Figures) -> Figures:
         src, tgt = tokenizer.encode([example["src"], example["tgt"]])
         return {"src_ids": [*src, EOS], "tgt_ids": [*tgt, EOS]}
 
     def is_good(example: Figures) -> bool:
-        if text.cleaner.tokens(len(example["src_ids"]), len(example["tgt_ids"])) is not None:
+        if text.cleaner.check_lengths(len(example["src_ids"]), len(example["tgt_ids"])) is not None:
             return False
         return not any(hash_text(fold(example[side])) in held_out for side in ("src", "tgt"))
 

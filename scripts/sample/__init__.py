@@ -1,29 +1,34 @@
-"""The built-in English–German sample corpus: a seeded grammar, so that everything runs offline.
+"""Seeded grammar that generated the built-in English–German sample corpus.
 
-A sentence starts as one meaning (a ``Clause`` drawn by ``choices.py``) and is realised twice, once
-by the rules of each language. One meaning has one rendering, so that a small model can learn the
-mapping: "you" is always "du", the English past is the German perfect (war, hatte and modals apart),
-and pronouns stand for people or for a noun in the same sentence.
+The package ships the text (``transformer_mt/data/text/sources/sample_corpus``); a test checks that
+this grammar still generates it. After a change: write each split of ``sample_pairs`` there, one
+English–tab–German line per pair, compress it with ``zstd -19``, and increase ``VERSION`` in
+``transformer_mt/data/text/sources/sample.py``.
 
-From the bottom up: ``inflection``, ``phrases``, ``clauses``; ``lexicon`` and ``usage``, ``words``,
-``choices``; and the shapes of sentences, ``one_clause``, ``descriptions`` and ``two_clauses``.
+A sentence starts as a meaning (a ``Clause``, sampled in ``choices.py``) and is realised twice, by
+the rules of each language. A meaning has one translation, so that a small model can learn the
+mapping: "you" is always "du", the English past is the German perfect (except war, hatte and
+modals), and pronouns refer to people or to a noun of the same sentence.
+
+Modules from the bottom up: ``inflection``, ``phrases``, ``clauses``; the tables ``lexicon`` and
+``usage``, read by ``words``; ``choices``; and the types of sentences ``one_clause``,
+``descriptions`` and ``two_clauses``.
 """
 
 from functools import cache
 
 from sample import descriptions, one_clause, two_clauses
 from sample.choices import Dice
-from sample.phrases import Pair
+from sample.phrases import Bilingual
 
-VERSION = 1
 SIZES = {"train": 40_000, "valid": 500, "test": 1_000}
 _HELD_OUT = SIZES["valid"] + SIZES["test"]
 _LENGTHS = range(2, 23)  # in English words
 
-__all__ = ["SIZES", "VERSION", "sample_pairs"]
+__all__ = ["SIZES", "sample_pairs"]
 
 
-def _tokens(pair: Pair) -> set[Pair]:
+def _tokens(pair: Bilingual) -> set[Bilingual]:
     return {
         (side, word)
         for side, text in zip(("en", "de"), pair, strict=True)
@@ -31,8 +36,8 @@ def _tokens(pair: Pair) -> set[Pair]:
     }
 
 
-def _distinct_pairs(count: int) -> list[Pair]:
-    """Random pairs that share no sentence of either language."""
+def _distinct_pairs(count: int) -> list[Bilingual]:
+    """Random pairs without repetitions on either side."""
     weights = one_clause.SHAPES | descriptions.SHAPES | two_clauses.SHAPES
     shapes = [shape for shape, weight in weights.items() for _ in range(weight)]
     d = Dice(seed=20170612)
@@ -49,17 +54,21 @@ def _distinct_pairs(count: int) -> list[Pair]:
 
 
 @cache
-def _corpus() -> dict[str, list[Pair]]:
-    """The splits; what is held out has only words of the training split."""
+def _corpus() -> dict[str, list[Bilingual]]:
+    """Pairs of each split; ``valid`` and ``test`` use only words of ``train``."""
     pairs = _distinct_pairs(SIZES["train"] + 2 * _HELD_OUT)
     train, rest = pairs[: SIZES["train"]], pairs[SIZES["train"] :]
-    known = set[Pair]().union(*map(_tokens, train))
+    known = set[Bilingual]().union(*map(_tokens, train))
     held_out = [pair for pair in rest if _tokens(pair) <= known][:_HELD_OUT]
     return {"train": train, "valid": held_out[: SIZES["valid"]], "test": held_out[SIZES["valid"] :]}
 
 
-def sample_pairs(split: str) -> list[Pair]:
-    """The ``train``, ``valid`` or ``test`` pairs, (English, German), the same on every machine."""
+def sample_pairs(split: str) -> list[Bilingual]:
+    """Pairs (English, German) of a split, the same on every machine.
+
+    Raises:
+        ValueError: There is no such split.
+    """
     if split not in SIZES:
-        raise ValueError(f"the built-in sample has no split {split!r}: take train, valid or test")
+        raise ValueError(f"the built-in sample has no split {split!r}: use train, valid or test")
     return list(_corpus()[split])

@@ -1,4 +1,4 @@
-"""Random meanings: who acts, on whom or what, and an action that makes sense.
+"""Random meanings: who acts, on whom or what, and a sensible action.
 
 ``d.action(anna, "past")`` draws a verb frame and fills it: Anna, to read, the new book, at home.
 """
@@ -16,7 +16,7 @@ from sample.phrases import (
     THE,
     THIS,
     A,
-    Pair,
+    Bilingual,
     Phrase,
     noun_phrase,
     person_phrase,
@@ -32,12 +32,12 @@ _OWNED = ("clothes", "vehicle", "useful", "furniture", "book", "pet", "luggage",
 
 
 def is_not_us(phrase: Phrase) -> bool:
-    """Whether one may ask what they do: not about oneself."""
+    """Whether a question may be about this person: not about the speaker."""
     return phrase.role != "speaker"
 
 
 def returns(phrase: Phrase) -> bool:
-    """Whether a pronoun can take the person up again."""
+    """Whether a pronoun can refer back to the person."""
     return bool(phrase.anaphor)
 
 
@@ -63,7 +63,7 @@ class Dice:
         noun = self.pick(words.CLASSES[name].nouns)
         return person_phrase(noun, THE, self.adjective(name), plural=self.chance(0.25))
 
-    def relative(self, owner: Pair) -> Phrase:
+    def relative(self, owner: Bilingual) -> Phrase:
         """My brother, their grandparents, ..."""
         noun = self.pick(_KIN)
         plural = self.chance(0.4) and noun in words.CLASSES["young kin"].nouns
@@ -79,13 +79,13 @@ class Dice:
     def subject(
         self, pronoun: float = 0.35, fits: Callable[[Phrase], bool] = lambda _: True
     ) -> Phrase:
-        """Someone who acts, and fits."""
+        """A person who can perform the action."""
         while not fits(phrase := self._anyone(pronoun)):
             pass
         return phrase
 
     def other_subject(self, first: Phrase) -> Phrase:
-        """Someone who acts and cannot be mistaken for the first one: "he" may only be the same."""
+        """A second subject; a pronoun in it refers to the first one unambiguously."""
 
         def fits(phrase: Phrase) -> bool:
             if phrase.is_pronoun and phrase.role == first.role == "other":
@@ -109,8 +109,8 @@ class Dice:
 
     # ------------------------------------------------------------ things
 
-    def adjective(self, name: str) -> Pair:
-        """At times an adjective for nouns of this class."""
+    def adjective(self, name: str) -> Bilingual:
+        """An adjective for nouns of this class, or none."""
         adjectives = words.CLASSES[name].adjectives
         return self.pick(adjectives) if adjectives and self.chance(0.45) else EMPTY
 
@@ -181,8 +181,8 @@ class Dice:
         kein = c.negation and not o.definite
         return c._replace(accusative=o, negation="kein" if kein else c.negation)
 
-    def time(self, tense: str, frame: words.Frame | None = None) -> Pair:
-        """When it happens; a house is not built in a day."""
+    def time(self, tense: str, frame: words.Frame | None = None) -> Bilingual:
+        """A time adverbial that fits the action."""
         if tense == "past" and frame and "l" in frame.flags:
             tense = "long past" if frame.verb.en == "build" or self.chance(0.6) else tense
         tense = "past" if tense in PAST_MODALS else tense

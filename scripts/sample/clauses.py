@@ -1,4 +1,4 @@
-"""Clauses: one meaning, put into words by the rules of each language.
+"""Clauses: a meaning, realised by the rules of each language.
 
 ``Clause(she, call, "past", accusative=her brother, time=yesterday)`` is "she called her brother
 yesterday" and "sie hat gestern ihren Bruder angerufen", or "... angerufen hat" behind weil.
@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from sample.inflection import BE, HAVE, Verb, make_verb
-from sample.phrases import EMPTY, Pair, Phrase
+from sample.phrases import EMPTY, Bilingual, Phrase
 
 
 class Clause(NamedTuple):
@@ -21,11 +21,11 @@ class Clause(NamedTuple):
     reflexive: bool = False
     dative: Phrase | None = None
     accusative: Phrase | None = None
-    complement: Pair = EMPTY
-    manner: Pair = EMPTY
-    place: Pair = EMPTY
-    time: Pair = EMPTY
-    frequency: Pair = EMPTY
+    complement: Bilingual = EMPTY
+    manner: Bilingual = EMPTY
+    place: Bilingual = EMPTY
+    time: Bilingual = EMPTY
+    frequency: Bilingual = EMPTY
 
 
 # tense: English finite part ("": an ordinary verb), what follows it, German finite forms
@@ -54,8 +54,8 @@ def _text(*words: str) -> str:
 # ---------------------------------------------------------------- English
 
 
-def _english_verb(verb: Verb, tense: str, person: int, periphrastic: bool) -> Pair:
-    """The finite form, before which the subject stands in questions, and the rest."""
+def _english_verb(verb: Verb, tense: str, person: int, periphrastic: bool) -> Bilingual:
+    """The finite form, which precedes the subject in questions, and the rest of the verb."""
     be = ("am", "are", "is", "are")[person]
     was = ("was", "were", "was", "were")[person]
     if tense in _MODALS:
@@ -97,8 +97,8 @@ def english(c: Clause, *, question: bool = False) -> str:
 # ---------------------------------------------------------------- German
 
 
-def _german_verb(c: Clause, final: bool) -> Pair:
-    """The finite form and what closes the clause: infinitive, participle or prefix."""
+def _german_verb(c: Clause, final: bool) -> Bilingual:
+    """The finite form and the end of the clause: infinitive, participle or prefix."""
     person, verb = c.subject.person, c.verb
     if c.tense in _MODALS:
         return _MODALS[c.tense][2][person], verb.infinitive
@@ -151,23 +151,23 @@ def german(c: Clause, *, front: str = "", order: str = "second") -> str:
 # ---------------------------------------------------------------- both
 
 
-def main(c: Clause, front: Pair = EMPTY) -> Pair:
+def main(c: Clause, front: Bilingual = EMPTY) -> Bilingual:
     """A main clause, with an adverbial or "so" in front if given."""
     return _text(front[0], english(c)), german(c, front=front[1])
 
 
-def asked(c: Clause, word: Pair = EMPTY) -> Pair:
+def asked(c: Clause, word: Bilingual = EMPTY) -> Bilingual:
     """A question, behind its question word if given."""
     en = _text(word[0], english(c, question=True))
     return en, german(c, front=word[1], order="second" if word[1] else "first")
 
 
-def verb_first(c: Clause) -> Pair:
+def verb_first(c: Clause) -> Bilingual:
     """A main clause as it stands behind a subordinate one."""
     return english(c), german(c, order="first")
 
 
-def sub(word: Pair, c: Clause) -> Pair:
+def sub(word: Bilingual, c: Clause) -> Bilingual:
     """A subordinate clause behind its conjunction or question word."""
     return f"{word[0]} {english(c)}", f", {word[1]} {german(c, order='final')}"
 
@@ -176,19 +176,19 @@ def _english_infinitive(c: Clause) -> str:
     return _text(c.verb.en, *_english_objects(c))
 
 
-def to_do(c: Clause, um: str = "") -> Pair:
+def to_do(c: Clause, um: str = "") -> Bilingual:
     """An infinitive clause: "to call Anna", "Anna anzurufen"."""
     german_infinitive = _text(um, _german_reflexive(c), *_german_middle(c), c.verb.zu)
     return f"to {_english_infinitive(c)}", f", {german_infinitive}"
 
 
-def command(c: Clause) -> Pair:
+def command(c: Clause) -> Bilingual:
     """An imperative: "call Anna", "ruf Anna an"."""
     en = f"{'do not' if c.negation else ''} {_english_infinitive(c)}"
     return en, _text(c.verb.imperative, *_german_middle(c), c.verb.prefix)
 
 
-def let_us(c: Clause) -> Pair:
+def let_us(c: Clause) -> Bilingual:
     """A suggestion: "let us go", "gehen wir"."""
     return f"let us {_english_infinitive(c)}", german(c._replace(tense="present"), order="first")
 
@@ -203,7 +203,7 @@ _CONTRACTIONS = {
 }
 
 
-def join(*parts: Pair, end: str = ".") -> Pair:
+def join(*parts: Bilingual, end: str = ".") -> Bilingual:
     """Put the parts together as one sentence of each language."""
     en, de = (" ".join(part[side] for part in parts) for side in (0, 1))
     de = re.sub(rf"\b({'|'.join(_CONTRACTIONS)})\b", lambda match: _CONTRACTIONS[match[0]], de)

@@ -1,4 +1,4 @@
-"""Sentences about how things are: qualities, places, owners, hours.
+"""Descriptive sentences: qualities, places, owners, times of day.
 
 "The car is faster than the bus", "Anna's coat is new", "the train leaves at half past six".
 """
@@ -8,7 +8,7 @@ from sample.choices import OWNERS, Dice
 from sample.clauses import Clause, join, main
 from sample.inflection import BE, english_comparative, make_verb
 from sample.one_clause import Shape, sentence
-from sample.phrases import EMPTY, THAT, THE, THIS, A, Cases, Pair, noun_phrase
+from sample.phrases import EMPTY, THAT, THE, THIS, A, Bilingual, Cases, noun_phrase
 from sample.words import CLASSES, COMPARATIVES, NUMBERS, WHERE
 
 _OWN_THINGS = ("unisex", "furniture", "vehicle", "useful", "home")
@@ -20,7 +20,7 @@ EXCESS = (
 )
 
 
-def degree(d: Dice, adj: Pair, *, excess: bool = True) -> Pair:
+def degree(d: Dice, adj: Bilingual, *, excess: bool = True) -> Bilingual:
     """The adjective, perhaps with very, really or too where they make sense."""
     options = [EMPTY]
     if adj[0] in COMPARATIVES:
@@ -31,7 +31,7 @@ def degree(d: Dice, adj: Pair, *, excess: bool = True) -> Pair:
     return f"{word[0]} {adj[0]}", f"{word[1]} {adj[1]}"
 
 
-def quality(d: Dice) -> Pair:
+def quality(d: Dice) -> Bilingual:
     """This coat is too expensive. My books were not very old."""
     name = d.pick(_THINGS)
     nouns, adjectives = CLASSES[name]
@@ -41,7 +41,7 @@ def quality(d: Dice) -> Pair:
     return sentence(d, Clause(thing, BE, d.pick(("present", "past")), complement=how), deny=0.3)
 
 
-def comparison(d: Dice) -> Pair | None:
+def comparison(d: Dice) -> Bilingual | None:
     """The table is cheaper than the chair. My house is not as old as the church."""
     name = d.pick((*_THINGS, "person", "animal"))
     nouns, adjectives = CLASSES[name]
@@ -65,7 +65,7 @@ _INHABITED = (
 )
 
 
-def existence(d: Dice) -> Pair:
+def existence(d: Dice) -> Bilingual:
     """There are three old churches in the city."""
     place, name = d.pick(_INHABITED)
     is_room = place in ("kitchen", "living room")
@@ -80,7 +80,7 @@ def existence(d: Dice) -> Pair:
 _POSTURES = (("lying", make_verb("lie", "liegen")), ("standing", make_verb("stand", "stehen")))
 
 
-def position(d: Dice) -> Pair:
+def position(d: Dice) -> Bilingual:
     """The keys are lying on the table."""
     name, verb = d.pick(_POSTURES)
     noun, word, adj = d.pick(CLASSES[name].nouns), d.pick((THE, THE, *OWNERS)), d.adjective(name)
@@ -89,7 +89,7 @@ def position(d: Dice) -> Pair:
     return sentence(d, Clause(thing, verb, "progressive", complement=spot), deny=0.2)
 
 
-def possession(d: Dice) -> Pair | None:
+def possession(d: Dice) -> Bilingual | None:
     """My brother's bicycle is very fast. That is Anna's coat. The red car belongs to my uncle."""
     nouns, adjectives = CLASSES[d.pick(("vehicle", "unisex", "useful", "pet", "home", "furniture"))]
     thing = noun_phrase(d.pick(nouns), plural=d.chance(0.15))
@@ -114,7 +114,7 @@ def possession(d: Dice) -> Pair | None:
 _BECOME = make_verb("become", "werden wird *geworden")
 
 
-def profession(d: Dice) -> Pair:
+def profession(d: Dice) -> Bilingual:
     """My uncle is a pilot. He would like to become a doctor."""
     man = d.subject(fits=lambda person: person.anaphor == "he")
     noun = d.pick(CLASSES["profession"].nouns)
@@ -123,7 +123,7 @@ def profession(d: Dice) -> Pair:
     return sentence(d, Clause(man, verb, tense, complement=(noun_phrase(noun, A).en, noun.de)))
 
 
-def since(d: Dice) -> Pair:
+def since(d: Dice) -> Bilingual:
     """She has worked in Berlin for three years."""
     city, number, unit = d.pick(words.CITIES), d.pick(NUMBERS), d.pick(words.SPANS)
     c = Clause(
@@ -136,7 +136,7 @@ def since(d: Dice) -> Pair:
     return join(main(c))
 
 
-def _clock(d: Dice, first: int, last: int) -> Pair:
+def _clock(d: Dice, first: int, last: int) -> Bilingual:
     """The hour, or half an hour before it, as German counts."""
     hour = d.pick(range(first, last))
     (previous, _), (en, de) = NUMBERS[hour - 1], NUMBERS[hour]
@@ -145,7 +145,7 @@ def _clock(d: Dice, first: int, last: int) -> Pair:
     return f"at {en} o'clock", f"um {de} Uhr"
 
 
-def timetable(d: Dice) -> Pair:
+def timetable(d: Dice) -> Bilingual:
     """The train to Berlin leaves at seven o'clock. Tomorrow we have to get up at half past six."""
     verb, nouns = d.pick(words.TIMETABLE)
     subject = noun_phrase(d.pick(nouns)) if nouns else d.subject()

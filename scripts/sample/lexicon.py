@@ -1,4 +1,4 @@
-"""The words of both languages: nouns, adjectives, names, places and times; tables only.
+"""Tables of words of both languages: nouns, adjectives, names, places and times.
 
 ``woman/women Frau f Frauen`` is one noun. An underscore stands for a space inside an entry, and in
 the tables of pairs ``yesterday=gestern`` is English=German.

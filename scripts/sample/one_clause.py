@@ -8,19 +8,19 @@ from collections.abc import Callable
 from sample import words
 from sample.choices import MODALS, TENSES, Dice, is_not_us, returns
 from sample.clauses import Clause, asked, command, join, let_us, main
-from sample.phrases import EMPTY, PRONOUNS, THE, WHO, Pair, Phrase, noun_phrase
+from sample.phrases import EMPTY, PRONOUNS, THE, WHO, Bilingual, Phrase, noun_phrase
 
-Shape = Callable[[Dice], Pair | None]
+Shape = Callable[[Dice], Bilingual | None]
 
 
-def time_first(d: Dice, c: Clause, p: float = 0.4) -> Pair:
+def time_first(d: Dice, c: Clause, p: float = 0.4) -> Bilingual:
     """A main clause that at times begins with the time."""
     if c.time[0] in ("", "right now") or not d.chance(p):
         return main(c)
     return main(c._replace(time=EMPTY), c.time)
 
 
-def sentence(d: Dice, c: Clause, *, deny: float = 0.0) -> Pair:
+def sentence(d: Dice, c: Clause, *, deny: float = 0.0) -> Bilingual:
     """The clause as a statement, or at times as a question or denied."""
     if d.chance(0.2) and is_not_us(c.subject) and not c.negation:
         return join(asked(c), end="?")
@@ -29,13 +29,13 @@ def sentence(d: Dice, c: Clause, *, deny: float = 0.0) -> Pair:
     return join(time_first(d, c))
 
 
-def statement(d: Dice) -> Pair:
+def statement(d: Dice) -> Bilingual:
     """Yesterday Anna read a book in the garden. Are you reading a book? She did not buy a hat."""
     tense = d.pick(TENSES if d.chance(0.6) else MODALS)
     return sentence(d, d.action(d.subject(), tense, negated=d.chance(0.25)))
 
 
-def passive(d: Dice) -> Pair:
+def passive(d: Dice) -> Bilingual:
     """The bridge was built two years ago. The cake was baked by my grandmother."""
     frame = d.pick(words.flagged("p"))
     name = d.pick([name for name, _ in frame.objects if name != "people"])
@@ -50,7 +50,7 @@ def passive(d: Dice) -> Pair:
     return sentence(d, c)
 
 
-def like_to(d: Dice) -> Pair:
+def like_to(d: Dice) -> Bilingual:
     """My sister likes to dance."""
     c = d.action(d.subject(), "present", words.PASTIMES, time=0.0)
     verb = c.verb._replace(en=f"like to {c.verb.en}")
@@ -74,7 +74,7 @@ def action_without(d: Dice, word: str, subject: Phrase, tense: str) -> Clause:
     return c._replace(time=EMPTY) if word in ("when", "how often") else c
 
 
-def question_with_adverb(d: Dice) -> Pair:
+def question_with_adverb(d: Dice) -> Bilingual:
     """When did your sister go to the cinema?"""
     word = d.pick(list(QUESTION_WORDS))
     tense = d.pick(("present", "past", "future", "can", "want"))
@@ -83,13 +83,13 @@ def question_with_adverb(d: Dice) -> Pair:
     return join(asked(c, (word, QUESTION_WORDS[word])), end="?")
 
 
-def question_for_subject(d: Dice) -> Pair:
+def question_for_subject(d: Dice) -> Bilingual:
     """Who is working in the garden?"""
     tense = d.pick(("progressive", "past", "future", "can", "want"))
     return join(main(d.action(WHO, tense)), end="?")
 
 
-def question_for_object(d: Dice) -> Pair | None:
+def question_for_object(d: Dice) -> Bilingual | None:
     """What did Anna buy yesterday? Who did you help? Which hat did she buy?"""
     c = d.action(d.subject(0.6, is_not_us), d.pick(("progressive", "past", "future", "want")))
     asked_for = c.dative or c.accusative
@@ -108,7 +108,7 @@ def question_for_object(d: Dice) -> Pair | None:
 # ---------------------------------------------------------------- commands
 
 
-def imperative(d: Dice) -> Pair:
+def imperative(d: Dice) -> Bilingual:
     """Please open the window. Do not open the window! Let us go to the park!"""
     frames = words.flagged("i")
     if d.chance(0.3):

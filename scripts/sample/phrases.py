@@ -1,4 +1,4 @@
-"""Noun phrases and pronouns: who or what a sentence is about, in every form it may need.
+"""Noun phrases and pronouns in all their forms.
 
 ``noun_phrase(NOUNS["dog"], A, ("old", "alt"))``: an old dog, ein alter Hund, einen alten Hund, ...
 """
@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from sample.inflection import CASES, Noun, adjective, article, determiner
 
-Pair = tuple[str, str]  # English, German
-EMPTY: Pair = ("", "")
-THE: Pair = ("the", "der")
-THIS: Pair = ("this", "dies")
-A: Pair = ("a", "ein")
+Bilingual = tuple[str, str]
+"""A text in English and in German."""
+
+EMPTY: Bilingual = ("", "")
+THE: Bilingual = ("the", "der")
+THIS: Bilingual = ("this", "dies")
+A: Bilingual = ("a", "ein")
 
 
 class Cases(NamedTuple):
@@ -34,7 +36,7 @@ class Phrase(NamedTuple):
     gender: str = "m"
     definite: bool = True
     is_pronoun: bool = False
-    anaphor: str = ""  # the pronoun that takes it up again: a key of PRONOUNS
+    anaphor: str = ""  # the pronoun that refers back to it: a key of PRONOUNS
     noun: str = ""
 
     @property
@@ -48,8 +50,8 @@ class Phrase(NamedTuple):
         return PRONOUNS[self.anaphor]
 
     @property
-    def possessive(self) -> Pair:
-        """What the person's own things are introduced with."""
+    def possessive(self) -> Bilingual:
+        """The possessive determiner of the person."""
         return POSSESSIVES.get(self.anaphor, THE)
 
     @property
@@ -83,7 +85,7 @@ PRONOUNS = {
     "we": _pronoun("we", "us", "wir uns uns", 3, "p"),
     "they": _pronoun("they", "them", "sie sie ihnen", 3, "p"),
 }
-POSSESSIVES: dict[str, Pair] = {
+POSSESSIVES: dict[str, Bilingual] = {
     "I": ("my", "mein"),
     "you": ("your", "dein"),
     "he": ("his", "sein"),
@@ -103,7 +105,9 @@ THAT = Phrase("that", "that", Cases("das", "das", "dem"), is_pronoun=True)
 
 
 @cache
-def noun_phrase(noun: Noun, word: Pair = THE, adj: Pair = EMPTY, *, plural: bool = False) -> Phrase:
+def noun_phrase(
+    noun: Noun, word: Bilingual = THE, adj: Bilingual = EMPTY, *, plural: bool = False
+) -> Phrase:
     """Determiner, adjective and noun; the English determiner "a" becomes "an" where it must."""
     plural = plural or noun.gender == "p"
     gender = "p" if plural else noun.gender
@@ -123,14 +127,16 @@ def noun_phrase(noun: Noun, word: Pair = THE, adj: Pair = EMPTY, *, plural: bool
     return Phrase(en, en, de, 3 if plural else 2, gender, definite, noun=noun.en)
 
 
-def person_phrase(noun: Noun, word: Pair, adj: Pair = EMPTY, *, plural: bool = False) -> Phrase:
-    """A noun phrase for a person; das Mädchen and das Kind are never taken up again."""
+def person_phrase(
+    noun: Noun, word: Bilingual, adj: Bilingual = EMPTY, *, plural: bool = False
+) -> Phrase:
+    """A noun phrase for a person; no pronoun refers back to das Mädchen or das Kind."""
     phrase = noun_phrase(noun, word, adj, plural=plural)
     anaphor = {"m": "he", "f": "she", "n": "", "p": "they"}[phrase.gender]
     return phrase._replace(anaphor=anaphor)
 
 
 def name_phrase(name: str, pronoun: str) -> Phrase:
-    """A first name and the pronoun that takes it up."""
+    """A first name and the pronoun that refers back to it."""
     forms = Cases(name, name, name, name + "s")
     return Phrase(name, name, forms, anaphor=pronoun, noun=name)

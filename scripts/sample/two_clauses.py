@@ -15,20 +15,20 @@ from sample.phrases import (
     PRONOUNS,
     THE,
     A,
-    Pair,
+    Bilingual,
     Phrase,
     noun_phrase,
 )
 from sample.words import CLASSES, COMPARATIVES, FRAMES, NOUNS
 
-COMMA: Pair = (",", ",")
-BECAUSE: Pair = ("because", "weil")
-THAT: Pair = ("that", "dass")
-AND: Pair = (", and", "und")
-BUT: Pair = (", but", ", aber")
+COMMA: Bilingual = (",", ",")
+BECAUSE: Bilingual = ("because", "weil")
+THAT: Bilingual = ("that", "dass")
+AND: Bilingual = (", and", "und")
+BUT: Bilingual = (", but", ", aber")
 
 
-def two_people(d: Dice) -> Pair | None:
+def two_people(d: Dice) -> Bilingual | None:
     """Anna is reading a book, and Paul is writing a letter."""
     tense, scene = d.pick(("progressive", "past", "future")), d.pick(words.SCENES)
     first, second = (d.action(d.subject(0.0), tense, scene, time=time) for time in (0.3, 0.0))
@@ -48,7 +48,7 @@ _LINKS = {
 }
 
 
-def state_and_effect(d: Dice) -> Pair:
+def state_and_effect(d: Dice) -> Bilingual:
     """Anna went to bed because she was tired. Although he is ill, he wants to work."""
     state, effects, prevented = d.pick(words.STATES)
     subject = d.subject(fits=returns)
@@ -80,7 +80,7 @@ _DEALS = (
 )
 
 
-def deal_and_reason(d: Dice) -> Pair:
+def deal_and_reason(d: Dice) -> Bilingual:
     """Anna bought the lamp because it was cheap: the pronoun keeps the gender of die Lampe."""
     verb, name = d.pick(_DEALS)
     nouns, adjectives = CLASSES[name]
@@ -108,7 +108,7 @@ _SKY = {
 }
 
 
-def condition(d: Dice) -> Pair:
+def condition(d: Dice) -> Bilingual:
     """If the weather is good tomorrow, we will go to the lake."""
     weather, frames = d.pick(words.WEATHER)
     when = d.pick((*words.TIMES["future"][:3], ("today", "heute"), EMPTY))
@@ -121,7 +121,7 @@ _THINKING = [make_verb("think", "glauben"), make_verb("hope", "hoffen"), KNOW]
 _SAY = make_verb("say", "sagen")
 
 
-def thought(d: Dice) -> Pair:
+def thought(d: Dice) -> Bilingual:
     """I hope that he will come back soon."""
     thinker = d.subject(0.6, lambda person: person.role != "listener")
     verb = d.pick(_THINKING if thinker.role == "speaker" else [*_THINKING, _SAY])
@@ -130,7 +130,7 @@ def thought(d: Dice) -> Pair:
     return join(main(Clause(thinker, verb)), sub(THAT, c))
 
 
-def indirect_question(d: Dice) -> Pair:
+def indirect_question(d: Dice) -> Bilingual:
     """Do you know whether Anna will come? I do not know where she works."""
     word = d.pick(("whether", "whether", "when", "why", "where"))
     thinker = d.pick(list(PRONOUNS.values()))
@@ -144,7 +144,7 @@ def indirect_question(d: Dice) -> Pair:
     return join(main(Clause(thinker, KNOW, negation="nicht")), asked_for)
 
 
-def person_who_acts(d: Dice) -> Pair:
+def person_who_acts(d: Dice) -> Bilingual:
     """The man who is waiting at the station is very old. I know a woman who ..."""
     person = d.person()
     who = person._replace(en="who", de=person.relative, is_pronoun=True)
@@ -163,7 +163,7 @@ def person_who_acts(d: Dice) -> Pair:
 _DONE = ("read", "buy", "buy food", "find", "wash", "photograph", "look for", "repair", "paint")
 
 
-def thing_acted_on(d: Dice) -> Pair:
+def thing_acted_on(d: Dice) -> Bilingual:
     """The book that Anna bought yesterday is very interesting."""
     frame = FRAMES[d.pick(_DONE)]
     name = d.pick([name for name, _ in frame.objects if CLASSES[name].adjectives])
@@ -176,7 +176,7 @@ def thing_acted_on(d: Dice) -> Pair:
     return join(main(Clause(whole, BE, complement=how)))
 
 
-def plan(d: Dice) -> Pair:
+def plan(d: Dice) -> Bilingual:
     """Anna is trying to open the window. Yesterday he forgot to call his mother."""
     verb, tense = d.pick(words.PLANS)
     subject = d.subject()
@@ -185,7 +185,7 @@ def plan(d: Dice) -> Pair:
     return join(lead, to_do(d.action(subject, "future", time=0.0)))
 
 
-def purpose(d: Dice) -> Pair:
+def purpose(d: Dice) -> Bilingual:
     """She is going to the city to buy a coat."""
     place, frames = d.pick(words.AIMS)
     subject = d.subject()

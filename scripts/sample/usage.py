@@ -1,4 +1,4 @@
-"""The verbs, with what each takes; tables only.
+"""Tables of verbs and their arguments.
 
 ``pick up | pick_up | ab-holen | | relatives | from | | | ih`` is "to pick up" somebody of the
 family "from" somewhere: in German a regular verb with a separable prefix.

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from sample import lexicon, usage
 from sample.inflection import Noun, Verb, english_s, make_verb
-from sample.phrases import Pair, name_phrase, noun_phrase
+from sample.phrases import Bilingual, name_phrase, noun_phrase
 
 
-def _pairs(text: str) -> list[Pair]:
+def _pairs(text: str) -> list[Bilingual]:
     entries = (entry.strip().split("=") for entry in text.split(","))
     return [(en, de) for en, de in entries]
 
@@ -39,7 +39,7 @@ class WordClass(NamedTuple):
     """Nouns of one kind and the adjectives that go with all of them."""
 
     nouns: list[Noun]
-    adjectives: list[Pair]
+    adjectives: list[Bilingual]
 
 
 def _word_class(entry: str) -> WordClass:
@@ -70,12 +70,12 @@ COMPLEMENTS = {name: _pairs(text) for name, text in lexicon.COMPLEMENTS.items()}
 # ---------------------------------------------------------------- places
 
 
-def _at(noun: str, en: str, de: str, case: str) -> Pair:
+def _at(noun: str, en: str, de: str, case: str) -> Bilingual:
     phrase = noun_phrase(NOUNS[noun])
     return f"{en} {phrase.en}", f"{de} {getattr(phrase.de, case)}"
 
 
-def _places() -> tuple[dict[str, Pair], dict[str, Pair]]:
+def _places() -> tuple[dict[str, Bilingual], dict[str, Bilingual]]:
     where = {"at home": ("at home", "zu Hause"), "at school": ("at school", "in der Schule")}
     to = {}
     for entry in lexicon.PLACES.split(","):
@@ -98,14 +98,14 @@ COMPLEMENTS |= {
 
 
 class Frame(NamedTuple):
-    """A verb with what it takes: classes of objects, complements, places, manners."""
+    """A verb with its arguments: classes of objects, complements, places, manners."""
 
     verb: Verb
     government: str
-    objects: list[Pair]  # class, determiner
-    complements: list[Pair]
-    places: list[Pair]
-    manners: list[Pair]
+    objects: list[Bilingual]  # class, determiner
+    complements: list[Bilingual]
+    places: list[Bilingual]
+    manners: list[Bilingual]
     flags: str
 
     @property
@@ -164,5 +164,5 @@ _BY_TENSE = {
 
 
 def frames_for(tense: str) -> list[Frame]:
-    """What one can do in this tense."""
+    """The verb frames that are possible in a tense."""
     return _BY_TENSE.get(tense, _AGENTIVE)

@@ -708,7 +708,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "a vocabulary that the text cannot fill": (
         lambda f: None,
         ["tokenizer.vocab_size=9999"],
-        r"tokenizer\.vocab_size=9999 is more than this text can fill: .*=\d+ or less",
+        r"tokenizer\.vocab_size=9999 is too large for this text: .*=\d+ or less",
     ),
     "more positions in validation than are learned": (
         lambda f: (f / "long.tsv").write_text("a\tb\n" + "a b " * 40 + "\tc\n"),

@@ -1,8 +1,10 @@
-"""Schemas of the data: ``data/``, ``cleaning/`` and ``tokenizer/``."""
+"""Schemas of the configuration groups ``data``, ``data/cleaning`` and ``tokenizer``."""
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+import os
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -10,75 +12,86 @@ from transformer_mt import files
 from transformer_mt.config.checks import choice, require, require_language
 
 
+def _source(
+    *kinds: str, key: bool = False, path: str | None = None, example: str | None = None
+) -> Any:
+    """A field of ``SourceConfig`` and the kinds of source that it belongs to.
+
+    To add a kind of source, add its fields here and its reader in ``data/text/sources``.
+
+    Args:
+        kinds: Kinds of source that have this field.
+        key: Whether setting the field chooses the kind.
+        path: ``file``, or ``folder`` if the value may also be the name of something remote.
+        example: Example value of a required option, for the error if it is missing.
+    """
+    metadata = {"kinds": kinds, "key": key, "path": path, "example": example}
+    return field(default=None, metadata=metadata)
+
+
+_WITH_COLUMNS = ("tsv", "jsonl", "parquet", "hub")
+
+
 @dataclass(kw_only=True, frozen=True)
 class SourceConfig:
-    """Where sentence pairs come from: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``,
-    ``parquet``, ``hub``, ``testset`` or ``sample``.
+    """Source of sentence pairs: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``, ``parquet``,
+    ``hub``, ``testset`` or ``sample``.
     """
 
-    src: str | None = None
-    """Text file of source sentences, one a line; ``.gz`` and ``.zst`` are read as they are."""
-    tgt: str | None = None
+    src: str | None = _source("src+tgt", key=True, path="file")
+    """Text file of source sentences, one per line. It may be compressed (``.gz``, ``.zst``)."""
+    tgt: str | None = _source("src+tgt", key=True, path="file")
     """Text file of target sentences, line-aligned with ``src``."""
-    tsv: str | None = None
-    """Tab-separated file, no header: source, tab, target."""
-    jsonl: str | None = None
-    """JSON lines: ``{"translation": {"en": …, "de": …}}`` or two named columns."""
-    parquet: str | None = None
+    tsv: str | None = _source("tsv", key=True, path="file")
+    """Tab-separated file without a header: source, tab, target."""
+    jsonl: str | None = _source("jsonl", key=True, path="file")
+    """JSON-lines file. Each line is ``{"translation": {"en": …, "de": …}}`` or has two named
+    columns."""
+    parquet: str | None = _source("parquet", key=True, path="file")
     """Parquet file with the same columns as ``jsonl``."""
-    hub: str | None = None
-    """Dataset id on the Hugging Face hub, or a local folder in the same form."""
-    testset: str | None = None
-    """Test set that sacreBLEU downloads, e.g. ``wmt19``; of several references, the first."""
-    langs: str | None = None
-    """Testset only: its language pair, source first, e.g. ``en-de``."""
-    sample: str | None = None
-    """A split of the built-in sample: ``train``, ``valid`` or ``test``."""
-    config: str | None = None
-    """Hub only: configuration name, e.g. ``de-en``."""
-    split: str | None = None
-    """Hub only: split name, e.g. ``train``."""
-    revision: str | None = None
-    """Hub only: the commit, tag or branch to pin."""
-    src_column: str | None = None
-    """Column of the source side (TSV: a 1-based number); by default the source language's name."""
-    tgt_column: str | None = None
-    """Column of the target side (TSV: a 1-based number); by default the target language's name."""
+    hub: str | None = _source("hub", key=True, path="folder")
+    """Dataset on the Hugging Face hub, or a local copy of one."""
+    testset: str | None = _source("testset", key=True)
+    """Test set of sacreBLEU, e.g. ``wmt19``. Of several references the first is used."""
+    langs: str | None = _source("testset", example="en-de")
+    """Language pair of the test set, e.g. ``en-de``."""
+    sample: str | None = _source("sample", key=True)
+    """Split of the built-in sample: ``train``, ``valid``, ``test``."""
+    config: str | None = _source("hub")
+    """Configuration of the hub dataset, e.g. ``de-en``."""
+    split: str | None = _source("hub", example="train")
+    """Split of the hub dataset, e.g. ``train``."""
+    revision: str | None = _source("hub")
+    """Commit, tag or branch of the hub dataset."""
+    src_column: str | None = _source(*_WITH_COLUMNS)
+    """Source column. TSV: a number, starting at 1 (default 1); otherwise a name (default: the
+    source language)."""
+    tgt_column: str | None = _source(*_WITH_COLUMNS)
+    """Target column. TSV: a number, starting at 1 (default 2); otherwise a name (default: the
+    target language)."""
 
     def __post_init__(self) -> None:
-        names = ("tsv", "jsonl", "parquet", "hub", "testset", "sample")
-        kinds = [name for name in names if getattr(self, name)]
-        if self.src or self.tgt:
-            kinds.append("src+tgt")
+        keys = [f for f in fields(self) if f.metadata["key"]]
+        kinds = list(dict.fromkeys(f.metadata["kinds"][0] for f in keys if getattr(self, f.name)))
+        known = dict.fromkeys(f.metadata["kinds"][0] for f in keys)
         require(
             len(kinds) == 1,
-            "a data source needs exactly one of {src, tgt}, {tsv}, {jsonl}, {parquet}, {hub}, "
-            f"{{testset}} or {{sample}}; this one has: {', '.join(kinds) or 'none'}",
+            f"a data source needs exactly one of {', '.join(known)}; "
+            f"this one has: {', '.join(kinds) or 'none'}",
         )
-        require(
-            (self.src is None) == (self.tgt is None),
-            f"the data source {self.src or self.tgt} needs both src and tgt",
-        )
-        require(
-            self.hub is None or bool(self.split),
-            f"the data source hub: {self.hub} needs a split, e.g. split: train",
-        )
-        for key in ("config", "split", "revision"):
-            require(
-                self.hub is not None or getattr(self, key) is None,
-                f"{key} belongs to a hub source; this one is {kinds[0]}",
-            )
-        require(
-            (self.testset is None) == (self.langs is None),
-            f"testset and langs go together, as {{testset: wmt19, langs: en-de}}; this is {self}",
-        )
+        for f in fields(self):
+            value, example = getattr(self, f.name), f.metadata["example"]
+            if self.kind not in f.metadata["kinds"]:
+                require(
+                    not value,
+                    f"{f.name} belongs to a source of kind {' or '.join(f.metadata['kinds'])}; "
+                    f"{self} is of kind {self.kind}",
+                )
+            elif f.metadata["key"] or example:
+                hint = f", e.g. {f.name}: {example}" if example else ""
+                require(bool(value), f"the data source {self} needs {f.name}{hint}")
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
-        for key in ("src_column", "tgt_column"):
-            require(
-                getattr(self, key) is None or kinds[0] not in ("src+tgt", "testset", "sample"),
-                f"{key} belongs to a source with columns; this one is {kinds[0]}",
-            )
         if self.tsv is not None:
             for key in ("src_column", "tgt_column"):
                 value = getattr(self, key)
@@ -87,6 +100,39 @@ class SourceConfig:
                     f"{key}={value!r}: a TSV column is a number, starting at 1",
                 )
 
+    @property
+    def kind(self) -> str:
+        """Kind of source: ``src+tgt``, ``tsv``, ``jsonl``, ``parquet``, ``hub``, …."""
+        kind: str = self._key.metadata["kinds"][0]
+        return kind
+
+    @property
+    def name(self) -> str:
+        """Short name in reports: the file (of the source side) or the dataset."""
+        name: str = getattr(self, self._key.name)
+        return self.kind if self.sample else name
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Absolute paths of the local files and folders that are read, by field name."""
+        found = {}
+        for f in fields(self):
+            if f.metadata["path"] and (value := getattr(self, f.name)):
+                path = files.expand_user(value).resolve()
+                # Not Path.is_dir, which raises inside another user's folder.
+                if f.metadata["path"] == "file" or os.path.isdir(path):  # noqa: PTH112
+                    found[f.name] = path
+        return found
+
+    def with_absolute_paths(self) -> "SourceConfig":
+        """The same source, whatever the working directory is."""
+        changed: dict[str, Any] = {key: str(path) for key, path in self.paths.items()}
+        return replace(self, **changed)
+
+    @property
+    def _key(self) -> Field[Any]:
+        return next(f for f in fields(self) if f.metadata["key"] and getattr(self, f.name))
+
     def __str__(self) -> str:
         parts = [f"{k}: {v}" for k, v in asdict(self).items() if v is not None]
         return "{" + ", ".join(parts) + "}"
@@ -94,41 +140,47 @@ class SourceConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class CleaningConfig:
-    """Filters of the training data (never of validation or test data)."""
+    """Filters of the training data. Validation and test data are never filtered."""
 
     max_tokens: int = 256
-    """Longest side in subwords, end symbol included; longer pairs are dropped and counted."""
+    """Maximum length of a side in subwords, end symbol included. Longer pairs are dropped and
+    counted."""
     max_ratio: float | None = None
-    """Largest ratio of the two sides' lengths in subwords; null keeps every ratio."""
+    """Maximum length ratio of the two sides, in subwords. null: no limit."""
     ratio_slack: int = 0
-    """Subwords that the longer side may have beyond ``max_ratio``, for the sake of short pairs."""
+    """Subwords allowed beyond ``max_ratio``. Keeps short pairs."""
     drop_garbled: bool = False
-    """Drop control, replacement and private characters, and text in a wrong encoding."""
+    """Drop control characters and broken encodings. Also replacement and private-use
+    characters."""
     drop_markup: bool = False
-    """Drop HTML tags and entities."""
+    """Drop pairs with HTML tags or entities."""
     drop_identical: bool = False
-    """Drop pairs whose sides are the same up to case, spaces and punctuation."""
+    """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
     max_character_repeats: int | None = None
-    """Most times that a character may stand in a row."""
+    """Maximum repetitions of a character in a row. null: no limit."""
     max_word_repeats: int | None = None
-    """Most times that a word, or a phrase of up to four words, may stand in a row."""
+    """Maximum repetitions of a word in a row. Also of a phrase of up to four words. null: no
+    limit."""
     min_word_length: float | None = None
-    """Least mean length of a side's words, in characters (languages with spaces only)."""
+    """Minimum mean word length of a side, in characters. Only for languages that put spaces
+    between words. null: no limit."""
     max_word_length: float | None = None
-    """Greatest mean length of a side's words, in characters (languages with spaces only)."""
+    """Maximum mean word length of a side, in characters. Only for languages that put spaces
+    between words. null: no limit."""
     min_script_share: float | None = None
-    """Least share of a side's letters that are of its language's script."""
+    """Minimum share of letters in the language's script. 0 to 1; null: not checked."""
     min_language_probability: float | None = None
-    """Least probability that a side is in its language (needs the ``langid`` extra)."""
+    """Minimum probability that a side is in its language. 0 to 1; null: not checked. Needs the
+    ``langid`` extra."""
     drop_held_out: bool = False
-    """Drop pairs with a side that is in the validation or test set, up to case, spaces and
-    punctuation."""
+    """Drop pairs that overlap the validation or test set. One side in it is enough; case, spaces
+    and punctuation are ignored."""
     deduplicate: bool = False
     """Drop exact repetitions of a pair."""
     deduplicate_sources: bool = False
-    """Keep one pair for each source sentence, the first."""
+    """Keep only the first pair of each source sentence."""
     deduplicate_targets: bool = False
-    """Keep one pair for each target sentence, the first."""
+    """Keep only the first pair of each target sentence."""
 
     def __post_init__(self) -> None:
         bounds: dict[str, float] = {
@@ -142,12 +194,12 @@ class CleaningConfig:
             "min_script_share": 0,
             "min_language_probability": 0,
         }
-        for key, least in bounds.items():
+        for key, minimum in bounds.items():
             value = getattr(self, key)
             null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
             require(
-                value is None or value >= least,
-                f"data.cleaning.{key}={value} must be ≥ {least}{null}",
+                value is None or value >= minimum,
+                f"data.cleaning.{key}={value} must be ≥ {minimum}{null}",
             )
         for key in ("min_script_share", "min_language_probability"):
             value = getattr(self, key)
@@ -156,33 +208,34 @@ class CleaningConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class DataConfig:
-    """The corpora: which pairs to learn from, to validate on, and to score once at the end."""
+    """Training, validation and test data."""
 
     src_lang: str = MISSING
-    """Language code of the source side; also its default column name."""
+    """Source language code. Also its default column name."""
     tgt_lang: str = MISSING
-    """Language code of the target side; also its default column name."""
+    """Target language code. Also its default column name."""
     mirror: str | None = None
-    """Folder of downloaded datasets, for machines that cannot reach the hub: ``hub: wmt/wmt14`` is
-    then read from its subfolder ``wmt/wmt14``."""
+    """Folder with downloaded hub datasets. ``hub: wmt/wmt14`` is then read from its subfolder
+    ``wmt/wmt14``, without a connection."""
     train: list[SourceConfig] = field(default_factory=list)
-    """Training sources, read one after the other."""
+    """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
-    """How often a pair of each training source comes in an epoch, as ``[1, 0.5]``; empty: once."""
+    """Repetitions per epoch of each source, e.g. ``[1, 0.5]``. Empty: each pair once."""
     temperature: float = 1.0
-    """T > 1 lets small sources come more often: a pair of a source of n pairs (N / n)^(1 − 1/T)
-    times an epoch, where N is the size of the largest."""
+    """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
+    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
     valid: list[SourceConfig] = field(default_factory=list)
-    """Validation sources: loss, perplexity and BLEU during training."""
+    """Validation sources, for loss, perplexity and BLEU."""
     test: list[SourceConfig] = field(default_factory=list)
-    """Test sources, scored once at the end; may be empty."""
+    """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     normalization: str = "none"
-    """``nfc``: accents composed; ``standard``: also HTML entities, quotes, dashes and spaces in
-    plain ASCII, no control characters; ``moses_lowercase``: lower-case Moses tokens, as published
-    Multi30k scores use them. Applied to all that is trained on, validated and translated."""
+    """``none``, ``nfc``, ``standard`` or ``moses_lowercase``. Text normalisation: ``nfc`` composes
+    accents; ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and
+    removes control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published
+    Multi30k scores. Applies to training, validation and translation."""
     workers: int | None = None
-    """Processes that clean and encode; null is one for each core, 0 none but this one."""
+    """Processes that clean and encode. null: one per core; 0: none besides the main process."""
 
     def __post_init__(self) -> None:
         require(
@@ -203,7 +256,7 @@ class DataConfig:
         require(
             self.workers is None or self.workers >= 0, f"data.workers={self.workers} must be ≥ 0"
         )
-        # A job cannot do without the languages and these sources; a schema, still empty, can.
+        # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return
         for key in ("src_lang", "tgt_lang"):
@@ -213,7 +266,7 @@ class DataConfig:
         for part in ("train", "valid"):
             require(
                 bool(getattr(self, part)),
-                f"data.{part} names no source; mt-train --help shows examples",
+                f"data.{part} has no sources; mt-train --help shows examples",
             )
         require(
             self.src_lang != self.tgt_lang,
@@ -221,13 +274,13 @@ class DataConfig:
         )
 
     def _read_mirror(self, mirror: Path) -> None:
-        """Points the hub's sources into the mirror, for good: a run folder says what was read.
+        """Replaces hub ids by folders of the mirror, so that a run folder records what was read.
 
-        A folder is no commit of the hub, so the ``revision`` goes.
+        A folder has no commits, so ``revision`` is removed.
         """
 
         def local(source: SourceConfig) -> SourceConfig:
-            if source.hub is None or files.expand_user(source.hub).is_dir():
+            if source.hub is None or "hub" in source.paths:
                 return source
             return replace(source, hub=str(mirror / source.hub), revision=None)
 
@@ -238,30 +291,29 @@ class DataConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class TokenizerConfig:
-    """SentencePiece, one vocabulary for both languages (§5.1)."""
+    """SentencePiece vocabulary, shared by both languages (§5.1)."""
 
     type: str = "bpe"
-    """``bpe`` (the paper's byte-pair encoding) or ``unigram``."""
+    """Subword model: ``bpe`` (as in the paper) or ``unigram``."""
     vocab_size: int = 37000
-    """Number of pieces, special symbols and byte pieces included."""
+    """Number of pieces (§5.1), special symbols and bytes included."""
     character_coverage: float = 1.0
-    """Share of the characters seen that become pieces; the rest falls back to bytes."""
+    """Share of characters that become pieces. The rest is spelled in bytes; 0.98 to 1."""
     byte_fallback: bool = True
-    """Spell unknown characters as UTF-8 bytes instead of ``<unk>``."""
+    """Encode unknown characters as UTF-8 bytes, not ``<unk>``."""
     normalization: str = "identity"
-    """SentencePiece's normalisation rule: ``identity`` leaves every character as it is
-    (runs of spaces become one);
-    ``nmt_nfkc`` (SentencePiece's own default), ``nfkc`` and ``nfkc_cf`` rewrite some."""
+    """SentencePiece's normalisation rule. ``identity`` only merges runs of spaces; ``nmt_nfkc``
+    (SentencePiece's default), ``nfkc`` and ``nfkc_cf`` rewrite characters."""
     max_sentences: int = 2_000_000
-    """Most sentences (of either language) the vocabulary is learned from, drawn at random."""
+    """Maximum number of sentences to train on. They are sampled at random from both languages."""
     seed: int = 1
-    """Seed of that draw; ``train.seed`` does not change the vocabulary."""
+    """Seed of that sample. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
-    """An existing SentencePiece model to use instead of training one."""
+    """Existing SentencePiece model to use. null: train one."""
     sampling: float = 0.0
-    """Subword regularisation of the training data, on both sides, anew in every epoch; 0 is none.
-    ``bpe``: the probability to drop a merge (BPE-dropout; 0.1 is usual). ``unigram``: α, the power
-    of a segmentation's probability (Kudo 2018; a smaller α varies more, 0.1 to 0.5 are usual)."""
+    """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping
+    a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the exponent of a
+    segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values vary more)."""
 
     def __post_init__(self) -> None:
         choice("tokenizer.type", self.type, "bpe", "unigram")

@@ -1,4 +1,4 @@
-"""Signs that training or validation data are not what was meant: a sentence each, none an error."""
+"""Diagnostics for suspicious training and validation data: warnings, not errors."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,89 +11,90 @@ from transformer_mt.data.text.sources import Pair
 
 Lengths = tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]
 
-_SHARE = 0.1
-"""Of pairs; less is what real text has."""
-_SAMPLE = 1000
-"""Training pairs looked at."""
-_CLEARLY = 0.5
-"""Mean log-ratio of a subword's frequencies on the two sides."""
-_LOOKED_FOR = 100
-"""Validation pairs that are looked for in the training data."""
+_MAX_SHARE = 0.1
+"""Share of suspicious pairs that real text may have."""
+_NUM_TRAIN = 1000
+"""Number of training pairs that are examined."""
+_NUM_VALID = 100
+"""Number of validation pairs that are searched for in the training data."""
+_MIN_LOG_RATIO = 0.5
+"""Mean log-ratio of a subword's frequencies on the two sides that decides its language."""
 
 
-def suspicions(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Iterator[str]:
-    """What a person should know before a long run.
+def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Warnings to read before a long run, one sentence each.
 
     Args:
-        train: The training data.
-        valid: The validation set, of the same vocabulary.
-        pairs: Its text.
+        train: Training data.
+        valid: Validation set, encoded with the same vocabulary.
+        pairs: Text of the validation set.
     """
-    chosen = _spread(len(train), _SAMPLE)
+    chosen = _evenly_spaced(len(train), _NUM_TRAIN)
     same = sum(np.array_equal(train.src[i], train.tgt[i]) for i in chosen)
-    if same > _SHARE * len(chosen):
+    if same > _MAX_SHARE * len(chosen):
         yield (
             f"{same / len(chosen):.0%} of the training pairs have the same text on both sides: is "
-            "it the right file? (cleaning=standard drops them)"
+            "this the right file? (cleaning=standard drops them)"
         )
     if _is_swapped(train, valid):
         yield (
-            "the validation set looks as if its source and target had changed places, or those of "
-            "the training data had: look at src and tgt"
+            "source and target seem to be swapped in the validation set, or in the training data: "
+            "check src and tgt"
         )
     same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
-    if same > _SHARE * len(pairs):
+    if same > _MAX_SHARE * len(pairs):
         yield (
-            f"{same:,} of {len(pairs):,} validation pairs have the same text, or none, on both "
-            "sides: is it the right file?"
+            f"{same:,} of {len(pairs):,} validation pairs have the same text, or no text, on both "
+            "sides: is this the right file?"
         )
     blank = sum(is_blank(pair.src) != is_blank(pair.tgt) for pair in pairs)
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
-    chosen = _spread(len(valid), _LOOKED_FOR)
+    chosen = _evenly_spaced(len(valid), _NUM_VALID)
     lengths = train.src.lengths, train.tgt.lengths
-    known = sum(_holds(train, lengths, valid, i) for i in chosen)
-    if known > _SHARE * len(chosen):
+    known = sum(_contains(train, lengths, valid, i) for i in chosen)
+    if known > _MAX_SHARE * len(chosen):
         yield (
             f"{known / len(chosen):.0%} of the validation pairs are training pairs, too: BLEU and "
-            "the best checkpoint will say little (cleaning=standard drops such pairs)"
+            "the choice of the best checkpoint will mean little (cleaning=standard drops such "
+            "training pairs)"
         )
 
 
 def _is_swapped(train: TokenStore, valid: TokenStore) -> bool:
-    """Whether each side of the validation set has rather the subwords of the other training side.
+    """Whether each side of the validation set resembles the other side of the training data.
 
-    By the log-likelihood of each side's subwords under the frequencies of either training side.
+    Compares the log-likelihoods of its subwords under the frequencies of the two training sides.
     """
     samples = _samples(train, valid)
     size = 1 + max(int(ids.max(initial=0)) for side in samples for ids in side)
     known = [np.bincount(np.concatenate(side), minlength=size) for side in samples]
-    frequencies = [(counts + 1) / (counts.sum() + size) for counts in known]  # plus 1: the unseen
-    towards_src = np.log(frequencies[0]) - np.log(frequencies[1])
-    src, tgt = (float(counts @ towards_src / max(1, counts.sum())) for counts in known[2:])
-    return src < -_CLEARLY and tgt > _CLEARLY
+    frequencies = [(counts + 1) / (counts.sum() + size) for counts in known]  # add-one smoothing
+    log_ratio = np.log(frequencies[0]) - np.log(frequencies[1])
+    src, tgt = (float(counts @ log_ratio / max(1, counts.sum())) for counts in known[2:])
+    return src < -_MIN_LOG_RATIO and tgt > _MIN_LOG_RATIO
 
 
 def _samples(*stores: TokenStore) -> list[list[npt.NDArray[np.integer]]]:
-    """Some sentences of each side of each store."""
+    """Sentences of each side of each store."""
     return [
-        [side[i] for i in _spread(len(store), _SAMPLE)]
+        [side[i] for i in _evenly_spaced(len(store), _NUM_TRAIN)]
         for store in stores
         for side in (store.src, store.tgt)
     ]
 
 
-def _spread(pairs: int, number: int) -> list[int]:
-    """Some pairs from all over the data."""
-    chosen: list[int] = np.unique(np.linspace(0, pairs - 1, number).astype(int)).tolist()
+def _evenly_spaced(num_pairs: int, number: int) -> list[int]:
+    """Indices of at most ``number`` pairs, evenly spaced over the data."""
+    chosen: list[int] = np.unique(np.linspace(0, num_pairs - 1, number).astype(int)).tolist()
     return chosen
 
 
-def _holds(train: TokenStore, lengths: Lengths, valid: TokenStore, i: int) -> bool:
-    """Whether the training data, whose lengths are given, have this validation pair."""
+def _contains(train: TokenStore, lengths: Lengths, valid: TokenStore, i: int) -> bool:
+    """Whether the training data, of the given lengths, contain a validation pair."""
     src, tgt = valid.src[i], valid.tgt[i]
-    alike = (lengths[0] == len(src)) & (lengths[1] == len(tgt))
+    candidates = (lengths[0] == len(src)) & (lengths[1] == len(tgt))
     return any(
         np.array_equal(train.tgt[j], tgt) and np.array_equal(train.src[j], src)
-        for j in np.flatnonzero(alike).tolist()
+        for j in np.flatnonzero(candidates).tolist()
     )

@@ -15,7 +15,8 @@ import numpy as np
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.data.cleaning.cleaner import Report
+from transformer_mt.data.cleaning.cleaner import CleaningReport
+from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
 from transformer_mt.data.store import cache
 from transformer_mt.data.store import token_store as store
 from transformer_mt.data.store.deduplication import Mask, drop_repetitions
@@ -27,13 +28,12 @@ from transformer_mt.data.store.encode import (
     Shard,
     held_out_hashes,
     read_chunks,
-    source_name,
 )
 from transformer_mt.data.store.epoch_stores import SampledCorpus
 from transformer_mt.data.store.progress import Progress
 from transformer_mt.data.store.token_store import Part, Side, TokenStore
 from transformer_mt.data.store.workers import available_cores, map_ordered
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, draw, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, reservoir_sample, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
@@ -47,17 +47,6 @@ REPORT = "cleaning.json"
 Identities = list[dict[str, Any]]
 """What tells the sources from others, or from themselves at another time."""
 
-_AFTER_THE_TEXT = (
-    "max_tokens",
-    "max_ratio",
-    "ratio_slack",
-    "drop_held_out",
-    "deduplicate",
-    "deduplicate_sources",
-    "deduplicate_targets",
-)
-"""Settings of ``data.cleaning`` that the vocabulary does not depend on."""
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -67,7 +56,7 @@ class Prepared:
     corpus: Path
     """Folder of the encoded corpus, which is ``train``."""
     train: TokenStore
-    report: Report
+    report: CleaningReport
     """What cleaning dropped."""
     valid: list[Pair]
     test: list[Pair]
@@ -104,7 +93,7 @@ def prepare(job: TrainJob) -> Prepared:
     if (given := given_vocabulary(job)) is not None:
         vocabulary = given
     else:
-        filters = {k: v for k, v in asdict(data.cleaning).items() if k not in _AFTER_THE_TEXT}
+        filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
         learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
         key = cache.key(text, filters, learning)
         vocabulary = folder / f"tokenizer-{key}" / run_layout.TOKENIZER
@@ -126,7 +115,7 @@ def prepare(job: TrainJob) -> Prepared:
         tokenizer_model=vocabulary,
         corpus=corpus,
         train=TokenStore.load(corpus),
-        report=Report.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
+        report=CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
         valid=valid,
         test=test,
         sampled=sampled,
@@ -190,7 +179,8 @@ def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
     with _unchanged(data, sources), closing(Progress("read")) as progress:
-        drawn = draw(_counted(read_chunks(data), progress), size, job.tokenizer.seed)
+        pairs = _counted(read_chunks(data), progress)
+        drawn = reservoir_sample(pairs, size, job.tokenizer.seed)
     parts = (drawn[i : i + CHUNK_PAIRS] for i in range(0, len(drawn), CHUNK_PAIRS))
     with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
@@ -211,7 +201,7 @@ def _encode(work: Encode, sources: Identities, folder: Path) -> None:
     if found := len(list(work.folder.glob("*.npz"))):
         log.info("  going on from %d parts that are there already", found)
     shards: list[Shard] = []
-    report = Report(data.cleaning)
+    report = CleaningReport(data.cleaning)
     with (
         _unchanged(data, sources),
         closing(Progress("encoded")) as progress,
@@ -229,7 +219,7 @@ def _encode(work: Encode, sources: Identities, folder: Path) -> None:
     for shard, mask in zip(shards, kept, strict=True):
         sizes[shard.chunk.source] += mask.sum()
     parts = (_select(shard, mask) for shard, mask in zip(shards, kept, strict=True))
-    names = [source_name(source) for source in data.train]
+    names = [source.name for source in data.train]
     store.write(folder, parts, tokenizer.vocab_size, sources=sizes.tolist(), names=names)
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 
@@ -247,6 +237,6 @@ def _processes(data: DataConfig) -> int:
     return available_cores() if data.workers is None else data.workers
 
 
-def _summary(report: Report) -> str:
+def _summary(report: CleaningReport) -> str:
     dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
     return f"{report.total:,} read; dropped: {dropped or 'none'}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sacrebleu_testsets import testset_files
+from transformer_mt.data.text.sources.testsets import testset_files
 
 
 @dataclass(frozen=True, kw_only=True)

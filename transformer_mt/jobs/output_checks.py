@@ -49,6 +49,5 @@ def files_of_model(folder: Path, data: DataConfig) -> Iterator[Named]:
         yield from (("the model", path) for path in (folder / name).rglob("*"))
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
-            for path in (source.src, source.tgt, source.tsv, source.jsonl, source.parquet):
-                if path is not None:
-                    yield f"data.{key}", path
+            for path in source.paths.values():
+                yield f"data.{key}", path

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
-from transformer_mt.config import SourceConfig, TrainJob, dotted
+from transformer_mt.config import TrainJob, dotted
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
@@ -52,22 +52,11 @@ _SCORED_BY = ("decode.", "data.test", "train.average_checkpoints", "train.final"
 
 def with_absolute_paths(job: TrainJob) -> TrainJob:
     """The job with paths that hold wherever its folder is opened from."""
-
-    def absolute(source: SourceConfig) -> SourceConfig:
-        changed: dict[str, Any] = {
-            key: str(files.expand_user(value).resolve())
-            for key in ("src", "tgt", "tsv", "jsonl", "parquet")
-            if (value := getattr(source, key)) is not None
-        }
-        if source.hub is not None and files.expand_user(source.hub).is_dir():
-            changed["hub"] = str(files.expand_user(source.hub).resolve())
-        return replace(source, **changed)
-
     data = replace(
         job.data,
-        train=[absolute(source) for source in job.data.train],
-        valid=[absolute(source) for source in job.data.valid],
-        test=[absolute(source) for source in job.data.test],
+        train=[source.with_absolute_paths() for source in job.data.train],
+        valid=[source.with_absolute_paths() for source in job.data.valid],
+        test=[source.with_absolute_paths() for source in job.data.test],
     )
     tokenizer = job.tokenizer
     if tokenizer.path is not None:

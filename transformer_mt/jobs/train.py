@@ -11,7 +11,7 @@ import torch
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, run_layout
 from transformer_mt.config import TrainJob
-from transformer_mt.data.data_diagnostics import suspicions
+from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, given_vocabulary, prepare
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.token_store import TokenStore, verify
@@ -150,7 +150,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         if (changed := run_folder.changed_search(run_dir, job)) and not trainer.is_finished:
             log.warning("warning: BLEU of the validations so far is of another search: %s", changed)
         run_folder.open_run(run_dir, job, data)
-        for doubt in suspicions(data.train, valid, data.valid):
+        for doubt in data_diagnostics.diagnose(data.train, valid, data.valid):
             log.warning("warning: %s", doubt)
         if job.train.best_by == "bleu" and any(
             unspaced([[pair.tgt for pair in data.valid]], job.data.tgt_lang)

@@ -237,7 +237,7 @@ def test_two_processes_at_once_build_once(job: TrainJob, tmp_path: Path) -> None
 
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
     write_tsv(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
-    with pytest.raises(InputError, match="no text to learn"):
+    with pytest.raises(InputError, match="no text to train"):
         prepare(job)
     assert not [p for p in (tmp_path / "cache").glob("tokenizer-*") if p.suffix == ""]
 

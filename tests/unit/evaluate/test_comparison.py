@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.data.text.sample import sample_pairs
+from transformer_mt.data.text.sources.sample import sample_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.comparison import Comparison, compare, to_text
 

@@ -17,8 +17,9 @@ from sample.clauses import (
     sub,
     to_do,
 )
-from sample.phrases import EMPTY, PRONOUNS, Pair, noun_phrase
+from sample.phrases import EMPTY, PRONOUNS, Bilingual, noun_phrase
 from sample.words import FRAMES, NOUNS
+from support.paths import ROOT
 
 SPLITS = ("train", "valid", "test")
 
@@ -209,7 +210,7 @@ def test_word_order() -> None:
     ],
 )  # fmt: skip
 def test_clauses_are_joined_with_their_commas_and_reflexives(
-    parts: Callable[[Clause], list[Pair]], end: str, en: str, de: str
+    parts: Callable[[Clause], list[Bilingual]], end: str, en: str, de: str
 ) -> None:
     trip = ("to the trip", "auf die Reise")
     verb = FRAMES["look forward to"].verb._replace(en="look forward")
@@ -312,7 +313,7 @@ def test_the_same_text_in_another_process() -> None:
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "scripts")},
             capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("1", "2")
@@ -342,6 +343,6 @@ def test_callers_cannot_change_the_corpus() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_shipped_text_is_what_the_grammar_generates(split: str) -> None:
-    from transformer_mt.data.text.sample import sample_pairs
+    from transformer_mt.data.text.sources.sample import sample_pairs
 
     assert sample_pairs(split) == sample.sample_pairs(split)

@@ -13,7 +13,7 @@ from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
-from transformer_mt.data.text.sample import sample_pairs
+from transformer_mt.data.text.sources.sample import sample_pairs
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.step import TrainStep

@@ -1,9 +1,10 @@
-"""Filters of sentence pairs by their text: each says whether to drop a pair.
+"""Filters of the training data: functions that decide whether to drop a pair.
 
-Corpora have millions of pairs, so every filter first asks what settles most of them at once. The
-thresholds, and where they come from, are in ``configs/cleaning``.
+Corpora have millions of pairs, so every filter first makes the test that decides most of them.
+The thresholds, and their sources, are in ``configs/cleaning``; ``registry.py`` lists all filters.
 """
 
+import hashlib
 import html
 import re
 import unicodedata
@@ -12,18 +13,22 @@ from functools import cache
 from operator import eq
 from typing import Any
 
+from transformer_mt.config import CleaningConfig
 from transformer_mt.data.text.languages import LETTER, UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError
 
 TextFilter = Callable[[str, str], bool]
-"""Of (src, tgt): whether to drop the pair."""
+"""Whether to drop a pair, given the text of its two sides."""
 
-LONGEST_PHRASE = 4
-"""Most words in a phrase that ``repeated_words`` finds said again and again."""
+LengthFilter = Callable[[int, int], bool]
+"""Whether to drop a pair, given the number of subwords of its two sides, end symbols included."""
 
-JUDGED_LETTERS = 20
-"""Fewest letters of a side whose language is judged: below, an identifier mostly guesses."""
+MAX_PHRASE_WORDS = 4
+"""Maximum number of words in a repeated phrase that ``repeated_words`` finds."""
+
+MIN_LETTERS_TO_IDENTIFY = 20
+"""Minimum number of letters of a side whose language is identified; with fewer it is a guess."""
 
 
 def empty(src: str, tgt: str) -> bool:
@@ -31,7 +36,7 @@ def empty(src: str, tgt: str) -> bool:
     return is_blank(src) or is_blank(tgt)
 
 
-# Control, replacement and private characters, non-characters, lone surrogates.
+# Control, replacement and private-use characters, non-characters, lone surrogates.
 _BROKEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
 )
@@ -39,7 +44,7 @@ _TWICE_ENCODED = re.compile("Ã[¡-¿ƒ„–œŸ]|Â[¡-¿]|â€")  # UTF-8 re
 
 
 def garbled(src: str, tgt: str) -> bool:
-    """A side has characters that are no text, or text in a wrong encoding."""
+    """A side has characters that are not text, or text in a wrong encoding."""
     return _is_garbled(src) or _is_garbled(tgt)
 
 
@@ -50,7 +55,7 @@ def _is_garbled(text: str) -> bool:
     return suspect and bool(_TWICE_ENCODED.search(text))
 
 
-# Known elements only, as <name@example.org> and <file> are text; tokenisers put in spaces.
+# Known elements only: <name@example.org> and <file> are text. Tokenisers insert spaces.
 _TAG = re.compile(
     r"""<\s?/?\s?(?:a|b|big|blockquote|body|br|center|code|div|em|embed|font|form|h[1-6r]|head|html
     |i|iframe|img|input|li|link|meta|object|ol|option|p|param|pre|s|script|select|small|span|strike
@@ -58,8 +63,8 @@ _TAG = re.compile(
     |<\s?a\s+href|<!--""",
     re.IGNORECASE | re.VERBOSE,
 )
-# The eight escapes of the Moses tokeniser are no markup but its spelling of a character, which
-# data.normalization=standard undoes; what they spell may be a tag all the same.
+# The eight escapes of the Moses tokeniser are not markup: data.normalization=standard resolves
+# them. The text that they escape may still be a tag.
 _ENTITY = re.compile(
     r"&(?!(?:amp|lt|gt|quot|apos|#124|#91|#93);)(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]+);"
 )
@@ -79,7 +84,7 @@ def _has_markup(text: str) -> bool:
 
 
 class _Folding(dict[int, int | None]):
-    """Code of a character → itself, or nothing for spaces, punctuation and symbols."""
+    """Translation table that removes spaces, punctuation and symbols."""
 
     def __missing__(self, code: int) -> int | None:
         kept = unicodedata.category(chr(code))[0] in "LMN"
@@ -90,34 +95,34 @@ _FOLDING = _Folding()
 
 
 def fold(text: str) -> str:
-    """The text without case, spaces and punctuation, to find what is the same in substance."""
+    """The text without case, spaces and punctuation, to find near-identical sentences."""
     return text.casefold().translate(_FOLDING)
 
 
 def identical(src: str, tgt: str) -> bool:
     """Both sides are the same up to case, spaces and punctuation."""
-    starts = fold(src[:32]), fold(tgt[:32])  # of most pairs they tell
+    starts = fold(src[:32]), fold(tgt[:32])  # enough to decide most pairs
     longer, shorter = max(starts, key=len), min(starts, key=len)
     return longer.startswith(shorter) and fold(src) == fold(tgt)
 
 
 def repeated_characters(limit: int) -> TextFilter:
-    """A character stands more than ``limit`` times in a row."""
+    """A character occurs more than ``limit`` times in a row."""
     run = re.compile(r"(\S)" + r"\1" * limit)  # twice as fast as \1{limit}
     return lambda src, tgt: bool(run.search(src) or run.search(tgt))
 
 
 def repeated_words(limit: int) -> TextFilter:
-    """A word, or a phrase of up to four, stands more than ``limit`` times in a row.
+    """A word, or a phrase of up to ``MAX_PHRASE_WORDS``, occurs more than ``limit`` times in a row.
 
     Punctuation alone does not count: tokenised text has "! ! ! !".
     """
 
     def repeats(text: str) -> bool:
         words = text.split()
-        again = len(words) - len(set(words))  # n words, said limit times more, are n * limit
-        for n in range(1, min(LONGEST_PHRASE, again // limit) + 1):
-            # A phrase of n words said again is n words that each equal the n-th before them.
+        repetitions = len(words) - len(set(words))  # limit repetitions of n words: n * limit
+        for n in range(1, min(MAX_PHRASE_WORDS, repetitions // limit) + 1):
+            # In a repeated phrase of n words, each word equals the n-th before it.
             equal, run = bytes(map(eq, words, words[n:])), b"\1" * (n * limit)
             at = equal.find(run)
             while at >= 0:
@@ -130,15 +135,18 @@ def repeated_words(limit: int) -> TextFilter:
 
 
 def word_length(
-    shortest: float | None, longest: float | None, src_lang: str, tgt_lang: str
+    minimum: float | None, maximum: float | None, src_lang: str, tgt_lang: str
 ) -> TextFilter:
-    """The mean length of a side's words, in characters, is out of bounds."""
-    low, high = shortest or 0.0, longest or float("inf")
-    judged = [base_language(lang) not in UNSPACED for lang in (src_lang, tgt_lang)]
+    """The mean length of a side's words, in characters, is out of bounds.
+
+    Languages that put no spaces between words are not checked.
+    """
+    low, high = minimum or 0.0, maximum or float("inf")
+    checked = [base_language(lang) not in UNSPACED for lang in (src_lang, tgt_lang)]
 
     def drop(src: str, tgt: str) -> bool:
-        for text, judge in zip((src, tgt), judged, strict=True):
-            if judge:
+        for text, check in zip((src, tgt), checked, strict=True):
+            if check:
                 words = text.split()
                 if not low * len(words) <= len("".join(words)) <= high * len(words):
                     return True
@@ -148,9 +156,9 @@ def word_length(
 
 
 def wrong_script(share: float, src_lang: str, tgt_lang: str) -> TextFilter:
-    """Less than ``share`` of a side's letters are of its language's script.
+    """Less than ``share`` of a side's letters are in its language's script.
 
-    A language that the table does not know, or a side without letters, is not judged.
+    Languages of unknown script and sides without letters are not checked.
     """
     foreign = [foreign_letter(lang) for lang in (src_lang, tgt_lang)]
 
@@ -166,9 +174,9 @@ def wrong_script(share: float, src_lang: str, tgt_lang: str) -> TextFilter:
 
 
 def wrong_language(probability: float, src_lang: str, tgt_lang: str) -> TextFilter:
-    """A side is, with less than ``probability``, of its language, as py3langid sees it.
+    """A side is in its language with a probability, by py3langid, below ``probability``.
 
-    Sides with few letters are not judged.
+    Sides with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
 
     Raises:
         InputError: The package is missing, or does not know a language.
@@ -180,16 +188,15 @@ def wrong_language(probability: float, src_lang: str, tgt_lang: str) -> TextFilt
         codes.append("no" if code == "nb" else code)
         if codes[-1] not in identifier.nb_classes:
             raise InputError(
-                f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: set it "
-                "to null"
+                f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "
+                "set it to null"
             )
 
     def drop(src: str, tgt: str) -> bool:
         for text, code in zip((src, tgt), codes, strict=True):
-            if len(text) < JUDGED_LETTERS or len(LETTER.findall(text)) < JUDGED_LETTERS:
+            if min(len(text), len(LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
                 continue
-            # Most often its language is the likeliest, and that settles it sooner.
-            best, _ = identifier.classify(text)
+            best, _ = identifier.classify(text)  # decides most sides, faster than a ranking
             if best != code and dict(identifier.rank(text))[code] < probability:
                 return True
         return False
@@ -207,3 +214,30 @@ def _identifier() -> Any:
             "pip install 'transformer-mt[langid]'"
         ) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def too_long(config: CleaningConfig) -> LengthFilter:
+    """A side has more than ``max_tokens`` subwords."""
+    return lambda num_src, num_tgt: max(num_src, num_tgt) > config.max_tokens
+
+
+def unequal_lengths(config: CleaningConfig) -> LengthFilter:
+    """The longer side has more than ``max_ratio`` · shorter side + ``ratio_slack`` subwords."""
+    ratio, slack = config.max_ratio or float("inf"), config.ratio_slack
+
+    def drop(num_src: int, num_tgt: int) -> bool:
+        return max(num_src, num_tgt) > ratio * min(num_src, num_tgt) + slack
+
+    return drop
+
+
+def hash_text(text: str) -> int:
+    r"""64-bit hash of a text, the same in every process and on every machine.
+
+    Duplicates are found by the hash of the exact text, ``src + "\n" + tgt`` for a pair: "Come!"
+    and "Come?" are two things to learn. Held-out sentences are found by the hash of ``fold(text)``,
+    because a different comma does not make a test sentence unseen.
+    """
+    # 100 million texts have a false duplicate with probability 0.03%.
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -7,7 +7,7 @@ there are. Who wrote them, and when, shows nowhere: their order is the corpus's.
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt import files
-from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
-from transformer_mt.data.cleaning.cleaner import Cleaner, Report, hash_text
-from transformer_mt.data.cleaning.filters import fold
+from transformer_mt.config import CleaningConfig, DataConfig
+from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
+from transformer_mt.data.cleaning.filters import fold, hash_text
+from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
 from transformer_mt.data.store.token_store import Part, Side, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -29,13 +30,6 @@ from transformer_mt.data.text.sources import Pair, read_pairs
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either: its memory is bounded, whatever the text."""
-
-COMPARED: dict[str, Callable[[Pair], str]] = {
-    "duplicate_pair": "\n".join,
-    "duplicate_source": lambda pair: pair.src,
-    "duplicate_target": lambda pair: pair.tgt,
-}
-"""Filters that compare pairs with each other, by the hash of this."""
 
 
 class Chunk(NamedTuple):
@@ -76,7 +70,7 @@ class CleanText:
     def __call__(self, pairs: list[Pair]) -> list[Pair]:
         """The pairs that are left."""
         normalized = map(self.normalize, pairs)
-        return [pair for pair in normalized if self.cleaner.text(*pair) is None]
+        return [pair for pair in normalized if self.cleaner.check_text(*pair) is None]
 
     def normalize(self, pair: Pair) -> Pair:
         """Both sides normalised."""
@@ -99,7 +93,7 @@ class Shard(NamedTuple):
     """Pairs in the file."""
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """[kept] The hashes of a filter of ``COMPARED``."""
+        """[kept] The hashes of a filter of ``DUPLICATE_KEYS``."""
         with np.load(self.path, allow_pickle=False) as arrays:
             return np.asarray(arrays[name])
 
@@ -129,24 +123,24 @@ class Encode:
     folder: Path
     held_out: frozenset[int] = frozenset()
 
-    def __call__(self, chunk: Chunk) -> tuple[Shard, Report]:
+    def __call__(self, chunk: Chunk) -> tuple[Shard, CleaningReport]:
         """The shard, and what was dropped on the way."""
         path = self.folder / f"{chunk.number:08}.npz"
         identity = [chunk.source, chunk.first, len(chunk.pairs)]
         report = _find(path, identity, self.data.cleaning)
         if report is None:
-            report = Report(self.data.cleaning)
+            report = CleaningReport(self.data.cleaning)
             arrays = self._encode(chunk, report)
             header = json.dumps([identity, report.to_json()]).encode()
             _write(path, arrays | {"header": np.frombuffer(header, np.uint8)})
         return Shard(path, chunk._replace(pairs=[]), report.kept), report
 
-    def _encode(self, chunk: Chunk, report: Report) -> dict[str, Any]:
+    def _encode(self, chunk: Chunk, report: CleaningReport) -> dict[str, Any]:
         """Also reports what is dropped on the way."""
         text, cleaner = self._text, self._text.cleaner
         report.total += len(chunk.pairs)
 
-        name = source_name(self.data.train[chunk.source])
+        name = self.data.train[chunk.source].name
 
         def dropped(reason: str | None, row: int, pair: Pair) -> bool:
             if reason is not None:
@@ -154,7 +148,9 @@ class Encode:
             return reason is not None
 
         normalized = enumerate(map(text.normalize, chunk.pairs))
-        rows = [(i, pair) for i, pair in normalized if not dropped(cleaner.text(*pair), i, pair)]
+        rows = [
+            (i, pair) for i, pair in normalized if not dropped(cleaner.check_text(*pair), i, pair)
+        ]
         src, tgt = (
             [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
             for lines in ([pair.src for _, pair in rows], [pair.tgt for _, pair in rows])
@@ -162,7 +158,9 @@ class Encode:
         kept = [
             i
             for i, (row, pair) in enumerate(rows)
-            if not dropped(cleaner.tokens(len(src[i]), len(tgt[i])) or self._leak(pair), row, pair)
+            if not dropped(
+                cleaner.check_lengths(len(src[i]), len(tgt[i])) or self._leak(pair), row, pair
+            )
         ]
         dtype = token_type(self._tokenizer.vocab_size)
         arrays: dict[str, Any] = {"rows": np.array([rows[i][0] for i in kept], np.int32)}
@@ -170,7 +168,7 @@ class Encode:
             sequences = [ids[i] for i in kept]
             arrays[f"{name}_tokens"] = np.fromiter(chain.from_iterable(sequences), dtype)
             arrays[f"{name}_lengths"] = np.array([len(s) for s in sequences], np.int32)
-        for name, compared in COMPARED.items():
+        for name, compared in DUPLICATE_KEYS.items():
             if name in report.dropped:  # the filter is on
                 hashes = (hash_text(compared(rows[i][1])) for i in kept)
                 arrays[name] = np.fromiter(hashes, np.uint64, len(kept))
@@ -195,13 +193,7 @@ def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
     return frozenset(hash_text(text) for text in folded if text)
 
 
-def source_name(source: SourceConfig) -> str:
-    """What a person calls a source: its file (of the source side), or its dataset."""
-    file = source.src or source.tsv or source.jsonl or source.parquet
-    return file or source.hub or source.testset or "sample"
-
-
-def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | None:
+def _find(path: Path, identity: list[int], config: CleaningConfig) -> CleaningReport | None:
     """The report of a whole shard of that chunk, if there is one."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -210,7 +202,7 @@ def _find(path: Path, identity: list[int], config: CleaningConfig) -> Report | N
                 arrays[name]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    return Report.from_json(config, report) if found == identity else None
+    return CleaningReport.from_json(config, report) if found == identity else None
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from transformer_mt.data.store import token_store as store
 from transformer_mt.data.store.progress import Progress
 from transformer_mt.data.store.token_store import Part, Side, TokenStore
 from transformer_mt.data.store.workers import map_ordered
-from transformer_mt.data.subwords.subword_regularization import Sampler
+from transformer_mt.data.subwords.subword_regularization import SubwordRegularizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Resample:
     Args:
         corpus: Folder of the encoded corpus.
         vocabulary: The SentencePiece model it is encoded by.
-        strength: Of the ``Sampler``.
+        strength: Of the ``SubwordRegularizer``.
         seed: Of all epochs.
         epoch: From 0.
     """
@@ -56,7 +56,14 @@ class Resample:
         rng = np.random.default_rng([self.seed, self.epoch, 1 + pairs.start])
         corpus = self._store
         stored = (side.part(pairs.start, pairs.stop) for side in (corpus.src, corpus.tgt))
-        src, tgt = (_unless_longer(corpus.longest, self._sampler(s, rng), s) for s in stored)
+        src, tgt = (
+            _unless_longer(
+                corpus.longest,
+                Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rng)),
+                side,
+            )
+            for side in stored
+        )
         return Part(src, tgt)
 
     @cached_property
@@ -64,8 +71,8 @@ class Resample:
         return TokenStore.load(self.corpus)
 
     @cached_property
-    def _sampler(self) -> Sampler:
-        return Sampler(Tokenizer(self.vocabulary), self.strength)
+    def _regularizer(self) -> SubwordRegularizer:
+        return SubwordRegularizer(Tokenizer(self.vocabulary), self.strength)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class SampledCorpus:
     Args:
         corpus: Folder of the encoded corpus; the stores lie beside it.
         vocabulary: The SentencePiece model it is encoded by.
-        strength: Of the ``Sampler``.
+        strength: Of the ``SubwordRegularizer``.
         seed: Of all epochs.
         owner: The run that they are for, and that may remove them.
         processes: Most processes to make one; 0 is this one.

@@ -1,8 +1,8 @@
-"""Subword regularisation: the same text in other pieces, drawn at random.
+"""Subword regularisation: random segmentations of an encoded corpus.
 
-SentencePiece can draw too, but 0.2.3 does so anew in each process, whatever its seed: a run could
-not be gone on from. So it is done here, on the encoded corpus: a word is the characters of its
-pieces, and what they do not spell (special symbols, bytes of rare characters) stays as it is.
+BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018). SentencePiece 0.2.3 samples,
+too, but ignores its seed, so a resumed run would differ. Words are resegmented on the encoded
+corpus: a word is the characters of its pieces; special symbols and bytes stay as they are.
 """
 
 import math
@@ -15,30 +15,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
-_REMEMBERED = 2**14
-"""Words whose choices are remembered: text says the same ones again and again."""
+_CACHED_WORDS = 2**14
+"""Number of words whose choices are cached."""
 
-_LONG = 32
-"""Characters of a word that is not remembered; languages without spaces have many."""
+_MAX_CACHED_LENGTH = 32
+"""Longer words, in characters, are not cached; languages without spaces have many."""
 
 Counts = npt.NDArray[Any]
-Segmentations = Iterator[tuple[int, list[str]]]
-"""Number of a word, and its pieces; those of other words stay as they are."""
+ResegmentedWords = Iterator[tuple[int, list[str]]]
+"""Index and new pieces of each word that is resegmented; other words stay as they are."""
 
 
-class Sampler:
-    """Draws segmentations, by BPE-dropout or from a unigram language model.
+class SubwordRegularizer:
+    """Samples segmentations, by BPE-dropout or from a unigram language model.
 
     Args:
-        tokenizer: Its pieces, and their scores: if those are ranks, whole numbers, it is a BPE.
-        strength: Probability to drop a merge of a BPE, or α of a unigram model.
+        tokenizer: Tokenizer of the corpus. If the scores of its pieces are ranks (whole numbers) it
+            is a BPE model, otherwise a unigram model.
+        strength: Probability of dropping a merge (BPE), or α (unigram).
 
     Raises:
-        InputError: A piece reaches beyond a word.
+        InputError: A piece crosses a word boundary.
     """
 
     def __init__(self, tokenizer: Tokenizer, strength: float):
@@ -47,130 +47,147 @@ class Sampler:
         for piece in scores:
             if "▁" in piece[1:]:
                 raise InputError(
-                    f"tokenizer.sampling={strength} draws word by word, but the vocabulary has the "
-                    f"piece {piece!r}, which reaches beyond a word: set it to 0"
+                    f"tokenizer.sampling={strength} samples word by word, but the vocabulary has "
+                    f"the piece {piece!r}, which crosses a word boundary: set it to 0"
                 )
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if piece in scores}
         self._is_text = np.array([piece in scores for piece in self._pieces])
-        self._begins = np.array([piece.startswith("▁") for piece in self._pieces]) | ~self._is_text
-        # What is no text counts as one character: there is nothing to choose.
-        self._sizes = np.where(self._is_text, [len(piece) for piece in self._pieces], 1)
+        self._starts_word = (
+            np.array([piece.startswith("▁") for piece in self._pieces]) | ~self._is_text
+        )
+        # A symbol counts as one character: it has one segmentation.
+        self._num_characters = np.where(self._is_text, [len(piece) for piece in self._pieces], 1)
         is_bpe = all(score.is_integer() for score in scores.values())
-        self._draw = (Dropout if is_bpe else Unigram)(scores, strength).draw
+        self._model = (BPEDropout if is_bpe else UnigramSampling)(scores, strength)
 
-    def __call__(self, side: Side, rng: np.random.Generator) -> Side:
-        """The same text, drawn anew."""
-        tokens, is_text = side.tokens, self._is_text[side.tokens]
-        begins = self._begins[tokens]
-        begins[1:] |= ~is_text[:-1]  # the end symbol of a sequence is no text
-        starts = np.flatnonzero(begins)
+    def __call__(
+        self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.int32], rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+        """Resegments encoded sentences.
+
+        Args:
+            tokens: [N] token ids of all sequences, concatenated; each ends with the end symbol.
+            lengths: [sequences] number of tokens of each sequence.
+            rng: Random number generator.
+
+        Returns:
+            Tokens and lengths of the same text in sampled segmentations.
+        """
+        is_text = self._is_text[tokens]
+        is_start = self._starts_word[tokens]
+        is_start[1:] |= ~is_text[:-1]  # the end symbol of a sequence is not text
+        starts = np.flatnonzero(is_start)
         counts = np.diff(starts, append=len(tokens))
-        characters = np.add.reduceat(self._sizes[tokens], starts) if len(starts) else counts
-        ids, ends, first = tokens.tolist(), (starts + counts).tolist(), starts.tolist()
+        characters = counts
+        if len(starts):
+            characters = np.add.reduceat(self._num_characters[tokens], starts)
+        ids, first, ends = tokens.tolist(), starts.tolist(), (starts + counts).tolist()
 
         def word(i: int) -> str:
             return "".join([self._pieces[token] for token in ids[first[i] : ends[i]]])
 
         new: list[int] = []
         done, growth = 0, np.zeros(len(starts), np.int64)
-        for i, pieces in self._draw(word, characters, counts, rng):
-            drawn = [self._ids.get(piece) for piece in pieces]
-            if None not in drawn:  # else a character of it is no piece
+        for i, pieces in self._model.sample_words(word, characters, counts, rng):
+            sampled = [self._ids.get(piece) for piece in pieces]
+            if None not in sampled:  # otherwise one of its characters is not a piece
                 new += ids[done : first[i]]
-                new += drawn  # type: ignore[arg-type]
-                done, growth[i] = ends[i], len(drawn) - counts[i]
+                new += sampled  # type: ignore[arg-type]
+                done, growth[i] = ends[i], len(sampled) - counts[i]
         new += ids[done:]
-        sequence = np.searchsorted(side.offsets[1:], starts, side="right")
-        grown = np.bincount(sequence, growth, len(side)).astype(np.int32)
-        return Side.from_lengths(np.array(new, tokens.dtype), side.lengths + grown)
+        sequence = np.searchsorted(np.cumsum(lengths), starts, side="right")
+        grown = np.bincount(sequence, growth, len(lengths)).astype(np.int32)
+        return np.array(new, tokens.dtype), lengths + grown
 
 
-class Dropout:
-    """BPE-dropout (Provilkov et al. 2020, Algorithm 1): before each merge, every merge that could
-    be made is dropped with probability p; the best of the others is made, until none is left.
+class BPEDropout:
+    """BPE-dropout (Provilkov et al. 2020, Algorithm 1).
 
-    SentencePiece does not consider a merge again that it once dropped.
+    Before each merge, every possible merge is dropped with probability p; the best of the others is
+    made, until none is left. (SentencePiece never reconsiders a dropped merge.)
 
     Args:
-        scores: Of each piece; two neighbours are merged if they make a piece, the highest first.
-        p: Probability to drop a merge.
+        scores: Score of each piece. Two neighbours can be merged if they form a piece; the merge
+            with the highest score is the best.
+        p: Probability of dropping a merge.
     """
 
     def __init__(self, scores: Mapping[str, float], p: float):
         self._scores, self._p = scores, p
-        self._remembered = lru_cache(4 * _REMEMBERED)(self._merges)
+        self._cached_merges = lru_cache(4 * _CACHED_WORDS)(self._merges)
 
-    def draw(
+    def sample_words(
         self,
         word: Callable[[int], str],
         characters: Counts,
         pieces: Counts,
         rng: np.random.Generator,
-    ) -> Segmentations:
-        """Draws words of which a merge is dropped.
+    ) -> ResegmentedWords:
+        """Samples segmentations of the words of which at least one merge is dropped.
 
         Args:
-            word: The text of a word, by its number.
-            characters: [words] characters of each.
-            pieces: [words] pieces of each, when no merge is dropped.
-            rng: Source of all chance.
+            word: Text of a word, by its index.
+            characters: [words] number of characters of each word.
+            pieces: [words] number of pieces of each word when no merge is dropped.
+            rng: Random number generator.
         """
-        kept = _in_a_row(rng.random(len(pieces)), 1 - self._p)  # merges before the first dropped
-        drops = _stream(rng, lambda uniform: _in_a_row(uniform, self._p))
+        kept = _geometric(rng.random(len(pieces)), 1 - self._p)  # merges before the first dropped
+        drops = _batched_random(rng, lambda uniform: _geometric(uniform, self._p))
         for i in np.flatnonzero(kept < characters - pieces).tolist():
-            yield i, self.sample(word(i), chain(repeat(0, kept[i]), [1 + next(drops)], drops))
+            yield i, self.segment(word(i), chain(repeat(0, kept[i]), [1 + next(drops)], drops))
 
-    def sample(self, word: str, drops: Iterator[int]) -> list[str]:
-        """A segmentation.
+    def segment(self, word: str, drops: Iterator[int]) -> list[str]:
+        """Pieces of a word.
 
         Args:
-            word: Some text.
-            drops: For each merge to make, how many better ones are dropped.
+            word: Text of the word.
+            drops: For each merge, number of better merges that are dropped.
         """
-        merges = self._remembered if len(word) <= _LONG else self._merges
+        merges = self._cached_merges if len(word) <= _MAX_CACHED_LENGTH else self._merges
         state = tuple(word)
         for dropped in drops:
-            places = merges(state)
-            if dropped >= len(places):
+            positions = merges(state)
+            if dropped >= len(positions):
                 break
-            i = places[dropped]
+            i = positions[dropped]
             state = (*state[:i], state[i] + state[i + 1], *state[i + 2 :])
         return list(state)
 
     def _merges(self, state: tuple[str, ...]) -> tuple[int, ...]:
-        """Where two neighbours make a piece, the best first."""
+        """Positions whose piece can be merged with the next, best merge first."""
         scores = ((self._scores.get(a + b), i) for i, (a, b) in enumerate(pairwise(state)))
         return tuple(i for _, i in sorted((-s, i) for s, i in scores if s is not None))
 
 
-class Unigram:
-    """Segmentations x of a word, each with a probability ∝ P(x)^α (Kudo 2018, all of them).
+class UnigramSampling:
+    """Samples segmentations x of a word with probability ∝ P(x)^α, from all of them (Kudo 2018).
 
     Args:
-        scores: log P of each piece.
-        alpha: α.
+        scores: Log probability of each piece.
+        alpha: Exponent α; smaller values vary more.
     """
 
     def __init__(self, scores: Mapping[str, float], alpha: float):
         self._scores = {piece: alpha * score for piece, score in scores.items()}
-        self._longest = max(map(len, scores), default=0)
-        self._remembered = lru_cache(_REMEMBERED)(self._choices)
+        self._max_piece_length = max(map(len, scores), default=0)
+        self._cached_choices = lru_cache(_CACHED_WORDS)(self._choices)
 
-    def draw(
+    def sample_words(
         self,
         word: Callable[[int], str],
         characters: Counts,
         _pieces: Counts,
         rng: np.random.Generator,
-    ) -> Segmentations:
-        """Draws words of more than one character; arguments as for ``Dropout.draw``."""
-        uniform = _stream(rng, lambda uniform: uniform)
+    ) -> ResegmentedWords:
+        """Samples the words of more than one character; arguments as for ``BPEDropout``."""
+        uniform = _batched_random(rng, lambda uniform: uniform)
         for i in np.flatnonzero(characters > 1).tolist():
-            yield i, self.sample(word(i), uniform)
+            yield i, self.segment(word(i), uniform)
 
-    def sample(self, word: str, uniform: Iterator[float]) -> list[str]:
-        """A segmentation, from uniform numbers: its last piece, the one before it, and so on."""
-        choices = (self._remembered if len(word) <= _LONG else self._choices)(word)
+    def segment(self, word: str, uniform: Iterator[float]) -> list[str]:
+        """Pieces of a word, sampled from the last to the first with one uniform number each."""
+        cached = len(word) <= _MAX_CACHED_LENGTH
+        choices = (self._cached_choices if cached else self._choices)(word)
         pieces, end = [], len(word)
         while end:
             starts, sums = choices[end]
@@ -180,13 +197,11 @@ class Unigram:
         return pieces[::-1]
 
     def _choices(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """For each end of a prefix: where its last piece may begin, with what running sum of
-        probabilities.
-        """
+        """Choices of the last piece of each prefix: start positions, cumulative probabilities."""
         log_sums, choices = [0.0], [(list[int](), list[float]())]
         for end in range(1, len(word) + 1):
             starts, logs = [], []
-            for start in range(max(0, end - self._longest), end):
+            for start in range(max(0, end - self._max_piece_length), end):
                 score = self._scores.get(word[start:end])
                 if score is not None and log_sums[start] > -math.inf:
                     starts.append(start)
@@ -198,15 +213,16 @@ class Unigram:
         return choices
 
 
-def _in_a_row(uniform: npt.NDArray[np.float64], p: float) -> npt.NDArray[np.int64]:
-    """How often what has probability p happens before it does not, from uniform numbers."""
+def _geometric(uniform: npt.NDArray[np.float64], p: float) -> npt.NDArray[np.int64]:
+    """Numbers of successes of probability p before the first failure, from uniform numbers."""
     if p <= 0 or p >= 1:
         return np.full(len(uniform), 2**62 if p >= 1 else 0)
     return np.floor(np.log1p(-uniform) / math.log(p)).astype(np.int64)
 
 
-def _stream(
-    rng: np.random.Generator, change: Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
+def _batched_random(
+    rng: np.random.Generator, transform: Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
 ) -> Iterator[Any]:
+    """Endless transformed uniform numbers, drawn 1,024 at a time."""
     while True:
-        yield from change(rng.random(1024)).tolist()
+        yield from transform(rng.random(1024)).tolist()

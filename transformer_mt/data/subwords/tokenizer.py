@@ -1,4 +1,4 @@
-"""SentencePiece: one subword vocabulary for both languages (§5.1)."""
+"""SentencePiece tokenizer with one vocabulary for both languages (§5.1)."""
 
 import io
 import random
@@ -17,21 +17,20 @@ from transformer_mt.errors import InputError
 T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Ids of the special symbols; the same in every vocabulary of this project."""
-
+"""Ids of the special symbols, the same in every vocabulary."""
 
 _BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
 class Tokenizer:
-    """Text to subword ids and back, by a trained SentencePiece model.
+    """Converts text to subword ids and back with a trained SentencePiece model.
 
     Args:
-        model: A ``tokenizer.model`` file. Nothing in it is executed.
+        model: Path of a ``tokenizer.model`` file. Nothing in it is executed.
 
     Raises:
-        InputError: The file is absent, is no SentencePiece model, or numbers the special symbols
-            otherwise than this project does.
+        InputError: The file does not exist, is not a SentencePiece model, or gives the special
+            symbols other ids.
     """
 
     def __init__(self, model: Path):
@@ -46,8 +45,8 @@ class Tokenizer:
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
         if ids != (PAD, UNK, BOS, EOS):
             raise InputError(
-                f"{model}: pad, unk, bos, eos have the ids {ids}, not {(PAD, UNK, BOS, EOS)}; "
-                "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
+                f"{model}: pad, unk, bos, eos have the ids {ids}, but must have "
+                f"{(PAD, UNK, BOS, EOS)}: train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
 
     @property
@@ -56,7 +55,7 @@ class Tokenizer:
         return int(self._sp.get_piece_size())
 
     def scores(self) -> dict[int, float]:
-        """What the model gives each piece of text; special symbols and bytes are none."""
+        """Score of each piece of text by id, without special symbols and byte pieces."""
         sp = self._sp
         return {
             i: sp.get_score(i)
@@ -65,20 +64,19 @@ class Tokenizer:
         }
 
     def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
-        """Ids of each line, without special symbols; a line that shows nothing has none."""
+        """Ids of each line, without special symbols; a blank line has none."""
         ids: list[list[int]] = self._sp.encode(
             [one_line(line) for line in lines], num_threads=num_threads
         )
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids; special symbols give no text."""
+        """Text of each sequence of ids; special symbols are omitted."""
         return [self._sp.decode(list(sequence)) for sequence in ids]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces themselves; a piece that begins a word begins with ``▁``."""
-        vocabulary = self.vocabulary
-        return [vocabulary[i] for i in ids]
+        """Piece of each id; the first piece of a word starts with ``▁``."""
+        return [self.vocabulary[i] for i in ids]
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -87,7 +85,7 @@ class Tokenizer:
 
 
 def one_line(text: str) -> str:
-    """The text without tabs and line breaks of any script, which are spaces to every model here.
+    """Replaces tabs and line breaks of any script by spaces; a blank text becomes empty.
 
     No-break spaces stay: French needs them.
     """
@@ -95,7 +93,13 @@ def one_line(text: str) -> str:
 
 
 def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
-    """Learns a vocabulary; memory is bounded by ``config.max_sentences``.
+    """Trains a SentencePiece model on all lines; blank ones are skipped.
+
+    Args:
+        lines: Sentences of both languages, e.g. a sample of the training data.
+        config: Type and size of the model. ``max_sentences`` and ``seed`` are not used here:
+            whoever reads the corpus samples it, with ``reservoir_sample``, because SentencePiece
+            0.2.3 samples differently in each process, whatever its seed.
 
     Returns:
         The serialised SentencePiece model, its normalisation rule included.
@@ -107,8 +111,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     text = (one_line(line) for line in lines if not is_blank(line))
     try:
         spm.SentencePieceTrainer.train(
-            # Drawn here: SentencePiece 0.2.3 draws anew in each process, whatever its seed.
-            sentence_iterator=iter(draw(text, config.max_sentences, config.seed)),
+            sentence_iterator=text,
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,
@@ -127,22 +130,23 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     return model.getvalue()
 
 
-def draw(items: Iterable[T], size: int, seed: int) -> list[T]:
-    """At most ``size`` of the items, each as likely, in memory for no more (a reservoir)."""
-    chance = random.Random(seed)
-    kept: list[T] = []
+def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
+    """Uniform sample of at most ``size`` items, in memory for ``size`` items (Algorithm R)."""
+    rng = random.Random(seed)
+    sample: list[T] = []
     for number, item in enumerate(items):
         if number < size:
-            kept.append(item)
-        elif (place := chance.randrange(number + 1)) < size:
-            kept[place] = item
-    return kept
+            sample.append(item)
+        elif (position := rng.randrange(number + 1)) < size:
+            sample[position] = item
+    return sample
 
 
 def _explain(error: str, config: TokenizerConfig) -> str:
+    """An error of SentencePiece as what to change."""
     if highest := re.search(r"value <= (\d+)", error):
         return (
-            f"tokenizer.vocab_size={config.vocab_size} is more than this text can fill: set "
+            f"tokenizer.vocab_size={config.vocab_size} is too large for this text: set "
             f"tokenizer.vocab_size={highest[1]} or less"
         )
     if lowest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
@@ -152,5 +156,5 @@ def _explain(error: str, config: TokenizerConfig) -> str:
             "tokenizer.character_coverage"
         )
     if "sentences_.empty()" in error or "!sentences" in error:
-        return "there is no text to learn a vocabulary from: every training line is empty"
-    return f"SentencePiece could not learn a vocabulary: {' '.join(error.split())}"
+        return "there is no text to train a vocabulary on: every training line is empty"
+    return f"SentencePiece could not train a vocabulary: {' '.join(error.split())}"

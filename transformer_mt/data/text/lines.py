@@ -1,4 +1,4 @@
-"""Text files → lines: UTF-8, a line ends at a line feed only, plain or compressed."""
+"""Reading of text files as lines: UTF-8, plain or compressed, split at line feeds only."""
 
 import codecs
 import gzip
@@ -13,21 +13,21 @@ from typing import BinaryIO, cast
 from transformer_mt.errors import InputError
 
 _COMPRESSED = ((b"\x1f\x8b", ".gz", "zcat"), (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"))
-"""How such a file begins, which no text in UTF-8 does; its ending, and what unpacks it."""
+"""Magic number (never the start of UTF-8 text), suffix and unpacking command of each format."""
 
 _VISIBLE = re.compile(
     r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
-"""No space, no control character, none of zero width."""
+"""A character that is not a space, a control character or of zero width."""
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text shows nothing: it has only spaces and characters without a shape."""
+    """Whether a text has nothing visible: only spaces, control and zero-width characters."""
     return not _VISIBLE.search(text)
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading; ``.gz`` and ``.zst`` are decompressed on the way."""
+    """Opens a file for reading; ``.gz`` and ``.zst`` files are decompressed."""
     path = Path(path)
     try:
         if path.suffix == ".gz":
@@ -45,7 +45,7 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Lines of a file, without their ends; streams a file of any size.
+    """Streams the lines of a file of any size, without their line ends.
 
     Raises:
         InputError: The file cannot be opened, is damaged, or is not UTF-8.
@@ -55,28 +55,32 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Lines of an open stream (standard input, say), which errors call ``name``."""
+    """Streams the decoded lines of an open stream; as ``raw_lines``, and must be UTF-8."""
     for number, line in enumerate(raw_lines(stream, name), 1):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
             byte = line[error.start]
             column = len(line[: error.start].decode()) + 1
-            wide = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise InputError(
                 f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-                f"convert it, e.g. iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
+                f"convert it, e.g. iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8"
             ) from error
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    r"""Lines as they are in an open stream, without their ends.
+    r"""Streams the undecoded lines of an open binary stream, without their line ends.
 
     A line ends at ``\n`` only, as for sacreBLEU and ``wc``: U+2028, U+0085, ``\r`` and form feeds
     are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
 
+    Args:
+        stream: Text.
+        name: Name of the stream in error messages.
+
     Raises:
-        InputError: The stream, called ``name``, is damaged, or compressed and not said to be.
+        InputError: The stream is damaged, or is compressed without a suffix that says so.
     """
     number = 0
     try:
@@ -84,8 +88,8 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         for magic, suffix, command in _COMPRESSED:
             if first.startswith(magic):
                 raise InputError(
-                    f"{name} is compressed: it needs a name that ends in {suffix}, or "
-                    f"{command} before it"
+                    f"{name} is compressed: give its name the suffix {suffix}, or decompress it "
+                    f"with {command}"
                 )
         for line in chain([first] if first else [], stream):
             number += 1

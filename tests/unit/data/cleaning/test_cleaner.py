@@ -1,22 +1,14 @@
-"""The filters together, the report, and the hashes that find duplicates."""
+"""The cleaner, its report, and the registry of filters."""
 
 import json
 import pickle
+from dataclasses import fields
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.cleaning.cleaner import (
-    EXAMPLES,
-    Cleaner,
-    Report,
-    active_filters,
-    first_occurrences,
-    hash_text,
-)
+from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport
+from transformer_mt.data.cleaning.registry import FILTERS, TEXT_SETTINGS, active_filters
 
 ALL = CleaningConfig(
     max_tokens=1_000_000,
@@ -48,6 +40,10 @@ BAD = {
 }
 
 
+def names_of(config: CleaningConfig) -> list[str]:
+    return [f.name for f in active_filters(config)]
+
+
 def cleaner(**changes: object) -> Cleaner:
     thresholds: dict[str, object] = {
         "drop_garbled": True,
@@ -63,15 +59,19 @@ def cleaner(**changes: object) -> Cleaner:
 
 def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
     """Most of these pairs would be dropped by a later filter too."""
-    assert {name: cleaner().text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
-    assert cleaner().text("a good sentence", "ein guter Satz") is None
+    assert {name: cleaner().check_text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
+    assert cleaner().check_text("a good sentence", "ein guter Satz") is None
 
 
-def test_without_settings_only_empty_and_long_pairs_go() -> None:
+def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = Cleaner(CleaningConfig(max_tokens=10), "en", "de")
-    assert [name for name, pair in BAD.items() if plain.text(*pair)] == ["empty"]
-    assert [plain.tokens(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [None, "length", "length"]
-    assert list(active_filters(CleaningConfig())) == ["empty", "length"]
+    assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]
+    assert [plain.check_lengths(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [
+        None,
+        "length",
+        "length",
+    ]
+    assert names_of(CleaningConfig()) == ["empty", "length"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_without_settings_only_empty_and_long_pairs_go() -> None:
 )
 def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
     off = cleaner(**{switch: False if switch.startswith("drop") else None})
-    assert off.text(*BAD[name]) != name
+    assert off.check_text(*BAD[name]) != name
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_lengths(slack: int, lengths: tuple[int, int], expected: str | None) -> 
     """longer ≤ 2.5 · shorter + slack, whichever side is the longer."""
     limit = 104 if expected == "length" else 200
     judge = Cleaner(CleaningConfig(max_tokens=limit, max_ratio=2.5, ratio_slack=slack), "en", "de")
-    assert judge.tokens(*lengths) == expected
-    assert judge.tokens(*lengths[::-1]) == expected
+    assert judge.check_lengths(*lengths) == expected
+    assert judge.check_lengths(*lengths[::-1]) == expected
 
 
 def test_report_counts_and_shows_the_first_examples() -> None:
-    report = Report(CleaningConfig(deduplicate=True))
+    report = CleaningReport(CleaningConfig(deduplicate=True))
     report.total = 10
     for line in range(1, 8):
         report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
@@ -132,12 +132,12 @@ def test_report_counts_and_shows_the_first_examples() -> None:
     assert len(long[0]["src"]) < 300
 
 
-def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
-    """As from worker processes: made apart, pickled, merged in the order of the corpus."""
+def test_merged_reports_equal_the_report_of_the_whole() -> None:
+    """As from worker processes: pickled, and merged in corpus order."""
     config = CleaningConfig(max_ratio=2)
-    whole, merged = Report(config), Report(config)
+    whole, merged = CleaningReport(config), CleaningReport(config)
     for part in range(4):
-        report = Report(config)
+        report = CleaningReport(config)
         for line in range(3):
             where = f"a:{3 * part + line}"
             for one in (whole, report):
@@ -146,46 +146,33 @@ def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
         merged.merge(pickle.loads(pickle.dumps(report)))
     assert merged.to_json() == whole.to_json()
     assert merged.kept == 12
-    read = Report.from_json(config, whole.to_json())
+    read = CleaningReport.from_json(config, whole.to_json())
     assert read.to_json() == whole.to_json()
     assert read.to_table() == whole.to_table()
 
 
-def test_table_names_what_is_on_and_fits_a_terminal() -> None:
-    report = Report(ALL)
+def test_table_lists_active_filters_and_fits_a_terminal() -> None:
+    report = CleaningReport(ALL)
     report.total = 10_000_000_000
-    for name in active_filters(ALL):
+    for name in names_of(ALL):
         report.dropped[name] = 600_000_000
     lines = report.to_table().splitlines()
-    assert [line.split()[0] for line in lines] == [*active_filters(ALL), "kept"]
+    assert [line.split()[0] for line in lines] == [*names_of(ALL), "kept"]
     assert max(map(len, lines)) <= 80
     assert len({len(line[: line.index("%")]) for line in lines}) == 1  # columns
     assert all("600,000,000" in line and " 6.000%" in line for line in lines[:-1])
     assert lines[-1].split()[1:3] == ["1,000,000,000", "10.000%"]
-    assert "256" in Report(CleaningConfig()).to_table()
-    assert Report(CleaningConfig()).to_table().count("\n") == 2
+    assert "256" in CleaningReport(CleaningConfig()).to_table()
+    assert CleaningReport(CleaningConfig()).to_table().count("\n") == 2
 
 
-def test_a_hash_is_the_same_everywhere() -> None:
-    """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
-    assert hash_text("Grüße\nHello") == int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
-    assert hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
-    assert 0 <= hash_text("half \ud800") < 2**64
-    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
-    assert len({hash_text(text) for text in different}) == len(different)
+def test_every_setting_belongs_to_one_filter() -> None:
+    settings = [name for f in FILTERS for name in (*f.switches, *f.parameters)]
+    assert sorted(settings) == sorted(f.name for f in fields(CleaningConfig))
+    assert "drop_markup" in TEXT_SETTINGS
+    assert not TEXT_SETTINGS & {"max_tokens", "ratio_slack", "drop_held_out", "deduplicate"}
+    assert names_of(ALL) == [f.name for f in FILTERS]
 
 
-@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=50))
-def test_first_occurrences(numbers: list[int]) -> None:
-    seen: set[int] = set()
-    expected = []
-    for number in numbers:
-        expected.append(number not in seen)
-        seen.add(number)
-    assert first_occurrences(np.array(numbers, np.uint64)).tolist() == expected
-
-
-def test_first_occurrences_of_many() -> None:
-    hashes = np.random.default_rng(1).integers(0, 50_000, 200_000, np.uint64)
-    first = first_occurrences(hashes)
-    assert sorted(np.flatnonzero(first)) == sorted(np.unique(hashes, return_index=True)[1])
+def test_a_parameter_alone_does_not_turn_a_filter_on() -> None:
+    assert names_of(CleaningConfig(ratio_slack=3)) == ["empty", "length"]

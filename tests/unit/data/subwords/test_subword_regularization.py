@@ -1,4 +1,4 @@
-"""Subword regularisation: the text stays, and its pieces follow the law that the papers give."""
+"""Subword regularisation keeps the text and follows the distributions of the papers."""
 
 import io
 import math
@@ -13,38 +13,24 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tokenizers import WORDS, random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.subword_regularization import Dropout, Sampler, Unigram
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.subword_regularization import (
+    BPEDropout,
+    SubwordRegularizer,
+    UnigramSampling,
+)
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
-WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über", "rot", "rote", "Haus"]
 DRAWS = 20_000
-
-
-def lines(number: int = 200) -> list[str]:
-    draw = random.Random(1)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(number)]
-
-
-def learn(path: Path, **config: object) -> Tokenizer:
-    settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(lines(), settings_))
-    return Tokenizer(path)
 
 
 @pytest.fixture(scope="module")
 def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("bpe") / "m")
-
-
-@pytest.fixture(scope="module", params=["bpe", "unigram"])
-def tokenizer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("vocabulary") / "m", type=request.param)
+    return small_tokenizer(tmp_path_factory.mktemp("bpe") / "m")
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> Side:
@@ -56,7 +42,10 @@ def rows(side: Side) -> list[list[int]]:
 
 
 def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
-    return Sampler(tokenizer, strength)(encoded(tokenizer, texts), np.random.default_rng(seed))
+    side, rng = encoded(tokenizer, texts), np.random.default_rng(seed)
+    return Side.from_lengths(
+        *SubwordRegularizer(tokenizer, strength)(side.tokens, side.lengths, rng)
+    )
 
 
 # The text
@@ -65,12 +54,15 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
 @settings(max_examples=60)
 @given(
     texts=st.lists(
-        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(lines()), min_size=1
+        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines()),
+        min_size=1,
     ),
     strength=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
     seed=st.integers(0, 2**32),
 )
-def test_the_text_stays(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int) -> None:
+def test_text_is_preserved(
+    tokenizer: Tokenizer, texts: list[str], strength: float, seed: int
+) -> None:
     drawn = sample(tokenizer, texts, strength, seed)
     assert len(drawn) == len(texts)
     assert drawn.offsets[-1] == len(drawn.tokens)
@@ -80,22 +72,22 @@ def test_the_text_stays(tokenizer: Tokenizer, texts: list[str], strength: float,
         assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
 
 
-def test_chance_alone_makes_the_difference(tokenizer: Tokenizer) -> None:
-    first, again, other = (sample(tokenizer, lines(), 0.1, seed) for seed in (1, 1, 2))
+def test_the_seed_determines_the_segmentation(tokenizer: Tokenizer) -> None:
+    first, again, other = (sample(tokenizer, random_lines(), 0.1, seed) for seed in (1, 1, 2))
     assert rows(first) == rows(again)
-    for one, two in ((first, other), (first, encoded(tokenizer, lines()))):
+    for one, two in ((first, other), (first, encoded(tokenizer, random_lines()))):
         different = sum(a != b for a, b in zip(rows(one), rows(two), strict=True))
-        assert different > len(lines()) / 10
+        assert different > len(random_lines()) / 10
 
 
-def test_where_every_merge_is_dropped_characters_are_left(bpe: Tokenizer) -> None:
-    drawn = sample(bpe, lines(), 1.0)
-    for row, text in zip(rows(drawn), lines(), strict=True):
+def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
+    drawn = sample(bpe, random_lines(), 1.0)
+    for row, text in zip(rows(drawn), random_lines(), strict=True):
         assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
 
 
 def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
-    tokenizer = learn(tmp_path / "m", vocab_size=60, byte_fallback=False)
+    tokenizer = small_tokenizer(tmp_path / "m", vocab_size=60, byte_fallback=False)
     texts = ["Haus 猫 Haus", "猫猫", "rot猫Scheune"]
     drawn = sample(tokenizer, texts, 1.0)
     for before, after in zip(rows(encoded(tokenizer, texts)), rows(drawn), strict=True):
@@ -109,12 +101,12 @@ def halves(ids: list[int]) -> tuple[list[int], list[int]]:
     return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
 
 
-def test_no_text_is_no_text(tokenizer: Tokenizer) -> None:
+def test_empty_text(tokenizer: Tokenizer) -> None:
     assert rows(sample(tokenizer, ["", " ", "rot", ""], 1.0))[::3] == [[EOS], [EOS]]
     assert rows(sample(tokenizer, [], 0.5)) == []
 
 
-def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
+def test_pieces_across_words_are_rejected(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["rot rot Haus"] * 50), model_writer=model, model_type="bpe",
@@ -122,22 +114,22 @@ def test_pieces_beyond_a_word_are_refused(tmp_path: Path) -> None:
         pad_id=0, unk_id=1, bos_id=2, eos_id=3,
     )  # fmt: skip
     (tmp_path / "m").write_bytes(model.getvalue())
-    with pytest.raises(InputError, match=r"reaches beyond a word: set it to 0"):
-        Sampler(Tokenizer(tmp_path / "m"), 0.1)
+    with pytest.raises(InputError, match=r"crosses a word boundary: set it to 0"):
+        SubwordRegularizer(Tokenizer(tmp_path / "m"), 0.1)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
-def test_a_strength_out_of_range_is_refused(value: float) -> None:
+def test_strength_out_of_range_is_rejected(value: float) -> None:
     with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be in \[0, 1\]"):
         TokenizerConfig(sampling=value)
 
 
-# The law
+# Distributions
 
 SCORES = {"a": -9.0, "b": -9.0, "c": -9.0, "ab": 0.0, "bc": -1.0, "abc": -2.0, "ca": -3.0}
 
 
-def law_of_dropout(word: str, p: float) -> dict[tuple[str, ...], float]:
+def bpe_dropout_distribution(word: str, p: float) -> dict[tuple[str, ...], float]:
     """Algorithm 1 of Provilkov et al. by every set of dropped merges at every step."""
 
     def continue_from(state: tuple[str, ...]) -> Counter[tuple[str, ...]]:
@@ -157,7 +149,7 @@ def law_of_dropout(word: str, p: float) -> dict[tuple[str, ...], float]:
     return dict(continue_from(tuple(word)))
 
 
-def law_of_unigram(word: str, alpha: float) -> dict[tuple[str, ...], float]:
+def unigram_distribution(word: str, alpha: float) -> dict[tuple[str, ...], float]:
     """Every segmentation, by P(x)^α."""
 
     def segmentations(rest: str) -> Iterator[tuple[str, ...]]:
@@ -181,11 +173,11 @@ def agree(found: Counter[tuple[str, ...]], law: dict[tuple[str, ...], float]) ->
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("word", ["ab", "abc", "abca", "cabcab"])
-def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
-    law, model = law_of_dropout(word, p), Dropout(SCORES, p)
-    best = tuple(model.sample(word, repeat(0)))
+def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
+    law, model = bpe_dropout_distribution(word, p), BPEDropout(SCORES, p)
+    best = tuple(model.segment(word, repeat(0)))
     counts = np.full(DRAWS, len(word)), np.full(DRAWS, len(best))
-    changed = model.draw(lambda _: word, *counts, np.random.default_rng(1))
+    changed = model.sample_words(lambda _: word, *counts, np.random.default_rng(1))
     found = Counter(tuple(pieces) for _, pieces in changed)
     found[best] += DRAWS - found.total()  # those that are not named stay as they are
     agree(found, law)
@@ -195,26 +187,26 @@ def test_merges_are_dropped_as_in_the_paper(word: str, p: float) -> None:
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("word", ["ab", "abca", "cabcab"])
-def test_segmentations_come_as_often_as_their_probability_to_the_alpha(
-    word: str, alpha: float
-) -> None:
+def test_unigram_sampling_follows_probability_to_the_alpha(word: str, alpha: float) -> None:
     count = np.full(DRAWS, len(word))
-    drawn = Unigram(SCORES, alpha).draw(lambda _: word, count, count, np.random.default_rng(1))
-    agree(Counter(tuple(pieces) for _, pieces in drawn), law_of_unigram(word, alpha))
+    drawn = UnigramSampling(SCORES, alpha).sample_words(
+        lambda _: word, count, count, np.random.default_rng(1)
+    )
+    agree(Counter(tuple(pieces) for _, pieces in drawn), unigram_distribution(word, alpha))
 
 
-def test_without_dropout_it_is_sentencepieces_own_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
-    model = Dropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
+def test_no_dropout_equals_sentencepiece_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
+    model = BPEDropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
     letters = sorted(set("".join(WORDS)))
     draw = random.Random(1)
     words = [*WORDS, *("".join(draw.choices(letters, k=draw.randint(1, 12))) for _ in range(500))]
     for word, ids in zip(words, bpe.encode(words), strict=True):
-        assert model.sample("▁" + word, repeat(0)) == bpe.pieces(ids)
+        assert model.segment("▁" + word, repeat(0)) == bpe.pieces(ids)
 
 
-def test_the_unigram_law_is_sentencepieces(tmp_path: Path) -> None:
-    """Which draws from all segmentations too; not seeded, so with room for chance."""
-    tokenizer = learn(tmp_path / "m", type="unigram")
+def test_unigram_distribution_equals_sentencepieces(tmp_path: Path) -> None:
+    """SentencePiece samples from all segmentations, too; it is not seeded, hence the tolerance."""
+    tokenizer = small_tokenizer(tmp_path / "m", type="unigram")
     sp = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m"))
     texts = [word for word in WORDS for _ in range(2000)]
     theirs = sp.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1, num_threads=1)

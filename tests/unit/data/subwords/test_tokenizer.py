@@ -1,9 +1,8 @@
-"""SentencePiece as this project uses it: what goes in comes out, and one seed is one vocabulary."""
+"""The tokenizer: round trips, and vocabularies that are reproducible."""
 
 import hashlib
 import io
 import os
-import random
 import re
 import subprocess
 import sys
@@ -14,26 +13,23 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import ROOT
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.subwords import tokenizer as module
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Tokenizer,
+    reservoir_sample,
+    train_tokenizer,
+)
 from transformer_mt.errors import InputError
 
-WORDS = ["das", "ein", "Hund", "Füchse", "Scheune", "Häuser", "springt", "schläft", "über", "rot"]
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<0x0A>", "<mask>"]
 TYPES = ["bpe", "unigram"]
-
-
-def lines(number: int = 200) -> list[str]:
-    draw = random.Random(1)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(number)]
-
-
-def learn(path: Path, text: list[str] | None = None, **config: object) -> Tokenizer:
-    settings_ = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(text or lines(), settings_))
-    return Tokenizer(path)
 
 
 def error_of(text: list[str], **config: object) -> str:
@@ -43,13 +39,6 @@ def error_of(text: list[str], **config: object) -> str:
     return str(caught.value)
 
 
-@pytest.fixture(scope="module", params=TYPES)
-def tokenizer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Tokenizer:
-    return learn(tmp_path_factory.mktemp("vocabulary") / "m", type=request.param)
-
-
 def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
     assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
@@ -57,15 +46,15 @@ def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 290
 
 
-def test_special_symbols_say_nothing(tokenizer: Tokenizer) -> None:
+def test_special_symbols_decode_to_nothing(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["ein Hund"])
     assert tokenizer.decode([[BOS, *ids, EOS, PAD, PAD], [EOS], []]) == ["ein Hund", "", ""]
 
 
 @given(st.lists(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff"))))
-def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """All but line breaks and tabs, which are spaces, runs of spaces, which become one, ▁, which is
-    a space to SentencePiece, and lines that show nothing."""
+def test_round_trip(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Exceptions: line breaks, tabs and ▁ become spaces, runs of spaces become one space, and blank
+    lines become empty."""
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
         assert not {PAD, UNK, BOS, EOS}.intersection(ids)
         (back,) = tokenizer.decode([ids])
@@ -78,7 +67,7 @@ def test_text_comes_back(tokenizer: Tokenizer, texts: list[str]) -> None:
             assert back == (expected if kinds else "")
 
 
-def test_the_names_of_symbols_are_plain_text(tokenizer: Tokenizer) -> None:
+def test_names_of_special_symbols_are_plain_text(tokenizer: Tokenizer) -> None:
     for text, ids in zip(SPECIAL, tokenizer.encode(SPECIAL), strict=True):
         assert not {PAD, UNK, BOS, EOS, 4 + 0x0A}.intersection(ids)
         assert tokenizer.decode([ids]) == [text]
@@ -90,14 +79,14 @@ def test_a_broken_character_decodes_to_a_replacement(tokenizer: Tokenizer) -> No
 
 
 def test_threads_do_not_change_the_ids(tokenizer: Tokenizer) -> None:
-    texts = lines(500)
+    texts = random_lines(500)
     one = tokenizer.encode(texts)
     assert tokenizer.encode(texts, num_threads=4) == one
     assert [tokenizer.encode([text])[0] for text in texts] == one
 
 
 def test_words_begin_with_a_mark(tokenizer: Tokenizer) -> None:
-    for text, ids in zip(lines(), tokenizer.encode(lines()), strict=True):
+    for text, ids in zip(random_lines(), tokenizer.encode(random_lines()), strict=True):
         pieces = tokenizer.pieces(ids)
         assert sum(piece.startswith("▁") for piece in pieces) == len(text.split())
         assert "".join(pieces) == "▁" + text.replace(" ", "▁")
@@ -113,19 +102,19 @@ def test_words_begin_with_a_mark(tokenizer: Tokenizer) -> None:
     ],
 )
 def test_normalisation_is_part_of_the_model(tmp_path: Path, normalization: str, found: str) -> None:
-    tokenizer = learn(tmp_path / "m", normalization=normalization)
+    tokenizer = small_tokenizer(tmp_path / "m", normalization=normalization)
     assert tokenizer.decode(tokenizer.encode(["½ ﬁ Ａ E\u0301 Ä"])) == [found]
 
 
 def test_without_byte_fallback_strange_characters_are_unknown(tmp_path: Path) -> None:
-    tokenizer = learn(tmp_path / "m", vocab_size=35, byte_fallback=False)
+    tokenizer = small_tokenizer(tmp_path / "m", vocab_size=35, byte_fallback=False)
     assert tokenizer.encode(["猫"])[0][-1] == UNK
 
 
 def test_rare_characters_fall_back_to_bytes(tmp_path: Path) -> None:
-    text = lines() * 5 + ["Ω"]
+    text = random_lines() * 5 + ["Ω"]
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
-        tokenizer = learn(tmp_path / "m", text, character_coverage=coverage)
+        tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
         (ids,) = tokenizer.encode(["Ω"])
         assert tokenizer.pieces(ids)[1:] == expected
 
@@ -134,30 +123,30 @@ def test_rare_characters_fall_back_to_bytes(tmp_path: Path) -> None:
 DIGESTS = """
 import hashlib, random, sys
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.tokenizer import reservoir_sample, train_tokenizer
 
 draw = random.Random(1)
 text = ["".join(draw.choices("abcdefg h", k=12)) for _ in range(800)]
 for kind in ("bpe", "unigram"):
     for size in (120, 800, 5000):
         for seed in map(int, sys.argv[1:]):
-            config = TokenizerConfig(type=kind, vocab_size=290, max_sentences=size, seed=seed)
-            print(hashlib.sha256(train_tokenizer(text, config)).hexdigest())
+            config = TokenizerConfig(type=kind, vocab_size=290)
+            sample = reservoir_sample(text, size, seed)
+            print(hashlib.sha256(train_tokenizer(sample, config)).hexdigest())
 """
 
 
 def digests(*seeds: int) -> list[list[str]]:
     """For each kind and each size of sample, the vocabulary of each seed."""
     command = [sys.executable, "-c", DIGESTS, *map(str, seeds)]
-    root = Path(module.__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     rows = done.stdout.split()
     return [rows[i : i + len(seeds)] for i in range(0, len(rows), len(seeds))]
 
 
-def test_one_seed_is_one_vocabulary() -> None:
-    """In this process and in another, and after another seed, of all the text and of a sample."""
+def test_a_seed_gives_one_vocabulary() -> None:
+    """In this and another process, after another seed, with all the text and with a sample."""
     first = digests(1, 2, 1)
     assert len(first) == 6
     for i, (one, two, again) in enumerate(first):
@@ -166,28 +155,29 @@ def test_one_seed_is_one_vocabulary() -> None:
     assert [[two, one] for one, two, _ in first] == digests(2, 1)
 
 
-def test_a_sample_is_of_all_the_text(tmp_path: Path) -> None:
-    """Of the end as well as of the beginning."""
-    text = ["abcd"] * 500 + ["ijkl"] * 500
-    tokenizer = learn(tmp_path / "m", text, vocab_size=272, max_sentences=120)
-    for ids in tokenizer.encode(["abcd", "ijkl"]):
-        assert min(ids) >= 260  # pieces learned, and no bytes
+@pytest.mark.parametrize("size", [1, 3, 9, 10, 11])
+def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
+    samples = [reservoir_sample(iter(range(10)), size, seed) for seed in range(3000)]
+    assert all(len(set(sample)) == min(size, 10) for sample in samples)
+    counts = [sum(item in sample for sample in samples) / 3000 for item in range(10)]
+    assert counts == pytest.approx([min(1, size / 10)] * 10, abs=0.05)
+    assert reservoir_sample(range(10), size, 1) == samples[1]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("byte_fallback", [True, False])
-@pytest.mark.parametrize("text", [lines(), ["a bc def ghij"], ["äß€ abc", "猫 x\ty defg"]])
-def test_numbers_of_a_wrong_size_are_right(
+@pytest.mark.parametrize("text", [random_lines(), ["a bc def ghij"], ["äß€ abc", "猫 x\ty defg"]])
+def test_advice_on_vocab_size_is_exact(
     tmp_path: Path, kind: str, byte_fallback: bool, text: list[str]
 ) -> None:
-    """Following the advice works, and it is the very limit."""
+    """The advised size works, and the next one does not."""
     config = {"type": kind, "byte_fallback": byte_fallback}
     small = re.fullmatch(
         r"tokenizer\.vocab_size=8 is too small .*: set it \D*(\d+).* tokenizer\.character_coverage",
         error_of(text, vocab_size=8, **config),
     )
     large = re.fullmatch(
-        r"tokenizer\.vocab_size=5000 is more than .*: set tokenizer\.vocab_size=(\d+) or less",
+        r"tokenizer\.vocab_size=5000 is too large .*: set tokenizer\.vocab_size=(\d+) or less",
         error_of(text, vocab_size=5000, **config),
     )
     assert small
@@ -196,17 +186,17 @@ def test_numbers_of_a_wrong_size_are_right(
     error_of(text, vocab_size=least - 1, **config)
     error_of(text, vocab_size=most + 1, **config)
     for size in (least, most):
-        assert learn(tmp_path / "m", text, vocab_size=size, **config).vocab_size == size
+        assert small_tokenizer(tmp_path / "m", text, vocab_size=size, **config).vocab_size == size
 
 
 @pytest.mark.parametrize("text", [[], [""], ["", " ", "\t", "\u2028"]])
 def test_no_text(text: list[str]) -> None:
-    assert error_of(text).startswith("there is no text to learn a vocabulary from")
+    assert error_of(text).startswith("there is no text to train a vocabulary on")
 
 
 def test_text_is_streamed_once() -> None:
-    model = train_tokenizer(iter(lines()), TokenizerConfig(vocab_size=290))
-    again = train_tokenizer(lines(), TokenizerConfig(vocab_size=290))
+    model = train_tokenizer(iter(random_lines()), TokenizerConfig(vocab_size=290))
+    again = train_tokenizer(random_lines(), TokenizerConfig(vocab_size=290))
     assert hashlib.sha256(model).digest() == hashlib.sha256(again).digest()
 
 
@@ -219,11 +209,11 @@ def refusal(path: Path) -> str:
     return message
 
 
-def test_other_special_ids_are_refused(tmp_path: Path) -> None:
-    """SentencePiece's own defaults, say: unk 0, bos 1, eos 2, no padding."""
+def test_other_special_ids_are_rejected(tmp_path: Path) -> None:
+    """E.g. SentencePiece's defaults: unk 0, bos 1, eos 2, no padding."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines()), model_writer=model, vocab_size=35, minloglevel=2
+        sentence_iterator=iter(random_lines()), model_writer=model, vocab_size=35, minloglevel=2
     )
     path = tmp_path / "m"
     path.write_bytes(model.getvalue())
@@ -232,10 +222,10 @@ def test_other_special_ids_are_refused(tmp_path: Path) -> None:
     assert "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3" in message
 
 
-def test_a_vocabulary_of_one_s_own_as_advised(tmp_path: Path) -> None:
+def test_own_vocabulary_with_the_advised_ids(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines()),
+        sentence_iterator=iter(random_lines()),
         model_writer=model,
         vocab_size=35,
         minloglevel=2,
@@ -249,11 +239,11 @@ def test_a_vocabulary_of_one_s_own_as_advised(tmp_path: Path) -> None:
     assert Tokenizer(path).vocab_size == 35
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_invalid_model_files(tmp_path: Path) -> None:
     path = tmp_path / "m"
     assert refusal(path).endswith("No such file or directory")
     assert refusal(tmp_path).endswith("Is a directory")
-    learn(path)
+    small_tokenizer(path)
     whole = path.read_bytes()
     for data in (b"garbage\n", b"\0" * 100, whole[: len(whole) // 2]):
         path.write_bytes(data)

@@ -32,7 +32,7 @@ def error_of(path: Path) -> str:
 
 
 @given(TEXT)
-def test_lines_are_what_bytes_split_at_line_feeds_gives(text: str) -> None:
+def test_lines_equal_bytes_split_at_line_feeds(text: str) -> None:
     data = text.encode()
     expected = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if not expected[-1]:  # what follows the last line feed is a line only if there is something
@@ -114,15 +114,15 @@ def test_decoding_is_strict(tmp_path: Path, bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_named(tmp_path: Path, codec: str) -> None:
+def test_utf_16_is_recognised(tmp_path: Path, codec: str) -> None:
     assert "iconv -f utf-16 -t" in error_of(write(tmp_path / "x", "\ufeffBär\n".encode(codec)))
 
 
 @pytest.mark.parametrize(("suffix", "command"), [(".gz", "zcat"), (".zst", "zstdcat")])
-def test_compressed_without_the_ending(tmp_path: Path, suffix: str, command: str) -> None:
+def test_compressed_file_without_suffix(tmp_path: Path, suffix: str, command: str) -> None:
     path = write(tmp_path / f"x{suffix}", b"a\nb\n").rename(tmp_path / "x")
     assert error_of(path) == (
-        f"{path} is compressed: it needs a name that ends in {suffix}, or {command} before it"
+        f"{path} is compressed: give its name the suffix {suffix}, or decompress it with {command}"
     )
 
 

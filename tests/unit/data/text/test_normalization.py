@@ -1,4 +1,4 @@
-"""Normalisation: what it rewrites, what it leaves, and that a second time changes nothing."""
+"""Normalisation: what it changes, what it keeps, and that it is idempotent."""
 
 import gzip
 import unicodedata
@@ -62,7 +62,7 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join)
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "standard"]))
 @settings(max_examples=500)
-def test_a_second_time_changes_nothing(text: str, name: str) -> None:
+def test_normalisation_is_idempotent(text: str, name: str) -> None:
     once = normalize(text, name, "en")
     assert normalize(once, name, "en") == once
     assert once.count("\n") == text.count("\n")
@@ -74,7 +74,7 @@ def test_a_second_time_changes_nothing(text: str, name: str) -> None:
 
 @given(TEXTS)
 @settings(max_examples=500)
-def test_nothing_invisible_is_left(text: str) -> None:
+def test_invisible_characters_are_removed(text: str) -> None:
     for line in normalize(text, "standard", "en").split("\n"):
         assert line == " ".join(line.split())
         assert not [c for c in line if unicodedata.category(c) in ("Cc", "Zl", "Zp")]
@@ -82,7 +82,7 @@ def test_nothing_invisible_is_left(text: str) -> None:
 
 
 @given(st.text(alphabet="abcXYZ019 .,:!?()-+*/%$#@éüßñÅø一二αβяд", max_size=40))
-def test_what_needs_nothing_is_left(text: str) -> None:
+def test_plain_text_stays(text: str) -> None:
     tidy = " ".join(unicodedata.normalize("NFC", text).split())
     assert normalize(tidy, "standard", "en") == tidy
 
@@ -117,14 +117,14 @@ def test_standard(text: str, expected: str) -> None:
     assert normalize(text, "standard", "en") == expected
 
 
-def test_nfc_is_unicodes() -> None:
+def test_nfc_equals_unicodedata() -> None:
     text = "e\u0301 \u2126 \uac00 \u1100\u1161 “…”\x00\xa0"
     assert normalize(text, "nfc", "en") == unicodedata.normalize("NFC", text) != text
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 @pytest.mark.parametrize("lang", ["en", "de"])
-def test_multi30k_as_it_is_scored_in_papers(lang: str) -> None:
+def test_moses_lowercase_equals_the_multi30k_preparation(lang: str) -> None:
     text = gzip.decompress((MULTI30K / f"test_2016_flickr.{lang}.gz").read_bytes()).decode()
     lines = text.removesuffix("\n").split("\n")
     normalizer = Normalizer("moses_lowercase", lang, lang)
@@ -136,7 +136,7 @@ def test_multi30k_as_it_is_scored_in_papers(lang: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "language"), [("DE", "de"), ("de-AT", "de"), ("fr_CA", "fr")])
-def test_moses_does_not_depend_on_how_a_language_is_written(code: str, language: str) -> None:
+def test_moses_ignores_case_and_region_of_the_language_code(code: str, language: str) -> None:
     text = "ca. 3 km, l'homme qu'on a vu"
     moses, expected = (Normalizer("moses_lowercase", lang, lang) for lang in (code, language))
     tokens = moses.tgt(text)
@@ -144,7 +144,7 @@ def test_moses_does_not_depend_on_how_a_language_is_written(code: str, language:
     assert moses.restore(tokens) == expected.restore(tokens)
 
 
-def test_only_moses_is_undone() -> None:
+def test_only_moses_is_detokenised() -> None:
     moses = Normalizer("moses_lowercase", "en", "de")
     assert moses.tgt("„Ja“, sagt er (1 & 2).") == '" ja " , sagt er ( 1 & 2 ) .'
     assert moses.restore('" ja " , sagt er ( 1 & 2 ) .') == '"ja", sagt er (1 & 2).'

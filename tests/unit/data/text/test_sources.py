@@ -9,7 +9,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from support.paths import SHARED_DATA
 
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources.registry import READERS
 from transformer_mt.errors import InputError
 
 needs_shared = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"{SHARED_DATA} is absent")
@@ -171,7 +172,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=5))
-def test_a_sentence_never_holds_a_line_feed(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
     source = jsonl(tmp_path, *({"en": en, "de": de} for en, de in rows))
     found = pairs(source)
     assert len(found) == len(rows)
@@ -264,7 +265,7 @@ def test_parquet_mistakes(tmp_path: Path) -> None:
     for name, data in (("text", b"a\tb\n" * 9), ("cut", Path(path).read_bytes()[:-9]), ("", b"")):
         damaged = tmp_path / f"{name}.parquet"
         damaged.write_bytes(data)
-        message = f"{damaged}: damaged, or no Parquet file ("
+        message = f"{damaged}: damaged, or not a Parquet file ("
         assert message in error_of(SourceConfig(parquet=str(damaged)))
 
 
@@ -533,6 +534,7 @@ def statmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
             data = f'<doc docid="x" origlang="en" genre="news">\n{text}</doc>\n'.encode()
             (info := tarfile.TarInfo(path)).size = len(data)
             tar.addfile(info, io.BytesIO(data))
+    assert wmt19.data
     files[wmt19.data[0]] = archive.getvalue()
     monkeypatch.setattr(wmt19, "md5", [hashlib.md5(archive.getvalue()).hexdigest()])
     return files
@@ -564,10 +566,10 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
     other = SourceConfig(testset="wmt19", langs="en-xx")
     assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
-    assert "the other way round than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
-    with pytest.raises(InputError, match="testset and langs go together"):
+    assert "in the other direction than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
+    with pytest.raises(InputError, match=r"\{testset: wmt19\} needs langs, e\.g\. langs: en-de"):
         SourceConfig(testset="wmt19")
-    with pytest.raises(InputError, match="testset and langs go together"):
+    with pytest.raises(InputError, match=r"langs belongs to a source of kind testset; .*a\.tsv"):
         SourceConfig(tsv="a.tsv", langs="en-de")
 
 
@@ -575,7 +577,7 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
 
 
 def test_sample_in_both_directions() -> None:
-    from transformer_mt.data.text import sample
+    from transformer_mt.data.text.sources import sample
 
     source = SourceConfig(sample="valid")
     expected = [(en, de) for en, de in sample.sample_pairs("valid")]
@@ -583,6 +585,47 @@ def test_sample_in_both_directions() -> None:
     assert pairs(source) == expected
     assert pairs(source, langs="de-en") == [(de, en) for en, de in expected]
     assert "it has no en-fr" in error_of(source, langs="en-fr")
+
+
+# --- the registry ---
+
+
+def test_every_kind_of_source_has_a_reader() -> None:
+    kinds = {kind for f in fields(SourceConfig) for kind in f.metadata["kinds"]}
+    assert kinds == set(READERS)
+
+
+def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    two = SourceConfig(src="a.en", tgt="a.de")
+    assert (two.kind, two.name) == ("src+tgt", "a.en")
+    assert two.paths == {"src": tmp_path / "a.en", "tgt": tmp_path / "a.de"}
+    assert two.with_absolute_paths().tgt == str(tmp_path / "a.de")
+    own, remote = (SourceConfig(hub=name, split="train") for name in ("own", "wmt/wmt14"))
+    assert own.paths == {"hub": tmp_path / "own"}
+    assert (remote.paths, remote.name) == ({}, "wmt/wmt14")
+    assert remote.with_absolute_paths() == remote
+    sample = SourceConfig(sample="train")
+    assert (sample.kind, sample.name, sample.paths) == ("sample", "sample", {})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "this one has: none"),
+        ({"tsv": "a", "jsonl": "b"}, "this one has: tsv, jsonl"),
+        ({"src": "a"}, r"\{src: a\} needs tgt"),
+        ({"hub": "a"}, r"needs split, e\.g\. split: train"),
+        ({"tsv": "a", "split": "train"}, "split belongs to a source of kind hub"),
+        ({"sample": "train", "src_column": "a"}, "src_column belongs to a source of kind tsv or"),
+        ({"sample": "dev"}, "sample='dev' is not one of: train, valid, test"),
+        ({"tsv": "a", "tgt_column": "de"}, "tgt_column='de': a TSV column is a number"),
+    ],
+)
+def test_invalid_sources(values: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        SourceConfig(**values)
 
 
 # --- fingerprints ---
@@ -638,7 +681,7 @@ def test_fingerprint_of_hub_and_folder(tmp_path: Path) -> None:
 
 
 def test_fingerprint_of_sample() -> None:
-    from transformer_mt.data.text import sample
+    from transformer_mt.data.text.sources import sample
 
     found = fingerprint(SourceConfig(sample="train"))
     assert found == {"sample": "train", "version": sample.VERSION}
@@ -653,7 +696,7 @@ LANGUAGES = {"iwslt14_de_en": ("de", "en")}
 @pytest.mark.parametrize(
     "name", ["wmt14_en_de", "wmt16_en_de", "wmt19_en_de", "iwslt14_de_en", "multi30k", "sample"]
 )
-def test_data_configs_fit_the_schema(name: str) -> None:
+def test_data_configs_match_the_schema(name: str) -> None:
     values = OmegaConf.load(config_dir() / f"data/{name}.yaml")
     data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DataConfig), values))
     assert isinstance(data, DataConfig)

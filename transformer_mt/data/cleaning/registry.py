@@ -1,0 +1,138 @@
+"""Registry of the cleaning filters, in the order in which pairs meet them.
+
+To add a filter: its settings in ``CleaningConfig``, its function in ``filters.py``, and its entry
+in ``FILTERS``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from transformer_mt.config import CleaningConfig
+from transformer_mt.data.cleaning import filters
+from transformer_mt.data.cleaning.filters import LengthFilter, TextFilter
+from transformer_mt.data.text.sources import Pair
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Registration of a filter.
+
+    A filter has a ``text`` or a ``lengths`` test of the pair alone, or a ``duplicate_key``;
+    ``held_out`` compares hashes with those of the validation and test set.
+    """
+
+    name: str
+    """Name in reports and in ``cleaning.json``."""
+    drops: str | Callable[[CleaningConfig], str]
+    """What it drops, for the report."""
+    switches: tuple[str, ...] = ()
+    """Settings any of which turns the filter on; without any it is always on."""
+    parameters: tuple[str, ...] = ()
+    """Further settings of ``CleaningConfig`` that it uses."""
+    text: Callable[[CleaningConfig, str, str], TextFilter] | None = None
+    """Makes the test of the normalised text, given the source and target language."""
+    lengths: Callable[[CleaningConfig], LengthFilter] | None = None
+    """Makes the test of the encoded lengths."""
+    duplicate_key: Callable[[Pair], str] | None = None
+    """Text by which two pairs are duplicates; the first of them is kept."""
+
+    def is_on(self, config: CleaningConfig) -> bool:
+        """Whether a configuration turns the filter on."""
+        return not self.switches or any(getattr(config, name) for name in self.switches)
+
+    def describe(self, config: CleaningConfig) -> str:
+        """What the filter drops under a configuration."""
+        return self.drops if isinstance(self.drops, str) else self.drops(config)
+
+
+FILTERS = (
+    Filter("empty", "a side has no text", text=lambda *_: filters.empty),
+    Filter(
+        "garbled",
+        "control characters, broken encoding",
+        ("drop_garbled",),
+        text=lambda *_: filters.garbled,
+    ),
+    Filter("markup", "HTML tags or entities", ("drop_markup",), text=lambda *_: filters.markup),
+    Filter(
+        "repeated_characters",
+        lambda c: f"over {c.max_character_repeats} in a row",
+        ("max_character_repeats",),
+        text=lambda c, *_: filters.repeated_characters(c.max_character_repeats or 0),
+    ),
+    Filter(
+        "repeated_words",
+        lambda c: f"over {c.max_word_repeats} times in a row",
+        ("max_word_repeats",),
+        text=lambda c, *_: filters.repeated_words(c.max_word_repeats or 0),
+    ),
+    Filter(
+        "word_length",
+        lambda c: (
+            f"mean word under {c.min_word_length or 0:g} or over {c.max_word_length or inf:g}"
+        ),
+        ("min_word_length", "max_word_length"),
+        text=lambda c, *langs: filters.word_length(c.min_word_length, c.max_word_length, *langs),
+    ),
+    Filter(
+        "script",
+        lambda c: f"under {c.min_script_share:.0%} of its letters",
+        ("min_script_share",),
+        text=lambda c, *langs: filters.wrong_script(c.min_script_share or 0.0, *langs),
+    ),
+    Filter(
+        "identical",
+        "both sides are the same",
+        ("drop_identical",),
+        text=lambda *_: filters.identical,
+    ),
+    Filter(
+        "language",
+        "a side in another language",
+        ("min_language_probability",),
+        text=lambda c, *langs: filters.wrong_language(c.min_language_probability or 0.0, *langs),
+    ),
+    Filter(
+        "length",
+        lambda c: f"a side over {c.max_tokens} subwords",
+        ("max_tokens",),
+        lengths=filters.too_long,
+    ),
+    Filter(
+        "length_ratio",
+        lambda c: (
+            f"a side over {c.max_ratio:g} × the other"
+            + (f" + {c.ratio_slack}" if c.ratio_slack else "")
+        ),
+        ("max_ratio",),
+        ("ratio_slack",),
+        lengths=filters.unequal_lengths,
+    ),
+    Filter("held_out", "in the validation or test set", ("drop_held_out",)),
+    Filter("duplicate_pair", "repeats an earlier pair", ("deduplicate",), duplicate_key="\n".join),
+    Filter(
+        "duplicate_source",
+        "repeats an earlier source",
+        ("deduplicate_sources",),
+        duplicate_key=lambda pair: pair.src,
+    ),
+    Filter(
+        "duplicate_target",
+        "repeats an earlier target",
+        ("deduplicate_targets",),
+        duplicate_key=lambda pair: pair.tgt,
+    ),
+)
+"""All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
+
+TEXT_SETTINGS = {name for f in FILTERS if f.text for name in (*f.switches, *f.parameters)}
+"""Settings of the filters of text, on which the vocabulary depends."""
+
+DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}
+"""Filters that compare pairs with each other → the text that they compare, by its hash."""
+
+
+def active_filters(config: CleaningConfig) -> list[Filter]:
+    """The filters that a configuration turns on, in order."""
+    return [f for f in FILTERS if f.is_on(config)]

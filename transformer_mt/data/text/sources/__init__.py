@@ -1,0 +1,59 @@
+"""Sentence pairs from files, datasets, test sets and the built-in sample.
+
+To add a kind of source: its fields in ``SourceConfig``, and a reader registered with
+``@reader(kind)`` in a module that is imported here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.sources import files, sample, tables, testsets
+from transformer_mt.data.text.sources.registry import READERS, Pair
+from transformer_mt.errors import InputError
+
+__all__ = ["Pair", "files", "fingerprint", "read_pairs", "sample", "tables", "testsets"]
+
+
+def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams all pairs of all sources, in order.
+
+    Nothing is filtered: blank lines and duplicates are pairs, too.
+
+    Raises:
+        InputError: A source is missing, damaged or has the wrong format.
+    """
+    for source in sources:
+        yield from READERS[source.kind](source, src_lang, tgt_lang)
+
+
+def fingerprint(source: SourceConfig) -> dict[str, Any]:
+    """JSON values that identify the content of a source without reading it.
+
+    A file has changed if its path, size or modification time has. A dataset on the hub is
+    identified by its names only: without a ``revision``, new commits go unnoticed.
+
+    Raises:
+        InputError: A file does not exist, or can be read only once.
+    """
+    found: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
+    for key, path in source.paths.items():
+        if path.is_dir():
+            found[key] = [_file_identity(p) for p in sorted(path.rglob("*")) if not p.is_dir()]
+        else:
+            found[key] = _file_identity(path)
+    if source.sample is not None:
+        found["version"] = sample.VERSION
+    return found
+
+
+def _file_identity(path: Path) -> dict[str, Any]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if not path.is_file():
+        raise InputError(f"{path} is not a regular file; training reads its data more than once")
+    return {"path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -1,0 +1,75 @@
+"""Readers of line-based files: text, TSV and JSON lines."""
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.sources.registry import (
+    Pair,
+    chosen_columns,
+    find_column,
+    one_line,
+    reader,
+    type_name,
+)
+from transformer_mt.errors import InputError
+
+
+@reader("src+tgt")
+def _read_text(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+    assert source.src is not None
+    assert source.tgt is not None
+    return read_aligned(source.src, source.tgt)
+
+
+def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
+    """Streams the pairs of two line-aligned text files.
+
+    Raises:
+        InputError: The files differ in their number of lines.
+    """
+    lines = zip_longest(read_lines(src_path), read_lines(tgt_path))
+    for number, (src, tgt) in enumerate(lines, 1):
+        if src is None or tgt is None:
+            shorter, longer = number - 1, number + sum(1 for _ in lines)
+            counts = (shorter, longer) if src is None else (longer, shorter)
+            raise InputError(
+                f"{src_path} has {counts[0]} lines but {tgt_path} has {counts[1]}: "
+                "line N of one must translate line N of the other"
+            )
+        yield Pair(src, tgt)
+
+
+@reader("tsv")
+def _read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+    assert source.tsv is not None
+    src, tgt = (int(column) for column in chosen_columns(source, "1", "2"))
+    needed = max(src, tgt)
+    for number, line in enumerate(read_lines(source.tsv), 1):
+        values = line.split("\t", needed)
+        if len(values) < needed:
+            raise InputError(
+                f"{source.tsv}, line {number}: has {len(values)} tab-separated column(s), "
+                f"needs {needed}"
+            )
+        yield Pair(values[src - 1], values[tgt - 1])
+
+
+@reader("jsonl")
+def _read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    assert source.jsonl is not None
+    columns = chosen_columns(source, src_lang, tgt_lang)
+    for number, line in enumerate(read_lines(source.jsonl), 1):
+        where = f"{source.jsonl}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not valid JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise InputError(f"{where}: not a JSON object but {type_name(record)}")
+        if isinstance(nested := record.get("translation"), dict):
+            record |= {f"translation.{key}": value for key, value in nested.items()}
+        src, tgt = (find_column(column, record, where) for column in columns)
+        yield Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))

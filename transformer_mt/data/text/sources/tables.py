@@ -1,0 +1,122 @@
+"""Readers of Arrow tables: Parquet files and datasets of the Hugging Face hub."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.lines import open_binary
+from transformer_mt.data.text.sources.registry import (
+    Pair,
+    chosen_columns,
+    find_column,
+    one_line,
+    reader,
+)
+from transformer_mt.errors import InputError
+
+if TYPE_CHECKING:  # slow to import, and few runs need them
+    import datasets
+    import pyarrow as pa
+
+
+@reader("parquet")
+def _read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = source.parquet
+    assert path is not None
+    columns = chosen_columns(source, src_lang, tgt_lang)
+    with open_binary(path) as stream:
+        try:
+            file = pq.ParquetFile(stream)
+            src, tgt = _find_columns(columns, file.schema_arrow, path)
+            batches = file.iter_batches(columns=[src, tgt])
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            yield from _read_tables(tables, src, tgt, path)
+        except (pa.ArrowException, OSError) as error:
+            reason = _first_line(error)
+            raise InputError(f"{path}: damaged, or not a Parquet file ({reason})") from error
+
+
+@reader("hub")
+def _read_hub(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    columns = chosen_columns(source, src_lang, tgt_lang)
+    dataset = _load_dataset(source)
+    src, tgt = _find_columns(columns, dataset.features.arrow_schema, str(source))
+    tables = dataset.with_format("arrow").iter(batch_size=10_000)
+    yield from _read_tables(tables, src, tgt, str(source))
+
+
+def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
+    import datasets
+
+    assert source.hub is not None
+    folder = Path(source.hub)
+    if folder.is_absolute() and not folder.is_dir():
+        raise InputError(
+            f"cannot load {source}: there is no such folder; it should hold a download of that "
+            "dataset (data.mirror=FOLDER: one FOLDER/OWNER/NAME for each)"
+        )
+    # A configuration has a folder of its name. Where the others were not downloaded, datasets would
+    # still require the files of the first configuration in the README.
+    own_folder = source.config is not None and (folder / source.config).is_dir()
+    selection = {"data_dir": source.config} if own_folder else {"name": source.config}
+    before = datasets.config.HF_HUB_OFFLINE
+    if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
+        # Otherwise datasets retries for long before it looks into its cache.
+        datasets.config.HF_HUB_OFFLINE = True
+    try:
+        return datasets.load_dataset(
+            source.hub, split=source.split, revision=source.revision, **selection
+        )
+    except Exception as error:  # whatever it is, the dataset is not available
+        generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        reason = _first_line(error.__cause__ if generating and error.__cause__ else error)
+        raise InputError(
+            f"cannot load {source} ({reason}): check the connection and the names, or use local "
+            "data: data=files, or hub: /path/to/a/downloaded/folder"
+        ) from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
+
+
+def _hub_answers(name: str, revision: str | None) -> bool:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().dataset_info(name, revision=revision, timeout=10)
+    except HfHubHTTPError:
+        return True  # an answer, if a negative one, which datasets explains best
+    except Exception:  # its class depends on the HTTP library of the installed huggingface_hub
+        return False
+    return True
+
+
+def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) -> Iterator[Pair]:
+    done = 0
+    for table in tables:
+        flat = table.flatten()
+        try:
+            pairs = zip(flat[src].to_pylist(), flat[tgt].to_pylist(), strict=True)
+        except UnicodeDecodeError as error:
+            rows = f"rows {done + 1} to {done + len(flat)}"
+            raise InputError(f"{name}, {rows}: not valid UTF-8 ({error.reason})") from error
+        for row, pair in enumerate(pairs, done + 1):
+            where = f"{name}, row {row}"
+            yield Pair(one_line(pair[0], src, where), one_line(pair[1], tgt, where))
+        done += len(flat)
+
+
+def _find_columns(columns: tuple[str, str], schema: "pa.Schema", where: str) -> tuple[str, str]:
+    names = schema.empty_table().flatten().column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: {names.count(name)} columns are called {name!r}")
+    return find_column(columns[0], names, where), find_column(columns[1], names, where)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
