@@ -47,7 +47,7 @@ def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixtu
     score(hypotheses=["~/a"], references=["~/ref"], source="~/src", report="~/page.html")
     assert capsys.readouterr().out == expected
     assert (folder / "page.html").is_file()
-    assert "names a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
+    assert "lists a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
     assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
 
 
