@@ -210,9 +210,9 @@ def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
     job = {"hypotheses": [bad, good], "references": [reference], "source": source}
     rows, err = scores(**job, **NO_RESAMPLES)
     assert err.splitlines() == [
-        "mt-eval: bad: 2 of 4 lines are equal to their source",
+        "mt-eval: bad: 2 of 4 lines are identical to their source",
         "mt-eval: bad: 1 of 4 lines are empty",
-        "mt-eval: good: 1 of 4 lines are equal to their source",
+        "mt-eval: good: 1 of 4 lines are identical to their source",
     ]
     assert [row["score"] for row in rows[0]["scores"]] == by_hand(BAD, REFERENCE)
 

@@ -137,7 +137,7 @@ def test_the_reference_scored_against_itself_is_pointed_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score(hypotheses=["ref"])
-    assert "ref: every line is equal to that of a reference" in capsys.readouterr().err
+    assert "ref: every line is identical to a reference" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
