@@ -97,7 +97,9 @@ def test_the_page_escapes_the_sentence(
 
 
 def test_too_long_sentence_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
-    with pytest.raises(InputError, match=rf"has \d+ pieces, but a heat map shows {MAX_PIECES}"):
+    with pytest.raises(
+        InputError, match=rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"
+    ):
         attend("dog " * 201, model, tokenizer)
     with pytest.raises(InputError, match=r"longer than this model reads"):
         attend("dog " * 20, model, tokenizer, max_source_tokens=10)
