@@ -7,6 +7,7 @@ The text under a field of a config dataclass is the only place that says what th
 import ast
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -55,7 +56,7 @@ class Setting:
             return "???"
         if isinstance(self.default, list):
             return "[]" if not self.default else "[...]"
-        return OmegaConf.to_yaml({"_": self.default})[len("_: ") :].strip().strip("'")
+        return self.default if isinstance(self.default, str) else json.dumps(self.default)
 
     @property
     def summary(self) -> str:

@@ -421,7 +421,7 @@ def test_a_test_set_of_sacrebleu_for_files(
     rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
     assert [row["score"] for row in rows[:3]] == by_hand(BAD, REFERENCE)
     assert rows[3]["name"] == "BLEU (paper protocol)"  # the language is known
-    assert "equal to their source" in err
+    assert "identical to their source" in err
 
 
 def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
