@@ -232,7 +232,7 @@ def test_a_report_renders_without_complaint(browser: Browser, report: Path) -> N
     headings = browser.run("[...document.querySelectorAll('h2')].map(x => x.textContent)")
     assert headings == [
         "Scores",
-        "Where the score comes from",
+        "Scores by length and word frequency",
         "Training",
         "Attention",
         "Where systems differ most",

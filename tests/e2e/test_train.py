@@ -732,7 +732,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "a language by its name": (
         lambda f: None,
         ["data.tgt_lang=german"],
-        "data.tgt_lang='german' is no language code",
+        "data.tgt_lang='german' is not a language code",
     ),
     "a vocabulary beyond all numbers": (
         lambda f: None,

@@ -39,6 +39,7 @@ from yaml import YAMLError
 from transformer_mt import __version__, model_folder
 from transformer_mt.cli.sweep import Job, Sweep
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, config_dir, schema
+from transformer_mt.config.help import register_help
 from transformer_mt.errors import InputError, in_a_line, lacks_memory
 
 Command = Literal["train", "translate", "evaluate"]
@@ -133,7 +134,8 @@ def config_folder(command: Command) -> Path:
 
 
 def register_schemas() -> None:
-    """Make the schemas known to Hydra as ``train_schema`` and so on."""
+    """Make the schemas known to Hydra as ``train_schema`` and so on, and the text of ``--help``."""
+    register_help()
     for command in PROGRAMS:
         ConfigStore.instance().store(name=f"{command}_schema", node=schema(_SCHEMAS[command]))
 

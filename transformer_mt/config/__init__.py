@@ -1,7 +1,7 @@
-"""The configuration schema: one dataclass per config group, its meaning and its checks.
+"""The configuration schema: one dataclass per config group, with defaults, meanings and checks.
 
-YAML files under ``configs/`` give the values, Hydra composes them, and these dataclasses give
-types. The library itself never sees OmegaConf objects: the CLI converts once.
+Files under ``configs/`` hold the values that differ, Hydra composes them. The result is converted
+to these dataclasses once; the library never sees OmegaConf objects.
 """
 
 from pathlib import Path
@@ -48,16 +48,16 @@ def config_dir() -> Path:
     for candidate in (package / "configs", package.parent / "configs"):
         if candidate.is_dir():
             return candidate
-    raise InputError(f"no configs/ folder beside {package}: reinstall transformer-mt")
+    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer-mt")
 
 
 def schema(job: type) -> DictConfig:
-    """Types and defaults of a job as an OmegaConf node, for YAML and overrides to merge into."""
+    """Types and defaults of a config dataclass as an OmegaConf node that can be merged into."""
     return _writable(OmegaConf.structured(job))
 
 
 def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A job as a dictionary of dictionaries → its settings by dotted name, as ``train.seed``."""
+    """Flatten nested dictionaries: ``{"train": {"seed": 1}}`` → ``{"train.seed": 1}``."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = prefix + key

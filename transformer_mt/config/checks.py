@@ -1,4 +1,4 @@
-"""The checks that every schema is made of."""
+"""Checks of configuration values; each raises ``InputError`` with a message for the user."""
 
 import re
 
@@ -6,19 +6,19 @@ from transformer_mt.errors import InputError
 
 
 def require(ok: bool, message: str) -> None:
-    """Raises ``InputError`` unless all is well."""
+    """Raise ``InputError`` with the message unless ``ok``."""
     if not ok:
         raise InputError(message)
 
 
 def require_language(key: str, value: str) -> None:
-    """Raises ``InputError`` unless the value has the form of a language code (BCP 47)."""
+    """Raise ``InputError`` unless the value has the form of a language code (BCP 47)."""
     require(
         bool(re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", value)),
-        f"{key}={value!r} is no language code, such as de, pt-BR or zh_Hans",
+        f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans",
     )
 
 
 def choice(key: str, value: str, *allowed: str) -> None:
-    """Raises ``InputError`` unless the value is one of those allowed."""
+    """Raise ``InputError`` unless the value is one of those allowed."""
     require(value in allowed, f"{key}={value!r} is not one of: {', '.join(allowed)}")

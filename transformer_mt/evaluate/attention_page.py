@@ -1,4 +1,4 @@
-"""Where a model looks in a sentence, as an interactive page and as an image."""
+"""Attention weights of one sentence and its translation, as page data and as an image."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,31 +18,31 @@ from transformer_mt.model.transformer import Transformer
 KINDS = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
-    "cross": "decoder attention to the source",
+    "cross": "cross-attention to the source",
 }
-"""The paper's three uses of attention (§3.2.3), and what a page calls them."""
+"""The paper's three uses of attention (§3.2.3), and their names on a page."""
 
 MAX_PIECES = 200
-"""More than this no heat map shows."""
+"""Maximum number of pieces in a heat map."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One sentence, its translation, and every weight in between."""
+    """A sentence, its translation and all attention weights."""
 
     sentence: str
     translation: str
     src: list[str]
-    """The S pieces that the encoder reads, the end symbol last."""
+    """The S pieces that the encoder reads, with the end symbol."""
     tgt_in: list[str]
-    """The T pieces that the decoder reads, the begin symbol first."""
+    """The T pieces that the decoder reads, with the begin symbol."""
     maps: AttentionMaps
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """The pieces that look and those looked at, of a kind of attention."""
-        return self.src if kind == "encoder" else self.tgt_in, (
-            self.tgt_in if kind == "decoder" else self.src
-        )
+        """Query pieces and key pieces of a kind of attention."""
+        queries = self.src if kind == "encoder" else self.tgt_in
+        keys = self.tgt_in if kind == "decoder" else self.src
+        return queries, keys
 
 
 def attention_of(
@@ -52,20 +52,22 @@ def attention_of(
     translator: Translator,
     normalizer: Normalizer,
 ) -> Attention:
-    """What the model attends to as it reads a sentence and writes its translation.
+    """Translate a sentence and compute the attention weights.
 
     Raises:
-        InputError: The sentence is too long for a heat map, or for the model.
+        InputError: The sentence is too long for a heat map or for the model.
     """
     (src,) = tokenizer.encode([normalizer.src(sentence)])
     if len(src) > MAX_PIECES:
         raise InputError(
-            f"attention: the sentence has {len(src)} pieces, but a heat map shows {MAX_PIECES} at "
-            "most: take a shorter one"
+            f"attention: the sentence has {len(src)} pieces, but a heat map shows at most "
+            f"{MAX_PIECES}: use a shorter sentence"
         )
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
-        raise InputError("attention: the sentence is longer than this model reads in one piece")
+        raise InputError(
+            "attention: the sentence is too long for this model: use a shorter sentence"
+        )
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in best.pieces[:-1])]
     return Attention(
@@ -78,7 +80,7 @@ def attention_of(
 
 
 def to_data(attention: Attention) -> dict[str, Any]:
-    """For the page's script: weights in thousandths, every head's rows one after the other."""
+    """Data for the page's script: weights in thousandths, one flat list of rows per head."""
 
     def thousandths(layer: Tensor) -> list[list[int]]:
         rounded = (layer * 1000).round().int().flatten(1)
@@ -99,12 +101,12 @@ def to_data(attention: Attention) -> dict[str, Any]:
 
 
 def write_image(attention: Attention, path: Path) -> None:
-    """Writes a PNG of every layer and head."""
+    """Write a PNG of every layer and head."""
     rows = [
         (f"{kind} layer {i}", layer.numpy(), *attention.sides(kind))
         for kind in KINDS
         for i, layer in enumerate(getattr(attention.maps, kind), 1)
     ]
-    # Opened here: given a name, matplotlib wants a file that it can seek in, which no pipe is.
+    # Opened here: given a path, matplotlib seeks in the file, which fails for a pipe.
     with output(path) as place, place.open("wb") as file:
         attention_image(file, f"{attention.sentence} → {attention.translation}", rows)

@@ -1,4 +1,4 @@
-"""Where the score comes from: by length, by how common the words are, and sentence by sentence."""
+"""Scores broken down by sentence length and word frequency, and word-by-word differences."""
 
 import math
 from collections import Counter
@@ -10,22 +10,23 @@ from typing import NamedTuple
 from transformer_mt.evaluate.metrics import make_metric
 
 GROUPS = 5
-"""Most groups that sentences are put into; all of about the same size."""
+"""Maximum number of groups that sentences are divided into, of about equal size."""
 
 FREQUENCIES = (1, 2, 4, 10, 100)
-"""Where a new class of words begins: those that occur once, two or three times, …"""
+"""Lower bounds of the classes of words by frequency: once, two or three times, …"""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Sentences that have something in common."""
+    """Sentences with a common property, such as similar length."""
 
     label: str
     lines: list[int]
+    """Indices of the sentences, from 0."""
 
 
 class Change(NamedTuple):
-    """Words of two texts, from left to right."""
+    """A run of words in the comparison of two texts."""
 
     kind: str
     """``same``, ``only_old`` or ``only_new``."""
@@ -33,7 +34,7 @@ class Change(NamedTuple):
 
 
 def by_length(lines: Sequence[str]) -> list[Group]:
-    """Sentences from short to long, in words, or in characters where nothing separates words."""
+    """Groups of sentences from short to long, in words, or in characters if there are no spaces."""
     words = [len(line.split()) for line in lines]
     characters = [len(line) for line in lines]
     sparse = sum(words) * 20 < sum(characters)
@@ -48,17 +49,17 @@ def by_length(lines: Sequence[str]) -> list[Group]:
 
 
 def by_frequency(references: Sequence[str]) -> list[Group]:
-    """Sentences from those of rare words to those of common ones.
+    """Groups of sentences from rare words to common ones.
 
-    A sentence's place is the mean logarithm of how often its words occur in all the references.
+    Sentences are ordered by the mean logarithm of their words' frequencies in the references.
     """
     counts = Counter(word for line in references for word in line.split())
 
-    def place(line: str) -> float:
+    def mean_log_frequency(line: str) -> float:
         words = line.split()
         return sum(math.log(counts[word]) for word in words) / max(1, len(words))
 
-    parts = _quantiles([place(line) for line in references])
+    parts = _quantiles([mean_log_frequency(line) for line in references])
     labels = [str(i) for i in range(1, len(parts) + 1)]
     if len(labels) > 1:
         labels[0], labels[-1] = "rarest", "commonest"
@@ -66,10 +67,10 @@ def by_frequency(references: Sequence[str]) -> list[Group]:
 
 
 class LineCounts:
-    """What a metric counts in each line, once; the score of any lines together follows from it.
+    """Sufficient statistics of a metric for each line, from which any subset of lines is scored.
 
     Args:
-        metric: A name that ``make_metric`` knows.
+        metric: A name of ``SACREBLEU_METRICS``.
         hypotheses: One system's translations.
         references: One list per reference set.
         tgt_lang: Language code, for BLEU's tokeniser.
@@ -83,22 +84,23 @@ class LineCounts:
         tgt_lang: str | None = None,
     ):
         self._metric = make_metric(metric, tgt_lang)
-        # The two steps of corpus_score, as sacreBLEU's own paired tests take them.
+        # The two steps of corpus_score, used in the same way by sacreBLEU's paired tests.
         self._counts = self._metric._extract_corpus_statistics(hypotheses, references)
 
     def score(self, lines: Sequence[int]) -> float:
-        """The corpus score of these lines alone."""
+        """Corpus score of the lines with these indices."""
         result = self._metric._aggregate_and_compute([self._counts[i] for i in lines])
         return float(result.score)
 
 
 def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[str, float]]:
-    """How well words are translated that occur so often in the references: (class, F1 on 0–100).
+    """F1 of words (0–100) by frequency class, that is how often the references contain the word.
 
-    A word of the output is right if it is in the reference of that line, as often as there.
+    A word of the output is correct if the reference of that line contains it, at most as often as
+    it does there.
     """
     frequency = Counter(word for line in references for word in line.split())
-    totals = {start: [0, 0, 0] for start in FREQUENCIES}  # right, in the output, in the reference
+    totals = {start: [0, 0, 0] for start in FREQUENCIES}  # correct, in the output, in the reference
 
     def start(word: str) -> int:
         return max((s for s in FREQUENCIES if s <= frequency[word]), default=0)
@@ -111,16 +113,16 @@ def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[
                     totals[start(word)][column] += count
     result = []
     for this, following in zip(FREQUENCIES, [*FREQUENCIES[1:], None], strict=True):
-        right, output, expected = totals[this]
+        correct, output, expected = totals[this]
         if expected:
             last = f"{this}+" if following is None else f"{this}–{following - 1}"
             label = str(this) if following == this + 1 else last
-            result.append((label, 200 * right / (output + expected)))
+            result.append((label, 200 * correct / (output + expected)))
     return result
 
 
 def changes(old: str, new: str) -> list[Change]:
-    """What became of a text, word by word."""
+    """Word-by-word difference of two texts, from left to right."""
     before, after = old.split(), new.split()
     result = []
     matcher = SequenceMatcher(None, before, after, autojunk=False)
@@ -136,7 +138,7 @@ def changes(old: str, new: str) -> list[Change]:
 
 
 def _quantiles(values: Sequence[float]) -> list[list[int]]:
-    """Indices by rising value, in parts of about the same size; equal values share a part."""
+    """Indices sorted by value, in parts of about equal size; equal values share a part."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     parts: list[list[int]] = []
     last = -1

@@ -1,4 +1,4 @@
-"""Which charts a report has: scores by groups of sentences, lengths, and the curves of training."""
+"""Charts of a report: scores by groups of sentences, length ratios, and training curves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from transformer_mt.evaluate.breakdown import LineCounts
 from transformer_mt.evaluate.evaluation import Evaluation
 
 WIDEST = 3.0
-"""Length ratios up to this many times too long or too short have a place of their own."""
+"""Length ratios beyond this, or below its inverse, fall into the outer bins of the histogram."""
 
 CURVES = {
     "loss": "Loss",
@@ -18,27 +18,27 @@ CURVES = {
     "lr": "Learning rate",
     "tokens_per_second": "Target tokens per second",
 }
-"""What is shown of ``metrics.jsonl``."""
+"""Keys of ``metrics.jsonl`` that are charted, with their titles."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with words to it."""
+    """A figure with title, note and legend."""
 
     title: str
     svg: str
     note: str = ""
     legend: list[str] = field(default_factory=list)
-    """Names of its series in the order of their colours; empty where they are the systems."""
+    """Names of the series in the order of their colours; empty if the series are the systems."""
 
 
 def letters(evaluation: Evaluation) -> list[str]:
-    """What the systems are called in charts and tables, where their names would be too long."""
+    """Letters that stand for the systems in charts and tables."""
     return [chr(ord("A") + i) for i in range(len(evaluation.systems))]
 
 
 def score_charts(evaluation: Evaluation) -> list[Chart]:
-    """For each metric the systems' intervals, where there are several to compare."""
+    """Confidence intervals of all systems, one chart per metric; none for a single system."""
     systems = evaluation.systems
     found = []
     for i, first in enumerate(systems[0].scores):
@@ -58,8 +58,8 @@ def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[LineCount
     """BLEU and chrF by length and by word frequency, words by frequency, and length ratios.
 
     Args:
-        evaluation: What is shown.
-        counts: For ``bleu`` and for ``chrf``, every system's.
+        evaluation: Systems and test set.
+        counts: Statistics of every system, for ``bleu`` and for ``chrf``.
     """
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
@@ -72,7 +72,7 @@ def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[LineCount
             "word frequency of the reference",
             "frequency",
             rarity,
-            "Sentences by how common their words are, on (logarithmic) average.",
+            "Sentences grouped by the mean log frequency of their words.",
         ),
     ]
     found = []
@@ -89,8 +89,8 @@ def _words(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
     found = [dict(breakdown.word_f1(s.hypotheses, reference)) for s in evaluation.systems]
     labels = list(found[0])
     svg = figures.bars("words", labels, [[of[label] for label in labels] for of in found])
-    note = "F1 of words, in classes by how many times the references have them."
-    return Chart("Words right, by how often they occur", svg, note)
+    note = "F1 of words, by how often they occur in the references."
+    return Chart("Word F1 by frequency", svg, note)
 
 
 def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
@@ -99,12 +99,14 @@ def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
         for system in evaluation.systems
     ]
     svg = figures.ratios("ratios", series, WIDEST)
-    note = "Sentences by output / reference in characters; the ends hold all that is beyond."
+    note = (
+        "Sentences by output / reference length in characters; the ends include all values beyond."
+    )
     return Chart("Length ratio", svg, note)
 
 
 def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
-    """Training curves, of training and of validation where both have a value."""
+    """Training and validation curves from the records of ``metrics.jsonl``."""
     found = []
     for key, title in CURVES.items():
         series, legend = [], []

@@ -1,7 +1,7 @@
-"""COMET, by its own command ``comet-score``, where somebody has installed it.
+"""COMET scores, computed by the command ``comet-score`` if it is installed.
 
-The package pins old versions of numpy, protobuf and the hub's client, and its checkpoints are
-pickles: so it lives in an environment of its own, and none of it is loaded here.
+Its package pins old versions of numpy, protobuf and the hub's client, and its checkpoints are
+pickles. It therefore runs as a separate process, from an environment of its own.
 """
 
 import re
@@ -27,17 +27,17 @@ def comet(
     model: str,
     gpu: bool,
 ) -> dict[str, Score]:
-    """Every system's COMET score against one reference, as ``comet-score`` prints it.
+    """COMET score of every system against one reference, as ``comet-score`` prints it.
 
     Args:
         systems: Hypotheses by the system's name.
-        source: The lines translated.
-        reference: Their reference translations.
+        source: Source sentences.
+        reference: Reference translations.
         model: Name of a COMET model, or a checkpoint file.
-        gpu: Whether it may use a GPU.
+        gpu: Whether to use a GPU.
 
     Raises:
-        InputError: The command is not installed, or it failed, as without its model.
+        InputError: The command is not installed or fails, for example without its model.
     """
     command = comet_command()
     where = str(Path(model).resolve()) if Path(model).is_file() else model
@@ -47,7 +47,7 @@ def comet(
         files = [f"{i}.txt" for i in range(len(systems))]
         texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
         for file, lines in texts:
-            # It ends lines at \r too.
+            # comet-score also ends lines at \r.
             text = "".join(f"{one_line(line)}\n" for line in lines)
             (folder / file).write_text(text, encoding="utf-8", newline="\n")
         done = subprocess.run(
@@ -59,10 +59,11 @@ def comet(
         )
     found = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
     if done.returncode or set(found) != set(files):
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason = errors[-1] if errors else f"exit status {done.returncode}"
         raise InputError(
-            f"{COMMAND} failed ({said[-1].strip() if said else f'exit status {done.returncode}'}): "
-            f"can it get its model {model}? comet_model=FILE.ckpt names one on this machine"
+            f"{COMMAND} failed ({reason}): can it download its model {model}? For a model on this "
+            "machine set comet_model=FILE.ckpt"
         )
     return {
         system: Score(
@@ -78,16 +79,16 @@ def comet(
 
 
 def comet_command() -> str:
-    """The path of ``comet-score``.
+    """Path of ``comet-score``: next to this Python, or in ``PATH``.
 
     Raises:
-        InputError: It is not installed.
+        InputError: The command is not installed.
     """
-    beside = Path(sys.executable).with_name(COMMAND)
-    command = str(beside) if beside.exists() else shutil.which(COMMAND)
+    sibling = Path(sys.executable).with_name(COMMAND)
+    command = str(sibling) if sibling.exists() else shutil.which(COMMAND)
     if command is None:
         raise InputError(
-            f"metrics: comet needs the command {COMMAND}, which is not installed; it goes well in "
-            "an environment of its own: pipx install unbabel-comet"
+            f"metrics: comet needs the command {COMMAND}, which is not installed; install it in an "
+            "environment of its own: pipx install unbabel-comet"
         )
     return command

@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than luck: sacreBLEU's paired tests against a baseline."""
+"""Statistical significance of score differences: sacreBLEU's paired tests against a baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from transformer_mt.evaluate.metrics import DEFAULT, make_metric
 from transformer_mt.evaluate.scores import check
 
 SIGNIFICANT = 0.05
-"""A p-value below it is marked."""
+"""Differences with p-values below this are marked as significant."""
 
 Test = Literal["bs", "ar"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One system against the baseline, by one metric."""
+    """One system compared with the baseline by one metric."""
 
     system: str
     metric: str
-    """The name of the score: ``BLEU``, ``chrF2``, ``TER``."""
+    """Name of the score: ``BLEU``, ``chrF2``, ``TER``."""
     difference: float
-    """The system's score less the baseline's."""
+    """Score of the system minus that of the baseline."""
     p_bootstrap: float | None
-    """Of paired bootstrap resampling: how likely so large a difference would be by chance, were
-    the two systems equally good. None if that test was not asked for."""
+    """p-value of the paired bootstrap test: the probability of a difference this large if both
+    systems were equally good. None if the test was not run."""
     p_randomization: float | None
-    """The same by paired approximate randomisation."""
+    """p-value of the paired approximate randomisation test; None if it was not run."""
 
     @property
     def is_significant(self) -> bool:
-        """Whether every test that was made calls the difference significant."""
-        made = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
-        return bool(made) and all(p < SIGNIFICANT for p in made)
+        """Whether all tests that were run find the difference significant."""
+        p_values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
+        return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
 def compare(
@@ -46,23 +46,23 @@ def compare(
     bootstrap: int = 1000,
     randomization: int = 10_000,
 ) -> list[Comparison]:
-    """Every system but the first against the first, by sacreBLEU's ``--paired-bs`` and ``-ar``.
+    """Compare every other system with the first, by sacreBLEU's ``--paired-bs`` and ``-ar``.
 
-    In one thing sacreBLEU is overruled. It counts the resamples whose difference is greater than
-    the one found, where a p-value counts those at least as great: so of two equal systems, where
-    all differences are 0, it says p = 0.0001. Where many lines differ there are hardly any ties,
-    and p is sacreBLEU's to the digit.
+    One correction to sacreBLEU: it counts the resamples whose difference is greater than the
+    observed one, whereas a p-value counts those at least as great. For two identical systems, where
+    all differences are 0, it would report p = 0.0001. If many lines differ there are hardly any
+    ties, and p is sacreBLEU's to the digit.
 
     Args:
         systems: Hypotheses by the system's name, the baseline first.
         references: One list per reference set.
         tgt_lang: Language code, for BLEU's tokeniser.
-        metrics: Names that ``make_metric`` knows.
-        bootstrap: Resamples of the first test; 0 leaves it out.
-        randomization: Trials of the second test; 0 leaves it out.
+        metrics: Names of ``SACREBLEU_METRICS``.
+        bootstrap: Resamples of the bootstrap test; 0 skips it.
+        randomization: Trials of the randomisation test; 0 skips it.
 
     Raises:
-        InputError: If there is nothing to score, or the lists differ in length.
+        InputError: There is nothing to score, or the lists differ in length.
     """
     for hypotheses in systems.values():
         check(hypotheses, references)
@@ -70,7 +70,7 @@ def compare(
         return []
 
     def p_values(test: Test, samples: int) -> dict[tuple[str, str], tuple[float, float | None]]:
-        """(score, p) by (system, metric)."""
+        """Score and p-value by system and metric."""
         paired = PairedTest(
             list(systems.items()),
             {name: make_metric(name, tgt_lang) for name in metrics},
@@ -89,26 +89,26 @@ def compare(
         return found
 
     tests: list[tuple[Test, int]] = [("bs", bootstrap), ("ar", randomization)]
-    made = {test: p_values(test, samples) for test, samples in tests if samples}
-    if not made:
+    tested = {test: p_values(test, samples) for test, samples in tests if samples}
+    if not tested:
         return []
     baseline, *others = systems
-    results = next(iter(made.values()))
+    results = next(iter(tested.values()))
 
     def against(name: str, metric: str) -> Comparison:
         difference = results[name, metric][0] - results[baseline, metric][0]
         pairs = zip(systems[name], systems[baseline], strict=True)
         differing = sum(ours != theirs for ours, theirs in pairs)
-        # A difference of 0 is no greater than any. And a trial that swaps all of the lines that
-        # differ, or none, has the difference found: of n such lines two in 2^n do.
-        least = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
+        # A trial of the randomisation test that swaps all n differing lines, or none of them, gives
+        # the observed difference: 2 of 2^n trials do.
+        minimum = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
 
         def p(test: Test) -> float | None:
-            if test not in made:
+            if test not in tested:
                 return None
-            found = made[test][name, metric][1]
-            assert found is not None
-            return 1.0 if difference == 0 else max(found, least[test])
+            p_value = tested[test][name, metric][1]
+            assert p_value is not None
+            return 1.0 if difference == 0 else max(p_value, minimum[test])
 
         return Comparison(
             system=name,
@@ -124,7 +124,7 @@ def compare(
 
 
 def to_text(comparisons: Sequence[Comparison], baseline: str) -> str:
-    """The differences for a person at an 80-column terminal."""
+    """The differences and p-values for an 80-column terminal."""
     lines = [f"Against the baseline, {baseline}:"]
     width = max(len(item.metric) for item in comparisons)
     system = None
@@ -133,10 +133,10 @@ def to_text(comparisons: Sequence[Comparison], baseline: str) -> str:
             system = item.system
             lines.append(f"  {system}")
         tests = ((item.p_bootstrap, "bootstrap"), (item.p_randomization, "randomisation"))
-        chances = [f"p = {p:.4f} ({test})" for p, test in tests if p is not None]
+        p_values = [f"p = {p:.4f} ({test})" for p, test in tests if p is not None]
         mark = " *" if item.is_significant else ""
         lines.append(
-            f"    {item.metric:<{width}} {item.difference:+7.2f}  {', '.join(chances)}{mark}"
+            f"    {item.metric:<{width}} {item.difference:+7.2f}  {', '.join(p_values)}{mark}"
         )
     lines.append(f"  p: how likely by chance, were both equally good; * all below {SIGNIFICANT}")
     return "\n".join(lines)

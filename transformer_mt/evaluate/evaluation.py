@@ -1,4 +1,4 @@
-"""All that is known of one or several systems on one test set, and how it is printed."""
+"""Evaluation of one or several systems on one test set, and its text and JSON forms."""
 
 import json
 import os
@@ -9,41 +9,42 @@ from typing import Any
 
 from transformer_mt.evaluate import comparison, metrics
 from transformer_mt.evaluate.comparison import Comparison
-from transformer_mt.evaluate.score_diagnostics import suspicions
+from transformer_mt.evaluate.score_diagnostics import diagnose
 from transformer_mt.evaluate.scores import Score, check_line_counts
 from transformer_mt.evaluate.test_set import TestSet
 
 MANY_LINES = 10_000
-"""More than this are resampled only if it is asked for: sacreBLEU holds all resamples at once."""
+"""Larger test sets are resampled only on request: sacreBLEU holds all resamples in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is computed; the keys of ``mt-eval`` of the same names."""
+    """What to compute; as the settings of ``mt-eval`` of the same names."""
 
     metrics: Sequence[str] = metrics.DEFAULT
     protocols: Sequence[str] | None = None
     tgt_lang: str | None = None
     normalization: str = "none"
-    """``data.normalization`` of the system, if it is known."""
+    """``data.normalization`` of the system; ``none`` if unknown."""
     bootstrap: int = 0
     randomization: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One system's translations and what they are worth."""
+    """One system's translations with their scores."""
 
     name: str
-    """The end of its path, as much as tells it from the others."""
+    """Shortest end of its path that no other system has."""
     hypotheses: Sequence[str]
     scores: list[Score]
-    suspicions: list[str]
+    diagnostics: list[str]
+    """Warnings about the scores; see ``score_diagnostics``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Systems side by side, the baseline first."""
+    """Results of all systems on one test set; the first system is the baseline."""
 
     systems: list[System]
     test: TestSet
@@ -52,15 +53,15 @@ class Evaluation:
 
 
 def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings) -> Evaluation:
-    """Scores every system, and compares each with the first.
+    """Score every system, and compare each with the first.
 
     Args:
-        systems: Hypotheses by the path of their file, or of the model.
-        test: What they are measured against.
-        settings: What is computed.
+        systems: Hypotheses by the path of their file or model.
+        test: References, and the source if known.
+        settings: What to compute.
 
     Raises:
-        InputError: The texts do not pair up line by line, or there is nothing to score.
+        InputError: The numbers of lines differ, or there is nothing to score.
     """
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.texts})
@@ -79,7 +80,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
                 protocols=settings.protocols,
                 bootstrap=settings.bootstrap,
             ),
-            suspicions=suspicions(
+            diagnostics=diagnose(
                 hypotheses,
                 sets,
                 test.source,
@@ -101,7 +102,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Of every path the shortest end that no other path has: ``a/out`` and ``b/out``, but ``c``."""
+    """Shortest unique end of each path: ``x/a/out, x/b/out, x/c`` → ``a/out``, ``b/out``, ``c``."""
     parts = [Path(path).parts for path in paths]
 
     def short(i: int) -> str:
@@ -109,13 +110,13 @@ def short_names(paths: Sequence[str]) -> list[str]:
             end = parts[i][-length:]
             if sum(other[-length:] == end for other in parts) == 1:
                 return str(Path(*end))
-        return paths[i]  # "." has no parts; and the parts of "./a" are those of "a"
+        return paths[i]  # "." has no parts, and "./a" has the same parts as "a"
 
     return [short(i) for i in range(len(paths))]
 
 
 def to_text(evaluation: Evaluation) -> str:
-    """Every system's scores for a person at an 80-column terminal, then the comparisons."""
+    """Every system's scores, then the comparisons, for an 80-column terminal."""
     systems, resamples = evaluation.systems, evaluation.settings.bootstrap
     if len(systems) == 1:
         blocks = [metrics.to_text(systems[0].scores)]
@@ -130,7 +131,7 @@ def to_text(evaluation: Evaluation) -> str:
 
 
 def to_json(evaluation: Evaluation) -> str:
-    """One system: sacrebleu's list of scores. Several: the list of each, with its name."""
+    """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
     systems = evaluation.systems
     if len(systems) == 1:
         return metrics.to_json(systems[0].scores)

@@ -1,7 +1,7 @@
-"""Charts as SVG that takes its colours from the page around it, and the image of an attention.
+"""Drawing with matplotlib: charts as SVG in the colours of the page, attention weights as PNG.
 
-matplotlib draws both. Its SVG needs no script and is some ten kilobytes a chart, where interactive
-libraries bring one to five megabytes to every page; and the image is to be had from it alone.
+An SVG chart needs no script and takes about ten kilobytes; interactive chart libraries add one to
+five megabytes to every page.
 """
 
 import io
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
-# Drawn in these colours, and replaced by what CSS makes of them in the light and in the dark.
+# Placeholder colours, replaced by CSS variables that differ between light and dark mode.
 _TEXT, _LINE = "#010203", "#010204"
 _SERIES = [f"#01020{5 + i}" for i in range(5)]
 _CSS = {
@@ -25,7 +25,7 @@ _CSS = {
     **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
 }
 MAX_SERIES = len(_SERIES)
-"""Systems that a chart can tell apart."""
+"""Maximum number of systems in a chart."""
 
 _STYLE: Any = {  # matplotlib types each key
     "svg.fonttype": "none",
@@ -54,12 +54,12 @@ _STYLE: Any = {  # matplotlib types each key
 
 
 def bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
-    """Groups of bars, in each one bar of every series.
+    """Grouped bar chart.
 
     Args:
-        name: Of the chart; no other of the page may have it. So below.
-        labels: The groups'.
-        series: For each a value in every group.
+        name: Name of the chart, unique on the page (as in all functions here).
+        labels: Labels of the groups.
+        series: One list of values per series, with a value for every group.
     """
 
     def draw(axes: Axes) -> None:
@@ -74,7 +74,7 @@ def bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) ->
 
 
 def intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, float]]) -> str:
-    """Intervals, each a mean and half a width, one below the other."""
+    """Confidence intervals, one below the other; each is a mean and half the width."""
 
     def draw(axes: Axes) -> None:
         for i, (mean, half) in enumerate(spans):
@@ -89,7 +89,7 @@ def intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, flo
 
 
 def ratios(name: str, series: Sequence[Sequence[float]], widest: float) -> str:
-    """How many of the positive values lie where between 1/widest and widest, or beyond either."""
+    """Histogram of positive ratios from 1/widest to widest; the outer bins hold all beyond."""
     bins = 41
     edges = [widest ** (2 * i / bins - 1) for i in range(bins + 1)]
 
@@ -108,9 +108,9 @@ def ratios(name: str, series: Sequence[Sequence[float]], widest: float) -> str:
 
 
 def curves(name: str, series: Sequence[tuple[Sequence[float], Sequence[float]]]) -> str:
-    """Values over training steps, each series (steps, values).
+    """Line chart of values over training steps; each series is (steps, values).
 
-    The range is that of the values after the first tenth, which would flatten all others.
+    The first tenth does not count for the axis range: it would flatten the rest.
     """
 
     def draw(axes: Axes) -> None:
@@ -143,7 +143,7 @@ def _svg(name: str, draw: Callable[[Axes], None], *, height: float = 2.4) -> str
 
 
 def _for_page(svg: str, name: str) -> str:
-    """The ``<svg>`` element alone, its colours left to CSS, its identifiers made the page's own."""
+    """The bare ``<svg>`` element, with colours from CSS and identifiers unique on the page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, css in _CSS.items():
@@ -153,18 +153,18 @@ def _for_page(svg: str, name: str) -> str:
 
 
 _WIDE_FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
-"""Tried in turn for each character of an image; those that are not installed are passed over."""
+"""Fonts tried in turn for each character of an image, if installed."""
 
 
 def attention_image(
     file: BinaryIO, title: str, rows: Sequence[tuple[str, Any, Sequence[str], Sequence[str]]]
 ) -> None:
-    """Draws attention weights as a PNG: a line of heat maps for every layer, one for every head.
+    """Draw attention weights as a PNG: one row of heat maps per layer, one heat map per head.
 
     Args:
-        file: Where to.
-        title: Above it all.
-        rows: For every layer its name, its weights [H, T, S], and the T and the S pieces.
+        file: Binary file to write to.
+        title: Title of the image.
+        rows: Name, weights [H, T, S], T query pieces and S key pieces of every layer.
     """
     heads = len(rows[0][1])
     width = max(1.8, 0.13 * max(len(row[3]) for row in rows))
@@ -188,6 +188,6 @@ def attention_image(
                 axes.set_xticks(range(len(keys)), keys, rotation=90)
                 axes.set_yticks(range(len(queries)), queries if head == 0 else [])
         with warnings.catch_warnings():
-            # What no font has is drawn as a box, which says as much.
+            # A character that no font has is drawn as a box, which is enough of a warning.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             figure.savefig(file, format="png", dpi=110)

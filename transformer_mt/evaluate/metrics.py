@@ -1,7 +1,11 @@
-"""Scores of translations, always with the signature and the number of segments behind them.
+"""Metrics of translation quality: their registry, scoring with sacreBLEU, and printing of scores.
 
-``score`` and ``bleu`` are sacreBLEU's own numbers on detokenised text against raw references.
-What other protocols give is another scale, in ``protocols.py``.
+sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
+scale and lives in ``protocols.py``.
+
+To add a metric of sacreBLEU, add it to ``SACREBLEU_METRICS``. Any other metric has its own module,
+a name in ``OTHER_METRICS`` and a call in ``jobs/evaluate.py``. Either way, add the name to
+``config/evaluate.py``.
 """
 
 import json
@@ -19,39 +23,48 @@ from transformer_mt.evaluate.protocols import OF_NORMALIZATION, PROTOCOLS
 from transformer_mt.evaluate.scores import Score, check, corpus_score
 
 DIGITS = 4
-"""Decimals of a score in JSON: ``sacrebleu -w 4`` prints the same number."""
+"""Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
+
+
+def _bleu(language: str) -> Metric:
+    try:
+        # force: score_diagnostics.py reports tokenised text, in one line for each file.
+        return BLEU(trg_lang=language, force=True)
+    except RuntimeError as error:  # sacreBLEU: MeCab is not installed
+        raise InputError(
+            f"BLEU for {language} needs a tokeniser that is not installed: "
+            f"pip install 'sacrebleu[{language}]'"
+        ) from error
+
+
+def _ter(language: str) -> Metric:
+    # Without spaces, a sentence would be one word: there TER counts characters.
+    characters = language in ("ja", "yue", "zh")
+    return TER(normalized=characters, asian_support=characters)
+
+
+SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
+    "bleu": _bleu,
+    "chrf": lambda _: CHRF(),
+    "chrf++": lambda _: CHRF(word_order=2),
+    "ter": _ter,
+}
+"""Metrics by name; each is made for a target language, or "" if that is unknown."""
+
+OTHER_METRICS = ("comet", "ppl")
+"""Metrics that need more than hypotheses and references: ``comet.py``, ``perplexity.py``."""
 
 DEFAULT = ("bleu", "chrf", "ter")
-"""The metrics that are computed where none are named."""
-
-_OTHERS: dict[str, Callable[[], Metric]] = {
-    "chrf": CHRF,
-    "chrf++": lambda: CHRF(word_order=2),
-    "ter": TER,
-}
-_CHARACTERS = {"ja", "yue", "zh"}
-"""Languages whose TER counts characters, or else each sentence would be one word."""
+"""Metrics that are computed unless others are set."""
 
 
 def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
-    """A metric of sacreBLEU's: ``bleu``, ``chrf``, ``chrf++`` or ``ter``.
+    """A metric of ``SACREBLEU_METRICS``, set up for a target language.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    language = base_language(tgt_lang or "")
-    if name == "ter" and language in _CHARACTERS:
-        return TER(normalized=True, asian_support=True)
-    if name != "bleu":
-        return _OTHERS[name]()
-    try:
-        # force: what looks tokenised is told by suspicions.py, in one line and by file.
-        return BLEU(trg_lang=language, force=True)
-    except RuntimeError as error:  # sacreBLEU: MeCab is not installed
-        raise InputError(
-            f"BLEU for {tgt_lang} needs a tokeniser that is not installed: "
-            f"pip install 'sacrebleu[{language}]'"
-        ) from error
+    return SACREBLEU_METRICS[name](base_language(tgt_lang or ""))
 
 
 def score(
@@ -69,11 +82,11 @@ def score(
         references: One list per reference set, each as long as ``hypotheses``.
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names that ``make_metric`` knows.
-        bootstrap: Resamples of the 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
+        metrics: Names of ``SACREBLEU_METRICS``.
+        bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
 
     Raises:
-        InputError: If there is nothing to score, or the lists differ in length.
+        InputError: There is nothing to score, or the lists differ in length.
     """
     check(hypotheses, references)
     return [
@@ -92,11 +105,11 @@ def score_all(
     protocols: Sequence[str] | None = None,
     bootstrap: int = 0,
 ) -> list[Score]:
-    """``score``, followed by the protocols asked for, or by those that apply.
+    """``score``, followed by BLEU by other protocols (``PROTOCOLS``).
 
-    These are the paper's where the target language is known and has spaces between words, which
-    Moses' tokeniser goes by, and that of the system's ``data.normalization``, as of
-    ``moses_lowercase``.
+    ``protocols=None`` chooses them: the paper's if the target language is known and has spaces
+    between words, as Moses' tokeniser expects; and the one that belongs to ``normalization``, the
+    system's ``data.normalization``.
     """
     scores = score(hypotheses, references, tgt_lang=tgt_lang, metrics=metrics, bootstrap=bootstrap)
     if tgt_lang is None:
@@ -119,7 +132,7 @@ def validation_bleu(
     tgt_lang: str,
     normalization: str = "none",
 ) -> Score:
-    """What checkpoints are compared by: sacreBLEU's, or that of the normalisation's protocol."""
+    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
     if normalization in OF_NORMALIZATION:
         return PROTOCOLS[OF_NORMALIZATION[normalization]](hypotheses, references, tgt_lang=tgt_lang)
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["bleu"])[0]
@@ -133,19 +146,18 @@ def check_language(tgt_lang: str) -> None:
 def to_json(scores: Sequence[Score]) -> str:
     """The list that ``sacrebleu --format json -w 4`` prints, with ``segments`` added.
 
-    Four decimals are enough to tell two systems apart and few enough that the same text gives the
-    same digits on every machine.
+    With four decimals, the same text gives the same digits on every machine.
     """
     return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
 
 
 def from_json(text: str) -> list[Score]:
-    """The scores that ``to_json`` wrote, to four decimals and without intervals.
+    """Read the output of ``to_json``, without intervals.
 
     Raises:
-        ValueError: The text is no JSON.
-        KeyError: Something is missing in it.
-        TypeError: It is no list of scores.
+        ValueError: The text is not JSON.
+        KeyError: A key of a score is missing.
+        TypeError: It is not a list of scores.
     """
     return [
         Score(
@@ -160,7 +172,7 @@ def from_json(text: str) -> list[Score]:
 
 
 def to_row(item: Score) -> dict[str, str | float | int]:
-    """A score as an object of that list."""
+    """A score as an object of sacreBLEU's JSON list."""
     row: dict[str, str | float | int] = {
         "name": item.name,
         "score": round(item.score, DIGITS),
@@ -180,7 +192,7 @@ def to_row(item: Score) -> dict[str, str | float | int]:
 
 
 def to_text(scores: Sequence[Score]) -> str:
-    """The scores for a person at an 80-column terminal, each above its signature."""
+    """The scores for an 80-column terminal, each above its signature."""
     width = max((len(item.name) for item in scores), default=0)
     lines = []
     for item in scores:
@@ -189,12 +201,12 @@ def to_text(scores: Sequence[Score]) -> str:
         if item.mean is not None:
             number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
         lines.append(f"{item.name:<{width}}  {number}  {item.segments} segment{plural}")
-        lines.append(f"  {lasting_signature(item)}")  # copied into papers, so never broken
+        lines.append(f"  {lasting_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)
 
 
 def lasting_signature(item: Score) -> str:
-    """The signature without what only an interval depends on, which would pass 80 columns."""
+    """The signature without the bootstrap's settings, so that it fits 80 columns."""
     return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

@@ -11,26 +11,26 @@ from transformer_mt.evaluate.scores import Score
 def perplexity(
     translator: Translator, source: Sequence[str], reference: Sequence[str], vocab_size: int
 ) -> Score:
-    """E to the power of the mean negative log-likelihood of a subword of the references.
+    """Perplexity per subword: exp of the mean negative log-likelihood of the references' subwords.
 
-    End symbols count, as subwords. Like the paper's it is per subword of the model's vocabulary:
-    only models of one vocabulary compare.
+    End symbols count as subwords. As in the paper, models with different vocabularies cannot be
+    compared.
 
     Args:
-        translator: The model.
-        source: The sentences.
+        translator: Model and vocabulary.
+        source: Source sentences.
         reference: A translation of each.
-        vocab_size: Of the model's vocabulary, for the signature.
+        vocab_size: Size of the vocabulary, for the signature.
 
     Raises:
-        InputError: A line is longer than the model's positions.
+        InputError: A line is longer than the model's position embeddings allow.
     """
-    found = translator.score(source, reference)
-    subwords = sum(len(each.pieces) for each in found)
-    nll = -sum(each.log_prob for each in found) / subwords
+    scored = translator.score(source, reference)
+    subwords = sum(len(translation.pieces) for translation in scored)
+    nll = -sum(translation.log_prob for translation in scored) / subwords
     return Score(
         name="PPL",
-        score=math.exp(min(nll, 700)),  # beyond lies infinity
+        score=math.exp(min(nll, 700)),  # exp overflows above 709
         signature=f"nrefs:1|tok:subwords-{vocab_size}|version:{__version__}",
         segments=len(reference),
         verbose=f"{subwords:,} subwords",

@@ -1,8 +1,7 @@
-"""BLEU on other scales than sacreBLEU's, each under a name of its own.
+"""BLEU by other protocols than sacreBLEU's, each printed under its own name.
 
-They are here because papers print them: 27.3 and 28.4 in the paper's Table 2 are of
-``paper_bleu``, published Multi30k scores of ``tokens_bleu``. None is printed without its name, and
-none may be compared with another.
+Papers report them: 27.3 and 28.4 in the paper's Table 2 are ``paper_bleu``, published Multi30k
+scores are ``tokens_bleu``. Scores of different protocols cannot be compared.
 """
 
 import re
@@ -29,12 +28,12 @@ def paper_bleu(
     hypotheses, splits compounds at hyphens (``rich-text`` → ``rich ##AT##-##AT## text``) on both
     sides, and counts with ``multi-bleu.perl``: four-grams, no smoothing. It expects a reference
     tokenised beforehand, in which every quotation mark, „ included, had become ``&quot;``. Here
-    both sides are raw text and both get the same treatment, „ included.
+    both sides are raw text and are treated the same way, „ included.
     """
-    # Imported here because it costs 0.3 s and only this protocol needs it.
+    # Imported here: it takes 0.3 s, and only this protocol needs it.
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    # What sacremoses does not know, DE and de-AT too, it would take for English without a word.
+    # sacremoses silently treats codes that it does not know, such as DE or de-AT, as English.
     language = base_language(tgt_lang)
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
@@ -54,12 +53,12 @@ def tokens_bleu(
     tgt_lang: str,
     bootstrap: int = 0,
 ) -> Score:
-    """BLEU as papers on Multi30k have it: lower-case Moses tokens, unsmoothed.
+    """BLEU as papers on Multi30k report it: lower-case Moses tokens, unsmoothed.
 
-    Both sides are made to tokens here, so cased and detokenised text can be compared as well.
+    Both sides are lower-cased and tokenised here, so they may be cased and detokenised text.
     """
     prepare = Normalizer("moses_lowercase", tgt_lang, tgt_lang).tgt
-    tokens = f"sacremoses-{base_language(tgt_lang)}-lc"  # fits a line of 80 columns
+    tokens = f"sacremoses-{base_language(tgt_lang)}-lc"  # short enough for 80 columns
     score = _unsmoothed_bleu(prepare, tokens, hypotheses, references, bootstrap)
     return replace(score, name="BLEU (lower-case tokens)")
 
@@ -68,17 +67,17 @@ PROTOCOLS: dict[str, Callable[..., Score]] = {
     "paper": paper_bleu,
     "lowercase_tokens": tokens_bleu,
 }
-"""By the name that ``mt-eval`` knows them under."""
+"""Protocols by the name that ``protocols=`` takes; ``config/evaluate.py`` lists the names too."""
 
 OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
-"""The protocol that a ``data.normalization`` is made for: a model that writes lower case has hardly
-any BLEU by text with capitals."""
+"""The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
+badly against cased references."""
 
 
 def split_compounds(tokenized: str) -> str:
-    """Make every hyphen inside a word a token of its own, by the script's very substitution.
+    """Make every hyphen inside a word a token of its own, with the script's substitution.
 
-    Like the script's, it does not see overlapping matches: ``a-b-c`` is split once.
+    As in the script, overlapping matches are missed: ``a-b-c`` is split once.
     """
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 

@@ -1,7 +1,7 @@
-"""The page a person looks at: one HTML file that needs no network and no server.
+"""The HTML report of an evaluation: one file that needs no network and no server.
 
-Text from files is escaped by the templates, and shown by the scripts as text only. The page's own
-policy lets none but these scripts run, and nothing be loaded.
+The templates escape text from files, and the scripts insert it as text only. The page's content
+security policy allows only these scripts to run, and nothing to be loaded.
 """
 
 import base64
@@ -24,25 +24,25 @@ from transformer_mt.evaluate.metrics import lasting_signature
 from transformer_mt.files import output
 
 DIFFERENCES = 30
-"""Sentences whose differences are marked; the page can search and sort all of them."""
+"""Number of sentences shown with marked differences; all others can be searched and sorted."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A sentence that deserves a look."""
+    """A sentence shown with marked differences."""
 
     line: int
     source: str | None
     references: list[str]
     versions: list[tuple[str, float, list[Change]]]
-    """Of every system its letter, its sentence chrF, and its words."""
+    """Letter, sentence chrF and marked words of every system."""
 
 
 def check_report(systems: int) -> None:
-    """Raise ``InputError`` if a page's charts could not tell so many systems apart."""
+    """Raise ``InputError`` if there are more systems than a chart can show."""
     if systems > figures.MAX_SERIES:
         raise InputError(
-            f"report: its charts can tell {figures.MAX_SERIES} systems apart, not {systems}"
+            f"report: its charts show at most {figures.MAX_SERIES} systems, not {systems}"
         )
 
 
@@ -54,14 +54,14 @@ def write_report(
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> None:
-    """Writes the page whole or not at all.
+    """Write the report, atomically.
 
     Args:
-        path: Where to; see ``files.output``.
-        evaluation: What it shows; ``check_report`` knows of how many systems it may be.
-        title: At its head.
+        path: File to write; see ``files.output``.
+        evaluation: Systems and scores; at most ``figures.MAX_SERIES`` systems (``check_report``).
+        title: Title of the page.
         curves: Records of a run's ``metrics.jsonl``.
-        attention: Of one sentence, if it is to be shown too.
+        attention: Attention weights of one sentence to include.
     """
     systems = evaluation.systems
     sets = list(evaluation.test.references.values())
@@ -71,7 +71,7 @@ def write_report(
         for metric in ("bleu", "chrf")
     }
     segments = len(systems[0].hypotheses)
-    # By chrF: BLEU says little of a single sentence.
+    # chrF, because BLEU is not meaningful for a single sentence.
     scores = [[of.score([i]) for i in range(segments)] for of in counts["chrf"]]
     _render(
         path,
@@ -94,7 +94,7 @@ def write_report(
 
 
 def write_attention(path: Path, attention: Attention) -> None:
-    """Writes the page of one sentence's attention, whole or not at all."""
+    """Write the page of one sentence's attention weights, atomically."""
     _render(
         path,
         "attention.html",
@@ -116,7 +116,7 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # tojson escapes <, >, & and ' whatever these are: no text can end the script it is in.
+    # tojson escapes <, >, & and ' despite these options: no text can end its script element.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     page = environment.get_template(template).render(
         scripts=[Markup(text) for text in texts],
@@ -128,8 +128,8 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
 
 
 def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:
-    """One system: its worst sentences, marked against the reference. Several: the sentences in
-    which one differs most from the baseline by chrF, marked against the baseline.
+    """The sentences with the lowest chrF, marked against the reference; for several systems those
+    that differ most in chrF from the baseline, marked against the baseline.
     """
     first = scores[0]
     if len(scores) == 1:
@@ -159,7 +159,7 @@ def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Diff
 
 
 def _sentences(evaluation: Evaluation, scores: list[list[float]]) -> dict[str, Any]:
-    """All sentences, for the page's script."""
+    """All sentences with their sentence chrF, as data for the page's script."""
     rated = zip(charts.letters(evaluation), evaluation.systems, scores, strict=True)
     return {
         "source": None if evaluation.test.source is None else list(evaluation.test.source),

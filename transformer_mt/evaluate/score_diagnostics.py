@@ -1,4 +1,4 @@
-"""Signs that a score does not mean what it seems to: each one sentence, none an error."""
+"""Diagnostics for suspicious scores: warnings of one sentence each, never errors."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from transformer_mt.data.text.languages import base_language
 
 TOKENISED_SHARE = 0.1
-"""Share of lines with the marks of tokens, above which output looks tokenised."""
+"""Output looks tokenised if more than this share of its lines has traces of tokenisation."""
 QUOTE_SHARE = 0.9
-"""Share of one style among a text's quotes, above which that is its style."""
+"""A text has one style of quotes if at least this share of its quotes is in that style."""
 LENGTH_RATIO = 1.25
-"""Output this many times longer, or shorter, than its reference is pointed out."""
+"""Output that is this many times longer, or shorter, than its references is reported."""
 
-# A space before a full stop or comma; what subword and Moses' tokenisers leave in the text. Not
-# before ! ? : ; where French has one.
-_TOKENS = re.compile(r"\S [.,](?: |$)|@-@|@@ |▁|&apos;|&quot;")
+# A space before a full stop or comma, and traces of subword and Moses tokenisers. A space before
+# ! ? : ; does not count: French has one.
+_TOKENISED = re.compile(r"\S [.,](?: |$)|@-@|@@ |▁|&apos;|&quot;")
 
 _QUOTES = {
     "quotes": {'"': '"', "“”„‟": "„…“", "«»": "«…»"},
     "apostrophes": {"'": "'", "’‘": "’"},
 }
-# Letters of languages that have no spaces between words; Japanese is told by its kana.
-_UNSPACED = {
+# Letters of languages written without spaces between words; Japanese is recognised by its kana.
+_UNSPACED_LETTERS = {
     "ja": re.compile("[\u3040-\u30ff]+"),
     "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]+"),
     "th": re.compile("[\u0e00-\u0e7f]+"),
@@ -30,14 +30,14 @@ _UNSPACED = {
     "my": re.compile("[\u1000-\u109f]+"),
     "km": re.compile("[\u1780-\u17ff]+"),
 }
-_TOKENISERS = ("ja", "zh")  # that sacreBLEU has for these
-_LONGEST_WORD = 8  # so many of these letters to a space on average are no words any more
+_SACREBLEU_TOKENISERS = ("ja", "zh")
+_MAX_WORD_LENGTH = 8  # with more of these letters per space, the spaces do not separate words
 
-_LEAST_QUOTES = 5  # tell a style
-_LEAST_LINES = 10  # tell whether output is tokenised, or of the right length
+_MIN_QUOTES = 5  # for a text to have a style of quotes
+_MIN_LINES = 10  # for judging tokenisation and length
 
 
-def suspicions(
+def diagnose(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     source: Sequence[str] | None = None,
@@ -45,25 +45,28 @@ def suspicions(
     tgt_lang: str | None = None,
     words: bool = True,
 ) -> list[str]:
-    """What a person should know before trusting the scores of these lines.
+    """Reasons to doubt the scores of these translations.
 
     Args:
-        hypotheses: One system's translations.
+        hypotheses: Translations of one system.
         references: One list per reference set, each as long as ``hypotheses``.
-        source: The lines translated, if they are known.
-        tgt_lang: Code of their language, if it is known.
+        source: Source sentences, if known.
+        tgt_lang: Language code of the translations, if known.
         words: Whether a metric counts words, as BLEU and TER do and chrF does not.
+
+    Returns:
+        One warning per problem; empty if there is none.
     """
     found = []
     total = len(hypotheses)
     if any(_equal(hypotheses, lines) for lines in references):
-        found.append("every line is equal to that of a reference: is this the reference itself?")
+        found.append("every line is identical to a reference: is this the reference file itself?")
     if words:
         found.extend(unspaced(references, tgt_lang))
     if source is not None:
         copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
         if copies:
-            found.append(f"{copies:,} of {total:,} lines are equal to their source")
+            found.append(f"{copies:,} of {total:,} lines are identical to their source")
     empty = sum(not line.strip() for line in hypotheses)
     if empty:
         found.append(f"{empty:,} of {total:,} lines are empty")
@@ -73,7 +76,7 @@ def suspicions(
         ):
             found.append(f"{blank:,} of {total:,} lines of a reference are empty")
     found.extend(_quotes(hypotheses, references))
-    if total >= _LEAST_LINES:
+    if total >= _MIN_LINES:
         found.extend(_tokenised(hypotheses, references))
         found.extend(_length(hypotheses, references))
     return found
@@ -85,28 +88,30 @@ def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
 
 
 def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
-    """Whether BLEU, which counts words, finds none in references of this language."""
-    if base_language(tgt_lang or "") in _TOKENISERS:
+    """A warning if the references have no spaces, so that BLEU finds no words in them."""
+    if base_language(tgt_lang or "") in _SACREBLEU_TOKENISERS:
         return
     text = "\n".join(line.strip() for lines in references for line in lines)
-    counts = {lang: sum(map(len, letters.findall(text))) for lang, letters in _UNSPACED.items()}
+    counts = {
+        lang: sum(map(len, letters.findall(text))) for lang, letters in _UNSPACED_LETTERS.items()
+    }
     spaces, total = text.count(" "), sum(counts.values())
-    if 2 * total <= len(text) - spaces or spaces * _LONGEST_WORD > total:
+    if 2 * total <= len(text) - spaces or spaces * _MAX_WORD_LENGTH > total:
         return
-    # Chinese has no kana, Japanese half of all.
+    # Chinese text has no kana; in Japanese about half of the letters are kana.
     lang = "ja" if 10 * counts["ja"] > total else max(counts, key=lambda lang: counts[lang])
-    do = (
-        f"say tgt_lang={lang}, with which BLEU finds them, or rely on chrF"
-        if lang in _TOKENISERS
-        else "rely on chrF, since sacreBLEU's BLEU and TER do not find them"
+    advice = (
+        f"set tgt_lang={lang}, so that BLEU segments them, or rely on chrF"
+        if lang in _SACREBLEU_TOKENISERS
+        else "rely on chrF, because sacreBLEU's BLEU and TER cannot segment them"
     )
-    yield f"the references have no spaces between words: {do}"
+    yield f"the references have no spaces between words: {advice}"
 
 
 def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
     total = len(hypotheses)
     texts = [("the output", hypotheses), *(("a reference", lines) for lines in references)]
-    counts = [(who, sum(bool(_TOKENS.search(line)) for line in lines)) for who, lines in texts]
+    counts = [(who, sum(bool(_TOKENISED.search(line)) for line in lines)) for who, lines in texts]
     found = [
         f"{count:,} of {total:,} lines of {who}"
         for who, count in counts
@@ -114,8 +119,8 @@ def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     ]
     if found:
         yield (
-            f"{' and '.join(found)} look tokenised (a space before the full stop, say): scores "
-            "are comparable on detokenised text only"
+            f"{' and '.join(found)} look tokenised (for example, a space before the full stop): "
+            "scores are comparable on detokenised text only"
         )
 
 
@@ -125,16 +130,16 @@ def _quotes(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> I
         ours, theirs = _style(output, styles), _style(reference, styles)
         if ours and theirs and ours != theirs:
             yield (
-                f"{kind} are {ours} in the output but {theirs} in the references: each costs score"
+                f"{kind} are {ours} in the output but {theirs} in the references, which costs score"
             )
 
 
 def _style(text: str, styles: dict[str, str]) -> str | None:
-    """The style that nearly all of a text's quotes are in, if there is one."""
+    """The style of nearly all quotes in a text, if there is one."""
     counts = {name: sum(map(text.count, signs)) for signs, name in styles.items()}
     best = max(counts, key=lambda name: counts[name])
     total = sum(counts.values())
-    return best if total >= _LEAST_QUOTES and counts[best] >= QUOTE_SHARE * total else None
+    return best if total >= _MIN_QUOTES and counts[best] >= QUOTE_SHARE * total else None
 
 
 def _length(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -143,5 +148,5 @@ def _length(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> I
     if theirs and not 1 / LENGTH_RATIO <= ours / theirs <= LENGTH_RATIO:
         yield (
             f"the output is {ours / theirs:.2f} times as long as the references, in characters: "
-            "is it cut short, repeating itself, or in another language?"
+            "is it truncated, repetitive, or in another language?"
         )

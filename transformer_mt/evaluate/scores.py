@@ -1,4 +1,4 @@
-"""One score: a number, its signature, the number of segments, and how sure it is."""
+"""A score: a number with its signature, number of segments and confidence interval."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ class Score:
     score: float
     """On 0–100 for BLEU and chrF2; TER is an error rate, lower is better, and may pass 100."""
     signature: str
-    """sacreBLEU's signature: all that must be equal for two scores to be comparable."""
+    """sacreBLEU's signature: scores are comparable only if their signatures are equal."""
     segments: int
-    """Lines scored: newstest2014 has 3,003, and a subset of 2,737 that is scored by mistake."""
+    """Number of lines. newstest2014 has 3,003; a subset of 2,737 is often scored by mistake."""
     verbose: str
-    """What the metric adds, such as n-gram precisions and brevity penalty; empty if nothing."""
+    """Details, such as n-gram precisions and brevity penalty; may be empty."""
     mean: float | None = None
-    """Of the bootstrap resamples, if there were any."""
+    """Mean of the bootstrap resamples, if any."""
     confidence: float | None = None
-    """Half the width of the 95% interval around the mean; sacreBLEU prints ``μ = mean ± this``."""
+    """Half the width of the 95% interval; sacreBLEU prints ``μ = mean ± confidence``."""
     decimals: int = 2
-    """How many to print."""
+    """Decimals to print."""
 
 
 def corpus_score(
@@ -39,21 +39,21 @@ def corpus_score(
     *,
     bootstrap: int = 0,
 ) -> Score:
-    """What the metric says of a test set.
+    """Score a test set with a metric of sacreBLEU.
 
     Args:
-        metric: One of sacreBLEU's.
+        metric: A metric of sacreBLEU.
         hypotheses: Translations.
         references: One list per reference set.
-        bootstrap: Resamples of the 95% interval; 0 is none. The seed is sacreBLEU's own: 12345, or
-            that of the environment's ``SACREBLEU_SEED``.
+        bootstrap: Resamples for the 95% interval; 0 is none. The seed is sacreBLEU's: 12345, or
+            the environment variable ``SACREBLEU_SEED``.
     """
     result = metric.corpus_score(hypotheses, references)
     signature = metric.get_signature().format()
     printed = json.loads(result.format(signature=signature, is_json=True))
     mean = confidence = None
     if bootstrap:
-        # Not corpus_score(n_bootstrap=…): it fails where a resample has no match at all.
+        # Not corpus_score(n_bootstrap=…), which fails if a resample has no match at all.
         test = PairedTest(
             [("", hypotheses)], {"": metric}, references, test_type="bs", n_samples=bootstrap
         )
@@ -76,7 +76,7 @@ def corpus_score(
 
 
 def check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise ``InputError`` unless there is something to score, and a reference for every line."""
+    """Raise ``InputError`` unless there are lines to score, each with its references."""
     if not references:
         raise InputError("no references given: a score needs at least one reference set")
     texts = {f"reference set {i}": lines for i, lines in enumerate(references, 1)}
@@ -84,13 +84,13 @@ def check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Non
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
-    """Raise ``InputError`` unless all texts, given by file name, pair up line by line."""
+    """Raise ``InputError`` unless all texts, given by name, have the same number of lines (> 0)."""
     (first, lines), *others = texts.items()
     for name, other in others:
         if len(other) != len(lines):
             raise InputError(
-                f"{len(lines)} lines in {first} but {len(other)} in {name}: line n of each must "
-                "belong together; is one cut short, or of another test set?"
+                f"{len(lines)} lines in {first} but {len(other)} in {name}: the files must be "
+                "line-aligned; is one truncated, or from another test set?"
             )
     if not lines:
         raise InputError(f"no lines in {first}: there is nothing to score")

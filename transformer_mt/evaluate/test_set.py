@@ -1,4 +1,4 @@
-"""What translations are measured against: references, and the source where it is known."""
+"""A test set: references, and the source if known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from transformer_mt.data.text.sources.testsets import testset_files
 
 @dataclass(frozen=True, kw_only=True)
 class TestSet:
-    """Lines that belong together by their number."""
+    """Line-aligned texts that translations are scored against."""
 
-    __test__ = False  # no test case of pytest's
+    __test__ = False  # not a test case for pytest
 
     references: Mapping[str, Sequence[str]]
-    """By the name of their file."""
+    """Reference translations by the name of their file."""
     source: Sequence[str] | None = None
-    """The lines to translate, if they are known."""
+    """Sentences to translate, if known."""
     source_name: str = "the source"
-    """Its file, for errors."""
+    """Name of the source in error messages."""
 
     @property
     def texts(self) -> dict[str, Sequence[str]]:
@@ -28,7 +28,7 @@ class TestSet:
 
 
 def load_testset(name: str, langs: str) -> TestSet:
-    """A test set of sacreBLEU: see ``testset_files``."""
+    """Load a sacreBLEU test set, downloading it if necessary; see ``testset_files``."""
     source, references = testset_files(name, langs)
     return TestSet(
         references={path.name: list(read_lines(path)) for path in references},

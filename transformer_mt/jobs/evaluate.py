@@ -56,8 +56,8 @@ def run(job: EvaluateJob) -> None:
     if system is not None and "ppl" in (job.metrics or []):
         found = _add_perplexity(system, found)
     for of in found.systems:
-        for suspicion in of.suspicions:
-            print(f"mt-eval: {of.name}: {suspicion}", file=sys.stderr)
+        for warning in of.diagnostics:
+            print(f"mt-eval: {of.name}: {warning}", file=sys.stderr)
     print(ev.to_json(found) if job.format == "json" else ev.to_text(found), flush=True)
     if job.report is not None:
         _report(job, system, found, attention)

@@ -21,8 +21,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import metrics
-from transformer_mt.evaluate.score_diagnostics import suspicions as doubts_about
-from transformer_mt.evaluate.score_diagnostics import unspaced
+from transformer_mt.evaluate.score_diagnostics import diagnose, unspaced
 from transformer_mt.jobs import resume as run_folder
 from transformer_mt.jobs.fine_tuning import with_vocabulary_of_start
 from transformer_mt.jobs.provenance import record_start
@@ -183,7 +182,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
             tgt_lang=job.data.tgt_lang,
             normalization=job.data.normalization,
         )
-        for doubt in doubts_about(hypotheses, references, source, tgt_lang=job.data.tgt_lang):
+        for doubt in diagnose(hypotheses, references, source, tgt_lang=job.data.tgt_lang):
             log.warning("warning: of the test set, %s", doubt)
         files.write_text(scores_file, metrics.to_json(scores) + "\n")
         record_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)

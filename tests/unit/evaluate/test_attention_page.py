@@ -48,7 +48,7 @@ def attend(sentence: str, model: Transformer, tokenizer: Tokenizer, **decode: in
     return attention_of(sentence, model, tokenizer, translator, normalizer)
 
 
-def test_the_pieces_are_the_model_s_and_the_weights_its_own(
+def test_pieces_and_weights_are_those_of_the_model(
     model: Transformer, tokenizer: Tokenizer
 ) -> None:
     found = attend(SENTENCE, model, tokenizer)
@@ -74,7 +74,7 @@ def test_the_pieces_are_the_model_s_and_the_weights_its_own(
     ]
 
 
-def test_the_image_has_a_map_for_every_layer_and_head(
+def test_image_has_a_heat_map_for_every_layer_and_head(
     model: Transformer, tokenizer: Tokenizer, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     write_png(attend(SENTENCE, model, tokenizer), tmp_path / "a.png")
@@ -96,12 +96,12 @@ def test_the_page_escapes_the_sentence(
     assert "<b>$" not in html
 
 
-def test_a_sentence_too_long_for_a_picture_is_refused(
-    model: Transformer, tokenizer: Tokenizer
-) -> None:
-    with pytest.raises(InputError, match=rf"has \d+ pieces, but a heat map shows {MAX_PIECES}"):
+def test_too_long_sentence_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
+    with pytest.raises(
+        InputError, match=rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"
+    ):
         attend("dog " * 201, model, tokenizer)
-    with pytest.raises(InputError, match=r"longer than this model reads"):
+    with pytest.raises(InputError, match="too long for this model"):
         attend("dog " * 20, model, tokenizer, max_source_tokens=10)
 
 
@@ -110,7 +110,7 @@ def page(attention: Attention, path: Path) -> None:
 
 
 @pytest.mark.parametrize(("write", "start"), [(page, b"<!doctype"), (write_png, b"\x89PNG")])
-def test_a_pipe_is_written_to_and_not_replaced(
+def test_image_can_be_written_to_a_pipe(
     write: Callable[[Attention, Path], None],
     start: bytes,
     model: Transformer,

@@ -55,7 +55,7 @@ def test_every_system_gets_its_score() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_it_says_when_it_fails_is_one_line() -> None:
+def test_failure_is_reported_in_one_line() -> None:
     with pytest.raises(InputError) as caught:
         comet(SYSTEMS, SOURCE, REFERENCE, model="missing", gpu=False)
     message = str(caught.value)

@@ -45,7 +45,7 @@ def texts() -> dict[str, list[str]]:
 def sacrebleu_cli(
     folder: Path, references: list[str], test: str
 ) -> dict[tuple[str, str], tuple[float, str | None]]:
-    """Of every system and metric the score and p, as the command prints them.
+    """Score and p-value of every system and metric, as the command prints them.
 
     As a LaTeX table: its JSON ends in an error (sacreBLEU 2.6), its text breaks the lines.
     """
@@ -110,7 +110,7 @@ def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
-def test_few_lines_that_differ_are_no_evidence(
+def test_few_different_lines_are_not_significant(
     texts: dict[str, list[str]], differing: int, least: float
 ) -> None:
     """All are for the worse: only swapping all of them, or none, gives so large a difference."""
@@ -122,7 +122,7 @@ def test_few_lines_that_differ_are_no_evidence(
     assert not any(item.is_significant for item in found)
 
 
-def test_another_seed_is_that_of_the_environment(
+def test_seed_is_read_from_the_environment(
     texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def p_values(seed: str) -> list[float | None]:
@@ -135,12 +135,12 @@ def test_another_seed_is_that_of_the_environment(
     assert p_values("1") == p_values("1") != p_values("2")
 
 
-def test_nothing_asked_for_is_nothing_done() -> None:
+def test_no_tests_give_no_comparisons() -> None:
     assert compare({"a": ["x"], "b": ["y"]}, [["x"]], bootstrap=0, randomization=0) == []
     assert compare({"a": ["x"]}, [["x"]], bootstrap=10, randomization=0) == []
 
 
-def test_lists_of_other_lengths_are_refused() -> None:
+def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(InputError, match=r"^1 lines in the hypotheses but 2 in reference set 1"):
         compare({"a": ["x", "y"], "b": ["x"]}, [["x", "y"]])
 
@@ -149,7 +149,7 @@ def test_lists_of_other_lengths_are_refused() -> None:
     ("p_bootstrap", "p_randomization", "expected"),
     [(0.01, 0.02, True), (0.01, 0.06, False), (0.06, None, False), (None, 0.01, True)],
 )
-def test_significant_is_what_every_test_made_calls_so(
+def test_significant_means_significant_by_every_test(
     p_bootstrap: float | None, p_randomization: float | None, expected: bool
 ) -> None:
     item = Comparison(

@@ -1,4 +1,4 @@
-"""The scores are sacreBLEU's own, to the digit; the paper's protocol is its authors' script."""
+"""Scores equal sacreBLEU's to the digit; the paper's protocol equals its authors' script."""
 
 import gzip
 import json
@@ -15,16 +15,19 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.paths import MULTI30K
 
+from transformer_mt.config import evaluate as config
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.metrics import (
     DEFAULT,
+    OTHER_METRICS,
+    SACREBLEU_METRICS,
     score,
     score_all,
     to_json,
     to_text,
     validation_bleu,
 )
-from transformer_mt.evaluate.protocols import paper_bleu, split_compounds, tokens_bleu
+from transformer_mt.evaluate.protocols import PROTOCOLS, paper_bleu, split_compounds, tokens_bleu
 from transformer_mt.evaluate.scores import Score, check_line_counts
 
 Rows = list[dict[str, Any]]
@@ -73,7 +76,7 @@ def multi30k() -> list[str]:
 def sacrebleu_cli(
     tmp_path: Path, hypotheses: list[str], references: list[list[str]], *options: str
 ) -> Rows:
-    """What sacreBLEU's own command prints for the same text."""
+    """Output of the command ``sacrebleu`` for the same text."""
     files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
     for name, lines in files.items():
         (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
@@ -148,7 +151,7 @@ def test_ter_of_chinese_counts_characters_as_the_command_can(tmp_path: Path) -> 
     assert ours["score"] == pytest.approx(100 * 2 / 13, abs=1e-4)  # two of 10 + 3 characters
 
 
-def test_protocols_are_those_asked_for_or_those_that_suit() -> None:
+def test_protocols_default_to_those_that_suit_the_system() -> None:
     def names(**options: Any) -> list[str]:
         found = score_all(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=["bleu"], **options)
         return [row.name for row in found]
@@ -163,6 +166,11 @@ def test_protocols_are_those_asked_for_or_those_that_suit() -> None:
         "chrF2",
         "TER",
     ]
+
+
+def test_the_config_accepts_the_registered_names() -> None:
+    assert set(config.METRICS) == {*SACREBLEU_METRICS, *OTHER_METRICS}
+    assert set(config.PROTOCOLS) == set(PROTOCOLS)
 
 
 def test_default_signatures() -> None:
@@ -181,13 +189,13 @@ def test_bleu_is_the_first_of_the_scores() -> None:
     assert lower == tokens_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
 
 
-def test_a_translation_that_is_its_reference() -> None:
+def test_perfect_translation() -> None:
     values = [row.score for row in score(REFERENCE, [REFERENCE])]
     assert values == pytest.approx([100, 100, 0])
     assert paper_bleu(REFERENCE, [REFERENCE]).score == pytest.approx(100)
 
 
-def test_nothing_translated() -> None:
+def test_empty_translations() -> None:
     empty = [""] * len(REFERENCE)
     assert [row.score for row in score(empty, [REFERENCE])] == pytest.approx([0, 0, 100])
     assert paper_bleu(empty, [REFERENCE]).score == 0
@@ -274,10 +282,10 @@ def test_paper_bleu_on_text_tokenised_by_hand() -> None:
 
 @pytest.mark.parametrize("protocol", [paper_bleu, tokens_bleu])
 @pytest.mark.parametrize(("code", "language"), [("DE", "de"), ("de_AT", "de"), ("fr-CA", "fr")])
-def test_protocols_do_not_depend_on_how_a_language_is_written(
+def test_protocols_do_not_depend_on_the_form_of_the_language_code(
     protocol: Callable[..., Score], code: str, language: str
 ) -> None:
-    """sacremoses parts "ca." by the language's abbreviations, and "qu'on" by its apostrophes."""
+    """sacremoses splits "ca." by the language's abbreviations, and "qu'on" by its apostrophes."""
     reference = ["Er ist ca. 3 km von hier.", "L'homme qu'on a vu."]
     hypothesis = ["Er ist ca . 3 km von hier.", "L' homme qu' on a vu."]
     found = protocol(hypothesis, [reference], tgt_lang=code)
@@ -286,7 +294,7 @@ def test_protocols_do_not_depend_on_how_a_language_is_written(
     assert f"|tok:sacremoses-{language}-" in found.signature
 
 
-def test_paper_bleu_rewards_a_compound_s_parts() -> None:
+def test_paper_bleu_rewards_parts_of_compounds() -> None:
     hypothesis, reference = ["das E-Mail-Konto ist leer"], ["das E-Mail-Fach ist leer"]
     # das E - Mail - [Konto] ist leer: 7 of 8 tokens, 5 of 7 bigrams, 3 of 6, 2 of 5.
     expected = 100 * math.prod([7 / 8, 5 / 7, 3 / 6, 2 / 5]) ** (1 / 4)
@@ -294,7 +302,7 @@ def test_paper_bleu_rewards_a_compound_s_parts() -> None:
     assert score(hypothesis, [reference])[0].score < expected  # one wrong word of four
 
 
-def test_compounds_split_as_the_script_s_substitution_does() -> None:
+def test_compounds_are_split_as_by_the_authors_script() -> None:
     assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
     assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c"
     assert split_compounds("ein - Strich -los") == "ein - Strich -los"
@@ -309,7 +317,7 @@ def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:
 
 
 @pytest.mark.parametrize("function", [score, paper_bleu])
-def test_bad_input_is_named(function: Callable[..., object]) -> None:
+def test_invalid_input_is_reported(function: Callable[..., object]) -> None:
     with pytest.raises(InputError, match=r"^no references given"):
         function(["a"], [])
     with pytest.raises(InputError, match=r"^no lines in the hypotheses"):
@@ -318,7 +326,7 @@ def test_bad_input_is_named(function: Callable[..., object]) -> None:
         function(["a", "b"], [["a", "b"], ["a"]])
 
 
-def test_line_counts_are_told_by_file_name() -> None:
+def test_line_counts_are_reported_by_file_name() -> None:
     with pytest.raises(InputError, match=r"^999 lines in sysA\.de but 1000 in ref\.de: .*[^\n]$"):
         check_line_counts({"sysA.de": ["x"] * 999, "ref.de": ["x"] * 1000})
     check_line_counts({"sysA.de": ["x"], "ref.de": ["y"]})

@@ -62,8 +62,8 @@ def report(folder: Path, systems: dict[str, list[str]], **more: Any) -> Page:
 def test_one_system(tmp_path: Path) -> None:
     page = report(tmp_path, {"one.de": ONE}, source=SOURCE)
     assert "4 segments, 1 reference (ref.de)." in page.text
-    assert "Farthest from the reference" in page.text
-    assert "Is it luck?" not in page.text
+    assert "Lowest-scoring sentences" in page.text
+    assert "Statistical significance" not in page.text
     data = json.loads(page.scripts[0][1])
     assert data["source"] == SOURCE
     assert data["references"] == [REFERENCE]
@@ -76,7 +76,7 @@ def test_one_system(tmp_path: Path) -> None:
 def test_several_systems_with_the_words_that_differ(tmp_path: Path) -> None:
     page = report(tmp_path, {"x/one.de": ONE, "x/two.de": TWO})
     assert "A one.de (baseline) B two.de" in page.text
-    assert "Is it luck? Paired tests against A" in page.text
+    assert "Statistical significance: paired tests against A" in page.text
     html = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<del>Der</del> <ins>Ein</ins> Hund <del>läuft.</del> <ins>rennt.</ins>" in html
     assert "<ins>&lt;script&gt;alert(1)&lt;/script&gt;</ins>" in html
@@ -115,9 +115,7 @@ def test_the_same_input_gives_the_same_page(tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_a_page_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.html").write_text("the page before")
 
     def fail(descriptor: int) -> None:
@@ -145,9 +143,9 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert found[0].rstrip().endswith("</html>")
 
 
-def test_too_many_systems_for_the_colours() -> None:
+def test_too_many_systems_are_refused() -> None:
     check_report(5)
-    with pytest.raises(InputError, match=r"^report: its charts can tell 5 systems apart, not 6$"):
+    with pytest.raises(InputError, match=r"^report: its charts show at most 5 systems, not 6$"):
         check_report(6)
 
 
@@ -174,7 +172,7 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     assert read_records(tmp_path / "nothing") == []
 
 
-def test_systems_of_nothing_but_empty_lines(tmp_path: Path) -> None:
+def test_systems_with_only_empty_lines(tmp_path: Path) -> None:
     page = report(tmp_path, {"one.de": [""] * 4, "two.de": [""] * 4})
-    assert "No sentence differs." in page.text
+    assert "No sentences differ." in page.text
     assert "4 of 4 lines are empty" in page.text

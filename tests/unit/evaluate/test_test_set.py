@@ -1,4 +1,4 @@
-"""Test sets of sacreBLEU's: all that is there is read; what is not is one line."""
+"""sacreBLEU test sets: every text is read; what is missing gives one line."""
 
 import json
 import os
@@ -19,7 +19,7 @@ CLOSED_PORT = "http://127.0.0.1:9"
 
 
 def python(code: str, folder: Path) -> str:
-    """What Python prints with its sacreBLEU's test sets in a folder (read at its import)."""
+    """Output of Python with sacreBLEU's test sets in a folder (which sacreBLEU reads at import)."""
     environment = dict(os.environ, SACREBLEU=str(folder), NO_PROXY="")
     for scheme in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         environment[scheme] = CLOSED_PORT
@@ -38,7 +38,7 @@ def python(code: str, folder: Path) -> str:
 
 LOAD = """
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.testset import load_testset
+from transformer_mt.evaluate.test_set import load_testset
 import json
 try:
     found = load_testset({name!r}, {langs!r})
@@ -72,14 +72,14 @@ def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: 
     assert json.loads(python(arguments, tmp_path))["score"] == round(ours.score, 4)
 
 
-def test_what_is_not_there_offline_is_one_line(tmp_path: Path) -> None:
+def test_missing_test_set_offline_is_reported_in_one_line(tmp_path: Path) -> None:
     said = python(LOAD.format(name="wmt14/full", langs="en-de"), tmp_path)
     assert len(said.splitlines()) == 1
     assert said.startswith("testset=wmt14/full is not on this machine and cannot be downloaded (")
     assert str(tmp_path / "wmt14/full") in said
 
 
-def test_unknown_sets_and_languages_are_told() -> None:
+def test_unknown_test_sets_and_languages_are_refused() -> None:
     with pytest.raises(InputError, match=r"^testset=wmt1: sacreBLEU has no such test set"):
         load_testset("wmt1", "en-de")
     with pytest.raises(InputError, match=r"has no langs=en-xx, only: .*\ben-de\b"):

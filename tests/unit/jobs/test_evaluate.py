@@ -171,25 +171,25 @@ def test_comet_that_is_not_installed_is_told_before_anything(
         ({"metrics": ["meteor"]}, "metrics='meteor' is not one of: bleu, chrf"),
         ({"metrics": []}, "metrics is empty"),
         ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),
-        ({"protocols": ["paper"]}, "protocols go by the language"),
-        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: say model=FOLDER"),
-        ({"metrics": ["comet"]}, "metrics: comet reads the source as well"),
+        ({"protocols": ["paper"]}, "protocols depend on the language"),
+        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
+        ({"metrics": ["comet"]}, "metrics: comet also reads the source"),
         ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
-        ({"testset": "wmt14"}, "testset has a source and references of its own"),
+        ({"testset": "wmt14"}, "testset includes source and references"),
         ({"langs": "en-de"}, "langs needs testset=NAME"),
-        ({"references": []}, "hypotheses and references go together"),
-        ({"references": [], "testset": "wmt14"}, "testset=wmt14 is of many languages"),
-        ({"hypotheses": ["a", "a"]}, "hypotheses names a file twice"),
+        ({"references": []}, "hypotheses need references"),
+        ({"references": [], "testset": "wmt14"}, "testset=wmt14 exists for several language pairs"),
+        ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
         ({"beam_size": 2}, "beam_size needs model=FOLDER"),
         ({"subset": "valid"}, "subset needs model=FOLDER"),
         ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
         ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
-        ({"attention": "x", "report": "x.html"}, "attention is that of a model"),
-        ({"attention_png": "x"}, "attention_html and attention_png are of a sentence"),
-        ({"model": "x"}, "say either model=FOLDER"),
+        ({"attention": "x", "report": "x.html"}, "attention needs a model"),
+        ({"attention_png": "x"}, "attention_html and attention_png need a sentence"),
+        ({"model": "x"}, "set either model=FOLDER"),
         ({"model": "x", "hypotheses": []}, "a model's test set needs both source=FILE"),
         ({"model": "x", "hypotheses": [], "references": [], "attention": " "}, "empty sentence"),
-        ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs a place"),
+        ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs an output"),
     ],
 )
 def test_jobs_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -210,9 +210,9 @@ def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
     job = {"hypotheses": [bad, good], "references": [reference], "source": source}
     rows, err = scores(**job, **NO_RESAMPLES)
     assert err.splitlines() == [
-        "mt-eval: bad: 2 of 4 lines are equal to their source",
+        "mt-eval: bad: 2 of 4 lines are identical to their source",
         "mt-eval: bad: 1 of 4 lines are empty",
-        "mt-eval: good: 1 of 4 lines are equal to their source",
+        "mt-eval: good: 1 of 4 lines are identical to their source",
     ]
     assert [row["score"] for row in rows[0]["scores"]] == by_hand(BAD, REFERENCE)
 
@@ -265,7 +265,7 @@ def test_empty_references_are_pointed_out(files: Files, scores: Json) -> None:
 
 @pytest.mark.parametrize("code", ["german", "d e", "", "1"])
 def test_a_language_has_a_code(code: str) -> None:
-    with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
+    with pytest.raises(InputError, match="is not a language code, such as de, pt-BR or zh_Hans"):
         EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
 
 
@@ -421,7 +421,7 @@ def test_a_test_set_of_sacrebleu_for_files(
     rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
     assert [row["score"] for row in rows[:3]] == by_hand(BAD, REFERENCE)
     assert rows[3]["name"] == "BLEU (paper protocol)"  # the language is known
-    assert "equal to their source" in err
+    assert "identical to their source" in err
 
 
 def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:

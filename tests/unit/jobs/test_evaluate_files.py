@@ -47,7 +47,7 @@ def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixtu
     score(hypotheses=["~/a"], references=["~/ref"], source="~/src", report="~/page.html")
     assert capsys.readouterr().out == expected
     assert (folder / "page.html").is_file()
-    assert "names a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
+    assert "lists a file twice" in refusal(hypotheses=["~/a", str(folder / "a")])
     assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
 
 
@@ -137,7 +137,7 @@ def test_the_reference_scored_against_itself_is_pointed_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score(hypotheses=["ref"])
-    assert "ref: every line is equal to that of a reference" in capsys.readouterr().err
+    assert "ref: every line is identical to a reference" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

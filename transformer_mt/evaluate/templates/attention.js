@@ -1,5 +1,5 @@
 "use strict";
-// Attention weights as a heat map or as lines (the paper's figures 3 to 5). Pieces are only ever set
+// Attention weights as a heat map or as lines (the paper's figures 3 to 5). Pieces are only set
 // as text, never as HTML.
 (() => {
   const { kinds } = JSON.parse(document.getElementById("attention-data").textContent);
@@ -9,7 +9,7 @@
   const readout = root.querySelector(".readout");
   const SVG = "http://www.w3.org/2000/svg";
   const CELL = 20, GAP = 8, ROW = 22, MIDDLE = 180, ALL = -1;
-  const COLOURS = 5; // series of the page's style
+  const COLOURS = 5; // number of --series-N colours in page.css
 
   const svg = (name, attributes, text) => {
     const made = document.createElementNS(SVG, name);
@@ -40,7 +40,7 @@
     if (head !== ALL) return heads[head];
     return heads[0].map((_, i) => heads.reduce((sum, of) => sum + of[i], 0) / heads.length);
   };
-  // Square roots, or a tenth could not be seen beside a one.
+  // Square root, so that a weight of 0.1 is still visible next to one of 1.
   const opacity = (weight) => Math.sqrt(weight / 1000).toFixed(3);
   const say = (query, key, weight) => {
     readout.textContent = `${query} → ${key}: ${(weight / 1000).toFixed(3)}`;
@@ -128,7 +128,7 @@
     return drawing;
   };
 
-  // A small picture of every layer and head; one is chosen by a click.
+  // A thumbnail of every layer and head; a click selects one.
   const overview = () => {
     const { kind, layer, head } = chosen();
     const heads = kind.layers[0].length;

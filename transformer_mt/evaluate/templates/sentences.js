@@ -1,5 +1,5 @@
 "use strict";
-// All sentences: search, sort, and one page of them at a time. Text from files is only ever set as
+// All sentences: search, sort, and one page of them at a time. Text from files is only set as
 // text, never as HTML.
 (() => {
   const PAGE = 50;
@@ -27,7 +27,7 @@
   orders.push({ name: "length, longest first", key: (i) => -length(i) });
 
   const columns = [...(source ? [source] : []), ...references, ...systems.map((s) => s.lines)];
-  let folded = null; // all texts of a line in lower case, made at the first search
+  let folded = null; // all texts of a line in lower case, computed at the first search
   const all = Array.from({ length: total }, (_, i) => i);
   let sorted = all, shown = all, first = 0, query = "";
 
@@ -38,12 +38,12 @@
     return made;
   };
 
-  // The text in a cell, with what was searched for marked.
+  // A cell with its text, in which the search term is marked.
   const cell = (text, of) => {
     const made = element("dd", undefined, of);
     made.dir = "auto";
     const lower = text.toLowerCase();
-    // Where lower case changes the length (İ), places in the two texts are not the same.
+    // Lower-casing can change the length (İ): then positions in the two texts differ.
     if (!query || lower.length !== text.length) {
       made.textContent = text;
       return made;
