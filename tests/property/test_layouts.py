@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from transformer_mt.batch import IGNORED, Batch
+from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate
@@ -88,7 +88,7 @@ def test_changing_a_pair_changes_no_bit_of_another(
         else:
             (batch,) = fill(store, everyone, SHAPE)
         with torch.inference_mode():
-            hidden = model(batch)[batch.tgt_out != IGNORED]
+            hidden = model(batch)[batch.tgt_out != IGNORE_INDEX]
         return hidden.split([len(tgt) for _, tgt in pairs])
 
     before, after = outputs(pairs), outputs(changed)
