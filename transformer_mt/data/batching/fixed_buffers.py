@@ -107,10 +107,7 @@ def _largest_share(
         for share in split_batch(store, batch, num_shares)
         if share
     ]
-    src, tgt = (
-        max(int((side.offsets[pairs + 1] - side.offsets[pairs]).sum()) for pairs in shares)
-        for side in (store.src, store.tgt)
-    )
+    src, tgt = np.max([store.pair_lengths(pairs).sum(axis=1) for pairs in shares], axis=0).tolist()
     return src, tgt, max(len(pairs) for pairs in shares)
 
 

@@ -21,7 +21,7 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
     if num_shares == 1:
         return [list(batch.chunks)]
     pairs = np.concatenate(batch.chunks)
-    lengths = _pair_lengths(store, pairs)
+    lengths = store.pair_lengths(pairs)
     owners = np.empty(len(pairs), np.int64)
     totals = np.zeros((2, num_shares), np.int64)
     longest_first = np.argsort(-lengths.sum(0), kind="stable")
@@ -85,13 +85,6 @@ def shift_right(tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -
     return shifted
 
 
-def _pair_lengths(store: TokenStore, pairs: Indices) -> Indices:
-    """[2, pairs] source and target lengths; reads only these pairs' offsets."""
-    return np.stack(
-        [side.offsets[pairs + 1] - side.offsets[pairs] for side in (store.src, store.tgt)]
-    )
-
-
 def _split_by_tokens(
     store: TokenStore, chunks: list[Indices], max_tokens: int
 ) -> Iterator[list[Indices]]:
@@ -100,7 +93,7 @@ def _split_by_tokens(
     chunk_of = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
     part_of = np.zeros_like(chunk_of)
     used = np.zeros(2, dtype=np.int64)
-    for i, lengths in enumerate(_pair_lengths(store, pairs).T):
+    for i, lengths in enumerate(store.pair_lengths(pairs).T):
         used += lengths
         part_of[i] = part_of[i - 1] if i else 0
         if i and used.max() > max_tokens:

@@ -37,26 +37,16 @@ class SampleSegmentation:
 
     A sequence that would become longer than any of the corpus keeps its stored segmentation, so
     that memory, positions and buffers that fit the corpus fit every epoch.
-
-    Args:
-        corpus: Folder of the encoded corpus.
-        vocabulary: The SentencePiece model that encoded it.
-        strength: Strength of the ``Sampler``.
-        seed: Seed of all epochs.
-        epoch: Number of the epoch, from 0.
     """
 
-    corpus: Path
-    vocabulary: Path
-    strength: float
-    seed: int
+    stores: "EpochStores"
     epoch: int
 
     def __call__(self, pairs: range) -> EncodedPairs:
         """Samples a segmentation of a range of pairs."""
         # The last number is at least 1, so that no generator equals that of the plan's shuffling,
         # [seed, epoch]: trailing zeros do not change a seed.
-        rng = np.random.default_rng([self.seed, self.epoch, 1 + pairs.start])
+        rng = np.random.default_rng([self.stores.seed, self.epoch, 1 + pairs.start])
         store = self._store
         stored = (side.slice(pairs.start, pairs.stop) for side in (store.src, store.tgt))
         src, tgt = (_limit_length(self._sampler(s, rng), s, store.max_length) for s in stored)
@@ -64,11 +54,11 @@ class SampleSegmentation:
 
     @cached_property
     def _store(self) -> TokenStore:
-        return TokenStore.load(self.corpus)
+        return TokenStore.load(self.stores.corpus)
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(Tokenizer(self.vocabulary), self.strength)
+        return Sampler(Tokenizer(self.stores.vocabulary), self.stores.strength)
 
 
 @dataclass(frozen=True)
@@ -134,8 +124,7 @@ class EpochStores:
                     raise CancelledError
                 yield range(start, min(start + BLOCK_PAIRS, len(corpus)))
 
-        task = SampleSegmentation(self.corpus, self.vocabulary, self.strength, self.seed, epoch)
-        nice = _BACKGROUND_NICENESS if cancel else 0
+        task, nice = SampleSegmentation(self, epoch), _BACKGROUND_NICENESS if cancel else 0
         with (
             closing(map_ordered(task, blocks(), self.processes, nice=nice)) as results,
             closing(

@@ -105,6 +105,12 @@ class TokenStore:
             int(side.lengths.max(initial=0)) for side in (self.src, self.tgt)
         )
 
+    def pair_lengths(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """[2, B] source and target lengths of the pairs at ``indices``."""
+        return np.stack(
+            [side.offsets[indices + 1] - side.offsets[indices] for side in (self.src, self.tgt)]
+        )
+
     def location(self, index: int) -> str:
         """Origin of a pair, as ``corpus/train.en.gz:1234``: file and line, or dataset and row."""
         if not len(self.line_numbers):

@@ -44,8 +44,8 @@ def available_cores() -> int:
 def _cpu_quota(root: Path) -> float:
     """CPU quota of this process's control groups, in cores; infinite without one.
 
-    The limits of all enclosing groups apply. Inside a container only the container's own group is
-    visible, as the root.
+    The limits of all enclosing groups apply (``joblib.cpu_count`` reads only the root's). Inside a
+    container only the container's own group is visible, as the root.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.stores import store_of_lengths
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -26,7 +27,7 @@ from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store import epoch_stores as epoch_stores_module
 from transformer_mt.data.store.epoch_stores import EpochStores
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
@@ -285,10 +286,8 @@ def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
     sides = []
     for stored in (src, tgt):
         grown = stored + drawn.binomial(stored, 0.1)
-        lengths = np.where(grown > 250, stored, grown)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
-    return TokenStore(sides[0], sides[1], max_length_bound=250)
+        sides.append(np.where(grown > 250, stored, grown))
+    return store_of_lengths(*sides, max_length_bound=250)
 
 
 def test_updates_of_later_epochs_fit_the_buffers_of_the_first() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.data.batching.fixed_buffers import (
@@ -16,7 +17,7 @@ from transformer_mt.data.batching.fixed_buffers import (
     plan_buffers,
 )
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
 FIRST = 4
@@ -24,11 +25,10 @@ FIRST = 4
 
 def build(lengths: list[tuple[int, int]]) -> TokenStore:
     """Pairs of these lengths; every token but the last is the pair's own number."""
-    sides = [
-        Side.from_lists([[*[FIRST + i] * (n - 1), EOS] for i, n in enumerate(side)])
-        for side in zip(*lengths, strict=True)
-    ]
-    return TokenStore(*sides)
+    return store_of(
+        ([*[FIRST + i] * (src - 1), EOS], [*[FIRST + i] * (tgt - 1), EOS])
+        for i, (src, tgt) in enumerate(lengths)
+    )
 
 
 def sequences(packed: Packed) -> list[list[int]]:
@@ -91,15 +91,7 @@ def wmt_like(count: int, longest: int = 250) -> TokenStore:
     rng = np.random.default_rng(0)
     src = np.clip(rng.lognormal(3.1, 0.65, count), 2, longest)
     tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, longest)
-    return TokenStore(
-        *(
-            Side(
-                np.broadcast_to(np.uint16(7), int(side.astype(int).sum())),
-                np.concatenate([[0], np.cumsum(side.astype(np.int64))]),
-            )
-            for side in (src, tgt)
-        )
-    )
+    return store_of_lengths(src.astype(np.int64), tgt.astype(np.int64))
 
 
 @pytest.mark.parametrize(

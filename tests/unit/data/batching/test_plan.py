@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import Batch, Buckets
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, balanced_chunk_boundaries
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
 FIRST = 4  # ids below are special
@@ -26,9 +27,10 @@ def stores(draw: st.DrawFn, max_pairs: int = 60) -> TokenStore:
 
 
 def build(lengths: list[tuple[int, int]]) -> TokenStore:
-    src = [[FIRST + i, *[7] * (s - 2), EOS] for i, (s, _) in enumerate(lengths)]
-    tgt = [[*[FIRST + i] * (t - 1), EOS] for i, (_, t) in enumerate(lengths)]
-    return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
+    return store_of(
+        ([FIRST + i, *[7] * (src - 2), EOS], [*[FIRST + i] * (tgt - 1), EOS])
+        for i, (src, tgt) in enumerate(lengths)
+    )
 
 
 def plan_of_epoch(plan: BatchPlan, epoch: int = 0) -> list[GlobalBatch]:
@@ -195,8 +197,7 @@ def test_a_batch_mixes_chunks_of_similar_lengths() -> None:
 def test_collate_packs_buckets_and_shifts_targets_right() -> None:
     src = [[10, 11, EOS], [12, EOS], [13, 14, 15, EOS]]
     tgt = [[20, 21, EOS], [EOS], [22, 23, 24, EOS]]
-    store = TokenStore(Side.from_lists(src), Side.from_lists(tgt))
-    batch = collate(store, [np.array([2, 0]), np.array([1])])
+    batch = collate(store_of(zip(src, tgt, strict=True)), [np.array([2, 0]), np.array([1])])
     assert batch.src.tokens.tolist() == [13, 14, 15, EOS, 10, 11, EOS, 12, EOS]
     assert batch.src.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1]
     assert batch.tgt_in.tokens.tolist() == [BOS, 22, 23, 24, BOS, 20, 21, BOS]
@@ -270,14 +271,12 @@ def test_an_empty_share_gets_a_placeholder_of_weight_0() -> None:
 
 def test_plan_of_a_million_pairs() -> None:
     rng = np.random.default_rng(0)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(2, 100, 10**6))])
-    tokens = np.broadcast_to(np.uint16(7), offsets[-1:])  # takes no memory
-    store = TokenStore(Side(tokens, offsets), Side(tokens, offsets))
-    plan = BatchPlan(store, 25_000, 1)
+    lengths = rng.integers(2, 100, 10**6)
+    plan = BatchPlan(store_of_lengths(lengths, lengths), 25_000, 1)
     everyone = np.concatenate([chunk for batch in plan_of_epoch(plan) for chunk in batch.chunks])
     assert np.array_equal(np.sort(everyone), np.arange(10**6))
     # Chunks are full except for the last pair that does not fit: about 2% at these lengths.
-    assert plan.steps_per_epoch == pytest.approx(offsets[-1] / 25_000, rel=0.02)
+    assert plan.steps_per_epoch == pytest.approx(lengths.sum() / 25_000, rel=0.02)
 
 
 def test_a_micro_batch_may_be_exactly_full() -> None:
