@@ -54,7 +54,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from transformer_mt import distributed
-from transformer_mt.batch import IGNORED, Batch, CuSeqlens, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate
@@ -479,7 +479,7 @@ def independent(
     def outputs(batch: Batch) -> Tensor:
         poison(batch.tgt_out.device)
         with torch.inference_mode(), autocast(batch.tgt_out.device, "bf16"):
-            return model(batch)[batch.tgt_out != IGNORED].float()
+            return model(batch)[batch.tgt_out != IGNORE_INDEX].float()
 
     def changed(first: int, last: int) -> Batch:
         src, tgt_in = (
@@ -505,7 +505,7 @@ def independent(
 
 def _bounds(packed: Packed) -> list[int]:
     assert isinstance(packed.layout, CuSeqlens)
-    return packed.layout.bounds.tolist()
+    return packed.layout.cu_seqlens.tolist()
 
 
 def _rotated(packed: Packed, first: int, last: int, vocab_size: int) -> Tensor:
@@ -641,7 +641,7 @@ class ForcedSteps:
         self.alike = alike
         device = model.embedding.weight.device
         self._model = model
-        self._state = model.start(Packed.of_sequences(sources).to(device), beam_size)
+        self._state = model.start(Packed.from_sequences(sources).to(device), beam_size)
         self._limits = torch.tensor(limits, device=device)[:, None]
 
     def reserve(self, steps: int) -> bool:

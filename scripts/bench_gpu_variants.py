@@ -27,7 +27,7 @@ from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt.batch import IGNORED, Batch, Buckets, CuSeqlens, Lengths, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, CuSeqlens, Lengths, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches
@@ -148,13 +148,13 @@ def buffered_updates(
 def real_lengths(buffer: Batch) -> list[Lengths]:
     """Lengths of a buffer's pairs, source and target, without the dummies at its end."""
     bounds = [_bounds(side) for side in (buffer.src, buffer.tgt_in)]
-    pairs = np.searchsorted(bounds[1], int((buffer.tgt_out != IGNORED).sum()))
+    pairs = np.searchsorted(bounds[1], int((buffer.tgt_out != IGNORE_INDEX).sum()))
     return [np.diff(side[: pairs + 1]) for side in bounds]
 
 
 def _bounds(packed: Packed) -> Lengths:
     assert isinstance(packed.layout, CuSeqlens)
-    return packed.layout.bounds.numpy()
+    return packed.layout.cu_seqlens.numpy()
 
 
 def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> Read:
@@ -165,8 +165,8 @@ def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> R
     def read(step: int) -> Update:
         parts = micro_batches(store, plan[step], most)
         sides = [side.layout for part in parts for side in (part.src, part.tgt_in)]
-        groups = [group for side in sides if isinstance(side, Buckets) for group in side.groups]
-        rows = sum(group.size * group.length for group in groups)
+        buckets = [b for side in sides if isinstance(side, Buckets) for b in side.buckets]
+        rows = sum(bucket.num_sequences * bucket.max_length for bucket in buckets)
         pairs = np.concatenate(plan[step].chunks)
         return Update(_pinned(parts, device), _lengths(store, pairs), rows)
 
@@ -174,7 +174,7 @@ def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> R
 
 
 def _pinned(parts: list[Batch], device: torch.device) -> list[Batch]:
-    return [part.pinned() for part in parts] if device.type == "cuda" else parts
+    return [part.pin_memory() for part in parts] if device.type == "cuda" else parts
 
 
 def _lengths(store: TokenStore, pairs: Indices) -> list[Lengths]:
@@ -302,7 +302,7 @@ def flex_varlen(
     query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
     """``model.varlen.varlen_attention`` by FlexAttention."""
-    mask = block_mask(queries.bounds, keys.bounds, len(query), len(key), causal)
+    mask = block_mask(queries.cu_seqlens, keys.cu_seqlens, len(query), len(key), causal)
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     options: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
     output = flex_attention(q, k, v, block_mask=mask, kernel_options=options)
@@ -312,12 +312,12 @@ def flex_varlen(
 
 def flex_error(src: CuSeqlens, tgt: CuSeqlens, scale: Scale, compiled: bool) -> float:
     """How far FlexAttention is from ``varlen_attention``, causal and across: ‖a − b‖ / ‖b‖."""
-    device, worst = src.bounds.device, 0.0
+    device, worst = src.cu_seqlens.device, 0.0
     attend = torch.compile(flex_varlen, fullgraph=True, dynamic=False) if compiled else flex_varlen
     heads = scale.model.num_heads, scale.model.key_size
     for keys in (tgt, src):
         query, key, value = (
-            torch.randn(int(side.bounds[-1]), *heads, device=device).bfloat16()
+            torch.randn(int(side.cu_seqlens[-1]), *heads, device=device).bfloat16()
             for side in (tgt, keys, keys)
         )
         with torch.no_grad():

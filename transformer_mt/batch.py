@@ -1,13 +1,14 @@
-"""Sequences of different lengths as one flat row of tokens, without padding.
+"""Batches of token sequences of different lengths, packed end to end without padding.
 
-Everything that treats tokens one by one (embeddings, projections, feed-forward layers, the loss)
-works on ``[N, D]``, N tokens end to end, and never multiplies padding. Only attention asks where
-sequences begin. There are two answers:
+Token-wise layers (embeddings, projections, feed-forward layers, the loss) work on flat ``[N, D]``
+tensors, so no computation is spent on padding. Only attention needs sequence boundaries, which a
+``Layout`` gives in one of two forms:
 
-* ``Buckets``, for any device and batch: groups of sequences of similar length, each of which
-  attention pads to one length and computes with PyTorch's fused kernels.
-* ``CuSeqlens``, for compiled training on a GPU: tensors of a fixed shape, whatever is in them, for
-  kernels that take sequences of different lengths as they are.
+* ``Buckets``, for any device: buckets of sequences of similar length; attention pads each bucket
+  to its longest sequence and runs PyTorch's fused kernels.
+* ``CuSeqlens``, for compiled training on a GPU: tensors of fixed shape for variable-length kernels.
+
+Shapes: B sequences, S the length of the longest one, N packed tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,75 +20,97 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Change = Callable[[Tensor], Tensor]
+TensorFunction = Callable[[Tensor], Tensor]
 TokenArray = npt.NDArray[Any]
 Lengths = npt.NDArray[Any]
 
-IGNORED = -100
-"""In ``tgt_out``: nothing is to be predicted here."""
+IGNORE_INDEX = -100
+"""Value of ``tgt_out`` at positions that the loss ignores."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """A stretch of the flat row: ``size`` sequences of at most ``length`` tokens each."""
+class Bucket:
+    """Consecutive sequences of similar length, which attention pads to one length."""
 
-    size: int
-    length: int
+    num_sequences: int
+    """B."""
+    max_length: int
+    """S: number of tokens of the longest sequence."""
     num_tokens: int
-    """Rows of the flat tensors that are this group's."""
-    rows: Tensor | None
-    """[num_tokens] int64: where each token sits in the padded ``[size · length]`` rows; None if
-    every sequence has ``length`` tokens, so that padding is a mere change of shape."""
-    tokens: Tensor | None
-    """[size · length] int64, the way back: which of the group's tokens stands in each padded row.
-    Behind the end of a sequence its last token is repeated, where the mask hides it."""
+    """N: number of rows of the flat tensors that belong to this bucket."""
+    unpad_indices: Tensor | None
+    """[N] int64: index of each token in the padded ``[B · S]`` rows. None if every sequence has
+    ``max_length`` tokens, so that padding is only a change of shape."""
+    pad_indices: Tensor | None
+    """[B · S] int64: index of the bucket's token in each padded row. Padding repeats the last token
+    of its sequence; the mask hides it. None if there is no padding."""
     mask: Tensor | None
-    """[size, length] bool: True for tokens, False for padding; None if there is no padding."""
-
-
-@dataclass(frozen=True)
-class Buckets:
-    """Groups of sequences of similar length, in the order of the flat row, covering all of it."""
-
-    groups: tuple[Group, ...]
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest sequence."""
-        return max(group.length for group in self.groups)
+    """[B, S] bool, True for tokens and False for padding; None if there is no padding."""
 
     @classmethod
-    def of(cls, lengths: Lengths, sizes: Sequence[int]) -> Self:
-        """Groups of ``sizes`` sequences each, from the lengths of all sequences in order."""
-        parts = np.split(lengths, np.cumsum(sizes)[:-1])
-        return cls(tuple(_group(part) for part in parts))
+    def from_lengths(cls, lengths: Lengths) -> Self:
+        """A bucket of sequences of the given [B] lengths."""
+        shape = len(lengths), int(lengths.max()), int(lengths.sum())
+        num_sequences, max_length, num_tokens = shape
+        if num_tokens == num_sequences * max_length:
+            return cls(*shape, None, None, None)
+        columns = np.arange(max_length)
+        mask = columns < lengths[:, None]
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        pad_indices = starts[:, None] + np.minimum(columns, lengths[:, None] - 1)
+        return cls(
+            *shape,
+            unpad_indices=torch.from_numpy(np.flatnonzero(mask)),
+            pad_indices=torch.from_numpy(pad_indices.reshape(-1)),
+            mask=torch.from_numpy(mask),
+        )
 
-    def map(self, change: Change) -> Self:
-        """The same groups, every tensor changed."""
-
-        def each(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else change(tensor)
-
+    def map(self, function: TensorFunction) -> Self:
+        """Applies a function to every tensor."""
+        tensors = (self.unpad_indices, self.pad_indices, self.mask)
         return type(self)(
-            tuple(
-                Group(g.size, g.length, g.num_tokens, each(g.rows), each(g.tokens), each(g.mask))
-                for g in self.groups
-            )
+            self.num_sequences,
+            self.max_length,
+            self.num_tokens,
+            *(None if tensor is None else function(tensor) for tensor in tensors),
         )
 
 
 @dataclass(frozen=True)
+class Buckets:
+    """Layout of a flat tensor as consecutive buckets that cover all of its rows."""
+
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def max_length(self) -> int:
+        """Number of tokens of the longest sequence."""
+        return max(bucket.max_length for bucket in self.buckets)
+
+    @classmethod
+    def from_lengths(cls, lengths: Lengths, bucket_sizes: Sequence[int]) -> Self:
+        """Splits sequences of the given lengths into buckets of ``bucket_sizes`` sequences."""
+        parts = np.split(lengths, np.cumsum(bucket_sizes)[:-1])
+        return cls(tuple(Bucket.from_lengths(part) for part in parts))
+
+    def map(self, function: TensorFunction) -> Self:
+        """Applies a function to every tensor."""
+        return type(self)(tuple(bucket.map(function) for bucket in self.buckets))
+
+
+@dataclass(frozen=True)
 class CuSeqlens:
-    """Where each sequence begins in the flat row, in a tensor of fixed size."""
+    """Layout of a flat tensor as cumulative sequence lengths, in a tensor of fixed size."""
 
-    bounds: Tensor
-    """[P + 1] int32: sequence i is rows ``bounds[i]:bounds[i + 1]``; the last ones may be empty."""
+    cu_seqlens: Tensor
+    """[B + 1] int32: sequence i is rows ``cu_seqlens[i]:cu_seqlens[i + 1]``; the last sequences
+    may be empty."""
     max_length: int
-    """No sequence is longer. A constant of the run, not the longest of the batch."""
+    """Upper bound of the sequence lengths: a constant of the run, not of the batch."""
 
-    def map(self, change: Change) -> Self:
-        """The same offsets, the tensor changed."""
-        return type(self)(change(self.bounds), self.max_length)
+    def map(self, function: TensorFunction) -> Self:
+        """Applies a function to the tensor."""
+        return type(self)(function(self.cu_seqlens), self.max_length)
 
 
 Layout = Buckets | CuSeqlens
@@ -95,93 +118,78 @@ Layout = Buckets | CuSeqlens
 
 @dataclass(frozen=True)
 class Packed:
-    """A batch of token sequences laid end to end."""
+    """Token sequences packed end to end."""
 
     tokens: Tensor
     """[N] int64 token ids."""
     positions: Tensor
     """[N] int64 position of each token in its own sequence, from 0."""
     layout: Layout
+    """Sequence boundaries."""
 
     @classmethod
-    def bucketed(cls, tokens: TokenArray, lengths: Lengths, sizes: Sequence[int]) -> Self:
-        """Packs sequences in groups; put sequences of similar length in one group.
+    def from_flat(cls, tokens: TokenArray, lengths: Lengths, bucket_sizes: Sequence[int]) -> Self:
+        """Packs sequences that are already end to end, in buckets.
 
         Args:
-            tokens: [N], all sequences end to end.
-            lengths: [B] tokens in each.
-            sizes: Sequences in each group; they sum to B.
+            tokens: [N] token ids.
+            lengths: [B] number of tokens of each sequence.
+            bucket_sizes: Number of sequences in each bucket; they sum to B. Sequences of similar
+                length should share a bucket.
         """
         return cls(
             torch.from_numpy(tokens.astype(np.int64)),
-            torch.from_numpy(positions(lengths)),
-            Buckets.of(lengths, sizes),
+            torch.from_numpy(position_ids(lengths)),
+            Buckets.from_lengths(lengths, bucket_sizes),
         )
 
     @classmethod
-    def of_sequences(cls, sequences: Sequence[Sequence[int]]) -> Self:
-        """Packs sequences as one group."""
+    def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Self:
+        """Packs sequences as one bucket."""
         lengths = np.array([len(sequence) for sequence in sequences])
-        return cls.bucketed(np.concatenate(sequences), lengths, [len(sequences)])
+        return cls.from_flat(np.concatenate(sequences), lengths, [len(sequences)])
 
-    def map(self, change: Change) -> Self:
-        """The same batch, every tensor changed."""
-        return type(self)(change(self.tokens), change(self.positions), self.layout.map(change))
+    def map(self, function: TensorFunction) -> Self:
+        """Applies a function to every tensor."""
+        layout = self.layout.map(function)
+        return type(self)(function(self.tokens), function(self.positions), layout)
 
     def to(self, device: torch.device) -> Self:
-        """The same batch on another device."""
+        """Moves every tensor to a device."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs as the model takes them."""
+    """Sentence pairs as the model takes them."""
 
     src: Packed
-    """Source tokens with the end symbol."""
+    """Source tokens, ending with the end symbol."""
     tgt_in: Packed
-    """Target tokens, shifted right: they begin with the start symbol (§3.1).
+    """Decoder input: target tokens shifted right, beginning with the start symbol (§3.1).
 
-    The authors' code begins them with a vector of zeros instead."""
+    The authors' code begins with a vector of zeros instead."""
     tgt_out: Tensor
     """[N] int64: the token to predict at each position of ``tgt_in``, ending with the end symbol;
-    ``IGNORED`` where there is nothing to predict."""
+    ``IGNORE_INDEX`` where there is nothing to predict."""
     weight: float = 1.0
-    """0 for a stand-in batch, whose loss must not count."""
+    """Weight of the batch's loss: 0 for a placeholder that only takes part in collectives."""
 
-    def map(self, change: Change) -> "Batch":
-        """The same batch, every tensor changed."""
-        src, tgt_in = self.src.map(change), self.tgt_in.map(change)
-        return Batch(src, tgt_in, change(self.tgt_out), self.weight)
+    def map(self, function: TensorFunction) -> "Batch":
+        """Applies a function to every tensor."""
+        src, tgt_in = self.src.map(function), self.tgt_in.map(function)
+        return Batch(src, tgt_in, function(self.tgt_out), self.weight)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
+        """Moves every tensor to a device."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
-        """The same batch in memory that a GPU reads by itself, while the CPU goes on."""
+    def pin_memory(self) -> "Batch":
+        """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""
         return self.map(Tensor.pin_memory)
 
 
-def positions(lengths: Lengths) -> npt.NDArray[np.int64]:
-    """Position of each token in its own sequence, from 0, for sequences end to end: [N]."""
+def position_ids(lengths: Lengths) -> npt.NDArray[np.int64]:
+    """[N] position of each token in its own sequence, from 0, for packed sequences."""
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
-
-
-def _group(lengths: Lengths) -> Group:
-    size, longest, total = len(lengths), int(lengths.max()), int(lengths.sum())
-    if total == size * longest:
-        return Group(size, longest, total, None, None, None)
-    places = np.arange(longest)
-    mask = places < lengths[:, None]
-    starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    tokens = starts[:, None] + np.minimum(places, lengths[:, None] - 1)
-    return Group(
-        size,
-        longest,
-        total,
-        rows=torch.from_numpy(np.flatnonzero(mask)),
-        tokens=torch.from_numpy(tokens.reshape(-1)),
-        mask=torch.from_numpy(mask),
-    )

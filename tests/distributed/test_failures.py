@@ -17,7 +17,7 @@ from training import LONG
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
-from transformer_mt.data.store.workers import KilledError
+from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.distributed.failures import may_pass, name_of_start
 from transformer_mt.errors import InputError
 
@@ -64,7 +64,7 @@ def work(folder: Path, how: str) -> None:
                 case "input":
                     raise InputError("data.tsv, line 7: the file is on fire")
                 case "input of a kind":
-                    raise KilledError("data.tsv, line 7: the file is on fire")
+                    raise WorkerKilledError("data.tsv, line 7: the file is on fire")
                 case "bug":
                     raise ValueError("seven")
                 case "bug in a kernel":

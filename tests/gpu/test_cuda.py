@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.batch import IGNORED, Packed
+from transformer_mt.batch import IGNORE_INDEX, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.fixed_buffers import (
     BufferShape,
@@ -112,7 +112,7 @@ def test_changing_a_pair_changes_no_bit_of_another() -> None:
     for each in (store, other):
         (buffer,) = fill(each, np.arange(40), shape)
         with torch.inference_mode(), autocast(GPU, "bf16"):
-            hidden = on_gpu(buffer.to(GPU))[(buffer.tgt_out != IGNORED).to(GPU)]
+            hidden = on_gpu(buffer.to(GPU))[(buffer.tgt_out != IGNORE_INDEX).to(GPU)]
         outputs.append(hidden.split(store.tgt.lengths.tolist()))
     for i, (old, new) in enumerate(zip(*outputs, strict=True)):
         assert torch.equal(old, new) == (i != 7)
@@ -128,7 +128,7 @@ def test_the_compiled_step_compiles_once_waits_for_nothing_and_learns() -> None:
     losses = []
     for number in range(60):
         batch = plan[number]
-        buffers = [b.pinned() for b in buffered_batches(store, batch, shape)]
+        buffers = [b.pin_memory() for b in buffered_batches(store, batch, shape)]
         torch.cuda.set_sync_debug_mode("error" if number >= 5 else "default")
         result = step(buffers, batch.num_targets, 2e-3, number)
         torch.cuda.set_sync_debug_mode("default")
@@ -196,7 +196,7 @@ def test_layers_of_a_graph_each_learn_under_ddp_what_eager_ones_do(
                 parts = (
                     micro_batches(store, batch, 10**6)
                     if alone
-                    else [b.pinned() for b in buffered_batches(store, batch, shape)]
+                    else [b.pin_memory() for b in buffered_batches(store, batch, shape)]
                 )
                 result = step(parts, batch.num_targets, 1e-3, number)
                 curve.append(result.loss.item() / batch.num_targets)
@@ -231,7 +231,7 @@ def test_validation_between_updates_compiles_nothing() -> None:
                 )  # fmt: skip
                 sources = [[5, 6, 7, EOS], [8, EOS]]
                 with torch.inference_mode():
-                    steps = open_search([trained], Packed.of_sequences(sources).to(GPU), 4)
+                    steps = open_search([trained], Packed.from_sequences(sources).to(GPU), 4)
                     limits = [10] * len(sources)
                     beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
             trained.train()
@@ -304,7 +304,7 @@ def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
     fast = for_inference(model().to(GPU).eval(), dtype)
     found = []
     with torch.inference_mode():
-        src = Packed.of_sequences(sources).to(GPU)
+        src = Packed.from_sequences(sources).to(GPU)
         steps = open_search([fast], src, 4)
         best = beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
         for _ in range(2):
@@ -345,7 +345,7 @@ def test_translations_from_a_recording_are_the_cpus(beam_size: int) -> None:
 
     def translations(device: torch.device) -> list[list[Hypothesis]]:
         with torch.inference_mode():
-            src = Packed.of_sequences(sources).to(device)
+            src = Packed.from_sequences(sources).to(device)
             steps = open_search([model().to(device).eval()], src, beam_size)
             return beam_search(
                 steps, limits, beam_size=beam_size, alpha=0.6, bos=BOS, eos=EOS, device=device

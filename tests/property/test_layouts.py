@@ -1,4 +1,4 @@
-"""Loss and gradients do not depend on how pairs are laid out, nor on their company."""
+"""Loss and gradients do not depend on the layout of a batch, nor on its other pairs."""
 
 from functools import cache
 from typing import Any
@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of
 from torch import Tensor, nn
 
-from transformer_mt.batch import IGNORED, Batch
+from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 
@@ -40,10 +40,6 @@ def transformer(norm: str) -> Transformer:
     return model
 
 
-def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
-    return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
-
-
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
     weight: Any = model.get_parameter("embedding.weight")
     loss, nll = smoothed_cross_entropy(model(batch), weight, batch.tgt_out, 0.1)
@@ -53,17 +49,17 @@ def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @settings(max_examples=25)
 @given(pairs=pairs_of_tokens, data=st.data())
-def test_one_pair_at_a_time_gives_the_same_loss_and_gradients(
+def test_loss_and_gradients_equal_those_of_single_pairs(
     norm: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
 ) -> None:
     model, store = transformer(norm), store_of(pairs)
     everyone = np.arange(len(pairs))
     alone = [loss_and_gradients(model, collate(store, [np.array([i])])) for i in everyone]
     wanted = [sum(parts) for parts in zip(*alone, strict=True)]
-    cut = data.draw(st.integers(0, len(pairs)), label="where one group ends")
-    groups = [group for group in np.split(everyone, [cut]) if len(group)]
+    cut = data.draw(st.integers(0, len(pairs)), label="end of the first bucket")
+    buckets = [bucket for bucket in np.split(everyone, [cut]) if len(bucket)]
     (buffer,) = fill(store, everyone, SHAPE)
-    for batch in (collate(store, groups), buffer):
+    for batch in (collate(store, buckets), buffer):
         got = loss_and_gradients(model, batch)
         for ours, theirs in zip(got, wanted, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
@@ -72,12 +68,12 @@ def test_one_pair_at_a_time_gives_the_same_loss_and_gradients(
 @pytest.mark.parametrize("layout", ["buckets", "buffer"])
 @settings(max_examples=25)
 @given(pairs=pairs_of_tokens.filter(lambda pairs: len(pairs) > 1), data=st.data())
-def test_changing_a_pair_changes_no_bit_of_another(
+def test_changing_a_pair_does_not_change_other_pairs(
     layout: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
 ) -> None:
     model = transformer("post")
     number = data.draw(st.integers(0, len(pairs) - 1), label="the pair that changes")
-    shift = data.draw(st.integers(1, VOCABULARY - 1), label="by what")
+    shift = data.draw(st.integers(1, VOCABULARY - 1), label="shift of its tokens")
     src, tgt = ([(t + shift) % VOCABULARY for t in side] for side in pairs[number])
     changed = [*pairs[:number], (src, tgt), *pairs[number + 1 :]]
 
@@ -88,7 +84,7 @@ def test_changing_a_pair_changes_no_bit_of_another(
         else:
             (batch,) = fill(store, everyone, SHAPE)
         with torch.inference_mode():
-            hidden = model(batch)[batch.tgt_out != IGNORED]
+            hidden = model(batch)[batch.tgt_out != IGNORE_INDEX]
         return hidden.split([len(tgt) for _, tgt in pairs])
 
     before, after = outputs(pairs), outputs(changed)

@@ -50,7 +50,7 @@ def transformer(norm: str, positions: str) -> Transformer:
 
 
 def packed(sequences: Rows) -> Packed:
-    return Packed.of_sequences(sequences)
+    return Packed.from_sequences(sequences)
 
 
 def logits(model: Transformer, batch: Batch) -> Tensor:

@@ -1,13 +1,15 @@
-"""Sources → cleaned pairs → vocabulary → encoded corpus, each found in the cache or made.
+"""Data preparation: sources → cleaned pairs → vocabulary → encoded corpus, cached on disk.
 
-Ranks and runs that start together prepare once, and before any process group exists.
+Processes and runs that start together build each cache entry once. Preparation takes place before
+any process group exists.
 """
 
 import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,19 @@ from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
-from transformer_mt.data.store import cache
-from transformer_mt.data.store import token_store as store
-from transformer_mt.data.store.deduplication import Mask, drop_repetitions
+from transformer_mt.data.store import cache, token_store
+from transformer_mt.data.store.deduplication import Mask, deduplicate
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
-    Chunk,
     CleanText,
-    Encode,
+    EncodeChunk,
     Shard,
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.epoch_stores import SampledCorpus
-from transformer_mt.data.store.progress import Progress
-from transformer_mt.data.store.token_store import Part, Side, TokenStore
+from transformer_mt.data.store.epoch_stores import EpochStores
+from transformer_mt.data.store.progress import track_progress
+from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.data.store.workers import available_cores, map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, reservoir_sample, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -42,43 +42,67 @@ from transformer_mt.files import expand_user, sha256
 log = logging.getLogger(__name__)
 
 REPORT = "cleaning.json"
-"""In the folder of the corpus: what cleaning dropped."""
+"""Name of the cleaning report in the folder of the corpus."""
 
-Identities = list[dict[str, Any]]
-"""What tells the sources from others, or from themselves at another time."""
+SourceFingerprints = list[dict[str, Any]]
+"""For each training source, what identifies its content: sizes, times, checksums, commits."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training needs of the data."""
+    """The prepared data of a training job.
 
+    Pickles as paths and text: a process that receives it opens the token stores itself.
+    """
+
+    config: DataConfig
+    """The configuration of the data."""
     tokenizer_model: Path
+    """The SentencePiece model."""
     corpus: Path
-    """Folder of the encoded corpus, which is ``train``."""
-    train: TokenStore
+    """Folder of the encoded training data."""
     report: CleaningReport
-    """What cleaning dropped."""
+    """Report of what cleaning dropped."""
     valid: list[Pair]
+    """The validation set."""
     test: list[Pair]
-    sampled: SampledCorpus | None = None
-    """The corpus drawn anew in every epoch, if ``tokenizer.sampling`` asks for it."""
+    """The test set; may be empty."""
+    fingerprints: dict[str, str]
+    """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
+    compares; with weighted sources, also the number of pairs of each (``sources``)."""
+    epoch_stores: EpochStores | None = None
+    """A newly segmented training store each epoch, with ``tokenizer.sampling``."""
+
+    @cached_property
+    def train(self) -> TokenStore:
+        """The training pairs, memory-mapped."""
+        return TokenStore.load(self.corpus)
+
+    @cached_property
+    def valid_store(self) -> TokenStore:
+        """The validation pairs, encoded in memory."""
+        tokenizer = Tokenizer(self.tokenizer_model)
+        return encode_pairs(self.valid, tokenizer, Normalizer.of(self.config))
 
     @property
     def cleaning(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """The cleaning report as JSON values."""
         content: dict[str, Any] = json.loads(self.report.to_json())
         return content
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
 
 def prepare(job: TrainJob) -> Prepared:
-    """Reads, cleans and encodes the corpora of a job, or finds them in the cache.
+    """Reads, cleans and encodes the corpora of a job, or finds the results in the cache.
 
     Raises:
-        InputError: A source cannot be read, or changes meanwhile; nothing is left of it; or the
+        InputError: A source cannot be read or changes meanwhile; cleaning drops all pairs; or the
             cache cannot be written.
     """
     data = job.data
-    # The small sets first: a mistake in them should not wait for an hour of encoding.
+    # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (
         list(read_pairs(part, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
         for part in (data.valid, data.test)
@@ -86,55 +110,62 @@ def prepare(job: TrainJob) -> Prepared:
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
     if data.test and not test:
-        raise InputError("the test set (data.test) has no pairs: data.test=[] does without one")
-    folder = expand_user(job.cache_dir).resolve()
-    sources = _identities(data)
-    text = [store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
-    if (given := given_vocabulary(job)) is not None:
-        vocabulary = given
-    else:
-        filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
-        learning = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
-        key = cache.key(text, filters, learning)
-        vocabulary = folder / f"tokenizer-{key}" / run_layout.TOKENIZER
-        cache.make(vocabulary.parent, lambda to: _learn(job, sources, to))
-    Tokenizer(vocabulary)  # a wrong one should not wait either
-    held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    learned = sha256(vocabulary)
-    corpus = folder / f"corpus-{cache.key(text, asdict(data.cleaning), learned, held_out)}"
-    work = Encode(data, vocabulary, cache.half_done(corpus), held_out_hashes(held_out))
-    cache.make(corpus, lambda to: _encode(work, sources, to))
-    sampled = None
-    if strength := job.tokenizer.sampling:
-        processes = _processes(data)
-        sampled = SampledCorpus(
-            corpus, vocabulary, strength, job.train.seed, job.run_dir, processes
+        raise InputError(
+            "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
-        sampled.open(0)
+    cache_dir = expand_user(job.cache_dir).resolve()
+    sources = _fingerprints(data)
+    text = [token_store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
+    vocabulary = existing_vocabulary(job)
+    if vocabulary is None:
+        filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
+        settings = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
+        entry = cache_dir / f"tokenizer-{cache.key(text, filters, settings)}"
+        cache.build_once(entry, lambda to: _learn_vocabulary(job, sources, to))
+        vocabulary = entry / run_layout.TOKENIZER
+    Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
+    held_out = [*valid, *test] if data.cleaning.drop_held_out else []
+    corpus_key = cache.key(text, asdict(data.cleaning), sha256(vocabulary), held_out)
+    corpus = cache_dir / f"corpus-{corpus_key}"
+    task = EncodeChunk(data, vocabulary, cache.shards_dir(corpus), held_out_hashes(held_out))
+    cache.build_once(corpus, lambda to: _encode_corpus(task, sources, to))
+    epoch_stores = None
+    if strength := job.tokenizer.sampling:
+        epoch_stores = EpochStores(
+            corpus, vocabulary, strength, job.train.seed, job.run_dir, _num_processes(data)
+        )
+        epoch_stores.open(0)
+    train = TokenStore.load(corpus)
+    fingerprints = {
+        "corpus": train.fingerprint,
+        "valid": cache.key(valid),
+        "test": cache.key(test),
+    }
+    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
+        fingerprints["sources"] = " ".join(map(str, train.source_sizes))
     return Prepared(
+        config=data,
         tokenizer_model=vocabulary,
         corpus=corpus,
-        train=TokenStore.load(corpus),
         report=CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
         valid=valid,
         test=test,
-        sampled=sampled,
+        fingerprints=fingerprints,
+        epoch_stores=epoch_stores,
     )
 
 
-def given_vocabulary(job: TrainJob) -> Path | None:
-    """The file of ``tokenizer.path``, or the copy that a run has which was begun with it."""
+def existing_vocabulary(job: TrainJob) -> Path | None:
+    """The file of ``tokenizer.path``, or if that is gone the run folder's copy; None if not set."""
     if job.tokenizer.path is None:
         return None
-    vocabulary, own = (
-        expand_user(job.tokenizer.path).resolve(),
-        Path(job.run_dir) / run_layout.TOKENIZER,
-    )
-    return own if own.exists() and not vocabulary.exists() else vocabulary
+    given = expand_user(job.tokenizer.path).resolve()
+    copy = Path(job.run_dir) / run_layout.TOKENIZER
+    return copy if copy.exists() and not given.exists() else given
 
 
 def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
-    """Encodes pairs in memory, every one of them, as validation needs it."""
+    """Normalises and encodes pairs in memory, without cleaning, as for validation."""
     pairs = list(pairs)
     src, tgt = (
         Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
@@ -146,94 +177,89 @@ def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normal
     return TokenStore(src, tgt)
 
 
-def _identities(data: DataConfig) -> Identities:
+def _fingerprints(data: DataConfig) -> SourceFingerprints:
     return [fingerprint(source) for source in data.train]
 
 
 @contextmanager
-def _unchanged(data: DataConfig, sources: Identities) -> Iterator[None]:
-    """Whatever is read within is of the sources as they were, or an error.
+def _require_unchanged(data: DataConfig, sources: SourceFingerprints) -> Iterator[None]:
+    """Raises ``InputError`` if a training source has changed by the end of the context."""
 
-    Raises:
-        InputError: A source changed.
-    """
-
-    def compare() -> None:
-        for source, then, now in zip(data.train, sources, _identities(data), strict=True):
-            if then != now:
+    def check() -> None:
+        for source, before, now in zip(data.train, sources, _fingerprints(data), strict=True):
+            if before != now:
                 raise InputError(
-                    f"{source} changed while it was read: wait until it is complete, and say the "
+                    f"{source} changed while it was read: wait until it is complete, then run the "
                     "same command again"
                 )
 
     try:
         yield
     except InputError:
-        compare()  # it says more than an error that comes of it
+        check()  # a change explains the error better than the error itself
         raise
-    compare()
+    check()
 
 
-def _learn(job: TrainJob, sources: Identities, folder: Path) -> None:
+def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
-    with _unchanged(data, sources), closing(Progress("read")) as progress:
-        pairs = _counted(read_chunks(data), progress)
-        drawn = reservoir_sample(pairs, size, job.tokenizer.seed)
-    parts = (drawn[i : i + CHUNK_PAIRS] for i in range(0, len(drawn), CHUNK_PAIRS))
-    with closing(map_ordered(CleanText(data), parts, _processes(data))) as cleaned:
+    with (
+        _require_unchanged(data, sources),
+        closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks,
+    ):
+        pairs = (pair for chunk in chunks for pair in chunk.pairs)
+        sample = reservoir_sample(pairs, size, job.tokenizer.seed)
+    parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
+    with closing(map_ordered(CleanText(data), parts, _num_processes(data))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
         model = train_tokenizer(lines, job.tokenizer)
     (folder / run_layout.TOKENIZER).write_bytes(model)
 
 
-def _counted(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Pair]:
-    for chunk in chunks:
-        yield from chunk.pairs
-        progress.add(len(chunk.pairs))
-
-
-def _encode(work: Encode, sources: Identities, folder: Path) -> None:
+def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path) -> None:
     log.info("encoding the training data")
-    data = work.data
-    work.folder.mkdir(exist_ok=True)
-    if found := len(list(work.folder.glob("*.npz"))):
-        log.info("  going on from %d parts that are there already", found)
+    data = task.data
+    task.folder.mkdir(exist_ok=True)
+    if found := len(list(task.folder.glob("*.npz"))):
+        log.info("  resuming: %d parts are encoded already", found)
     shards: list[Shard] = []
     report = CleaningReport(data.cleaning)
     with (
-        _unchanged(data, sources),
-        closing(Progress("encoded")) as progress,
-        closing(map_ordered(work, read_chunks(data), _processes(data))) as results,
+        _require_unchanged(data, sources),
+        closing(map_ordered(task, read_chunks(data), _num_processes(data))) as encoded,
+        closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):
         for shard, part in results:
             shards.append(shard)
             report.merge(part)
-            progress.add(part.total)
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
-    tokenizer = Tokenizer(work.vocabulary)
-    kept = drop_repetitions(shards, data, tokenizer, report)
+    tokenizer = Tokenizer(task.vocabulary)
+    masks = deduplicate(shards, data, tokenizer, report)
     sizes = np.zeros(len(data.train), np.int64)
-    for shard, mask in zip(shards, kept, strict=True):
+    for shard, mask in zip(shards, masks, strict=True):
         sizes[shard.chunk.source] += mask.sum()
-    parts = (_select(shard, mask) for shard, mask in zip(shards, kept, strict=True))
-    names = [source.name for source in data.train]
-    store.write(folder, parts, tokenizer.vocab_size, sources=sizes.tolist(), names=names)
+    token_store.write(
+        folder,
+        (_select(shard.read(), mask) for shard, mask in zip(shards, masks, strict=True)),
+        tokenizer.vocab_size,
+        source_sizes=sizes.tolist(),
+        source_names=[source.name for source in data.train],
+    )
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 
 
-def _select(shard: Shard, kept: Mask) -> Part:
-    part = shard.part()
-    if kept.all():
-        return part
-    places = np.flatnonzero(kept)
-    src, tgt = (Side.from_lengths(*side.gather(places)) for side in (part.src, part.tgt))
-    return Part(src, tgt, part.lines[places])
+def _select(pairs: EncodedPairs, mask: Mask) -> EncodedPairs:
+    if mask.all():
+        return pairs
+    indices = np.flatnonzero(mask)
+    src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (pairs.src, pairs.tgt))
+    return EncodedPairs(src, tgt, pairs.line_numbers[indices])
 
 
-def _processes(data: DataConfig) -> int:
+def _num_processes(data: DataConfig) -> int:
     return available_cores() if data.workers is None else data.workers
 
 

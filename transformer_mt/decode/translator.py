@@ -268,7 +268,7 @@ class Translator:
         self, sources: list[list[int]], beams: int, nbest: int, prefixes: list[list[int]]
     ) -> list[list[Hypothesis]]:
         config, device = self._config, self._model.embedding.weight.device
-        src = Packed.of_sequences([[*ids, EOS] for ids in sources]).to(device)
+        src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
         model = open_search(self._fast, src, beams)
         limits = [
             max(self._longest(source), len(prefix))

@@ -200,7 +200,7 @@ def _identity(job: TrainJob, data: Prepared) -> dict[str, str]:
         "test": cache.key(data.test),
     }
     if job.data.weights or job.data.temperature > 1:  # else it does not matter how it is cut
-        identity["sources"] = " ".join(map(str, data.train.sources))
+        identity["sources"] = " ".join(map(str, data.train.source_sizes))
     return identity
 
 

@@ -12,7 +12,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, given_vocabulary, prepare
+from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, existing_vocabulary, prepare
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def run(job: TrainJob) -> None:
 
 def _with_size_of_vocabulary(job: TrainJob) -> TrainJob:
     """The job with the number of pieces of the vocabulary that ``tokenizer.path`` names."""
-    vocabulary = given_vocabulary(job)
+    vocabulary = existing_vocabulary(job)
     if vocabulary is None or not vocabulary.exists():
         return job
     size = Tokenizer(vocabulary).vocab_size
@@ -125,7 +125,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     _check_positions(job, valid)
     validation = Validation(job, tokenizer, data.valid, world)
     trainer = Trainer(
-        job, run_dir, data.train, data.sampled, valid, tokenizer.vocab_size, validation, world
+        job, run_dir, data.train, data.epoch_stores, valid, tokenizer.vocab_size, validation, world
     )
     if world.is_main:
         verify(data.train, data.corpus)
@@ -137,8 +137,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
             log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
             if data.test:
                 print(metrics.to_text(metrics.from_json(scores_file.read_text(encoding="utf-8"))))
-        if data.sampled:
-            data.sampled.remove()
+        if data.epoch_stores:
+            data.epoch_stores.remove()
         return
     if world.is_main:
         if trainer.done == 0 and weights.exists():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformer_mt.batch import Buckets, CuSeqlens, Group, Layout
+from transformer_mt.batch import Bucket, Buckets, CuSeqlens, Layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.linear import Linear
 from transformer_mt.model.varlen import varlen_attention
@@ -72,17 +72,17 @@ class _Unpad(torch.autograd.Function):
         return grad.new_zeros(ctx.n, grad.shape[1]).index_copy_(0, rows, grad), None
 
 
-def pad(x: Tensor, group: Group) -> Tensor:
+def pad(x: Tensor, bucket: Bucket) -> Tensor:
     """A group's flat rows [n, F] as [B, length, F]; padding repeats a sequence's last token."""
-    if group.tokens is not None:
-        x = _Pad.apply(x, group.tokens, group.rows)
-    return x.view(group.size, group.length, -1)
+    if bucket.pad_indices is not None:
+        x = _Pad.apply(x, bucket.pad_indices, bucket.unpad_indices)
+    return x.view(bucket.num_sequences, bucket.max_length, -1)
 
 
-def unpad(x: Tensor, group: Group) -> Tensor:
+def unpad(x: Tensor, bucket: Bucket) -> Tensor:
     """The way back: [B, length, F] to the group's flat rows [n, F]."""
-    rows = x.reshape(group.size * group.length, -1)
-    return rows if group.rows is None else _Unpad.apply(rows, group.rows)
+    rows = x.reshape(bucket.num_sequences * bucket.max_length, -1)
+    return rows if bucket.unpad_indices is None else _Unpad.apply(rows, bucket.unpad_indices)
 
 
 def attend(
@@ -118,12 +118,12 @@ def attend(
         query, key, value = query.float(), key.float(), value.float()
     outputs = []
     for queries, keys, q, k, v in zip(
-        query_layout.groups,
-        key_layout.groups,
+        query_layout.buckets,
+        key_layout.buckets,
         # Split, not sliced: the gradient of all parts is then one concatenation.
-        query.split([group.num_tokens for group in query_layout.groups]),
-        key.split([group.num_tokens for group in key_layout.groups]),
-        value.split([group.num_tokens for group in key_layout.groups]),
+        query.split([bucket.num_tokens for bucket in query_layout.buckets]),
+        key.split([bucket.num_tokens for bucket in key_layout.buckets]),
+        value.split([bucket.num_tokens for bucket in key_layout.buckets]),
         strict=True,
     ):
         # Padding follows the tokens, so a causal mask already hides it from every token.

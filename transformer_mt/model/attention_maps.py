@@ -49,8 +49,8 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
             for layer in model.decoder.children():
                 _watch(layer.get_submodule("self_attention"), maps.decoder, hooks)
                 _watch(layer.get_submodule("cross_attention"), maps.cross, hooks)
-            source = Packed.of_sequences([src]).to(device)
-            model.decode(Packed.of_sequences([tgt_in]).to(device), model.encode(source), source)
+            source = Packed.from_sequences([src]).to(device)
+            model.decode(Packed.from_sequences([tgt_in]).to(device), model.encode(source), source)
     finally:
         model.train(training)
     return maps
@@ -80,9 +80,9 @@ def cross_attention_maps(
         x, _, (key, _), _ = inputs
         seen.extend((attention.q_proj(x).cpu(), key.cpu()))
 
-    source = Packed.of_sequences(src).to(device)
+    source = Packed.from_sequences(src).to(device)
     with attention.register_forward_pre_hook(look):
-        model.decode(Packed.of_sequences(tgt_in).to(device), model.encode(source), source)
+        model.decode(Packed.from_sequences(tgt_in).to(device), model.encode(source), source)
     queries, keys = (
         x.split([len(ids) for ids in side]) for x, side in zip(seen, (tgt_in, src), strict=True)
     )

@@ -72,29 +72,29 @@ class Transformer(nn.Module):
     def start(self, src: Packed, beam_size: int) -> DecoderState:
         """Encodes sentences, one group of them, and opens a search with W beams for each."""
         assert isinstance(src.layout, Buckets)
-        (group,) = src.layout.groups
+        (bucket,) = src.layout.buckets
         heads, memory = self.config.num_heads, self.encode(src)
         sources = [
             # Every step reads them: head by head, without gaps.
             (
-                split_heads(pad(k.to(memory.dtype), group), heads).contiguous(),
-                split_heads(pad(v.to(memory.dtype), group), heads).contiguous(),
+                split_heads(pad(k.to(memory.dtype), bucket), heads).contiguous(),
+                split_heads(pad(v.to(memory.dtype), bucket), heads).contiguous(),
             )
             for k, v in self.source_projection(memory)
         ]
         mask = None
-        if group.mask is not None:
-            padding = ~group.mask[:, None, None, :]
+        if bucket.mask is not None:
+            padding = ~bucket.mask[:, None, None, :]
             # On a GPU attention would copy a mask whose rows are not of whole eights, each time.
-            rows = memory.new_zeros(group.size, 1, 1, -(-group.length // 8) * 8)
-            mask = rows[..., : group.length].masked_fill_(padding, -torch.inf)
+            rows = memory.new_zeros(bucket.num_sequences, 1, 1, -(-bucket.max_length // 8) * 8)
+            mask = rows[..., : bucket.max_length].masked_fill_(padding, -torch.inf)
         # Most translations are about as long as their sources, and beams differ in the last tokens.
-        room = max(group.length + 4 * beam_size, BLOCK)
+        room = max(bucket.max_length + 4 * beam_size, BLOCK)
         width = heads * (self.config.key_size + self.config.value_size)
-        shape = (group.size, beam_size, room)
+        shape = (bucket.num_sequences, beam_size, room)
         return DecoderState(
             position=torch.zeros((), dtype=torch.int64, device=memory.device),
-            cache=memory.new_empty(len(self.decoder), group.size, room, width),
+            cache=memory.new_empty(len(self.decoder), bucket.num_sequences, room, width),
             owned=torch.zeros(shape, dtype=torch.bool, device=memory.device),
             sources=sources,
             source_mask=mask,

@@ -32,8 +32,8 @@ def varlen_attention(
             query,
             key,
             value,
-            queries.bounds,
-            keys.bounds,
+            queries.cu_seqlens,
+            keys.cu_seqlens,
             queries.max_length,
             keys.max_length,
             window_size=(-1, 0) if causal else (-1, -1),
@@ -42,7 +42,9 @@ def varlen_attention(
         return output
     query_of, key_of = (
         torch.searchsorted(
-            part.bounds[1:], torch.arange(len(x), dtype=torch.int32, device=x.device), right=True
+            part.cu_seqlens[1:],
+            torch.arange(len(x), dtype=torch.int32, device=x.device),
+            right=True,
         )
         for part, x in ((queries, query), (keys, key))
     )

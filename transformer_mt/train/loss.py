@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.batch import IGNORED
+from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.model.linear import product, weight_gradient
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
@@ -53,7 +53,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         # Compiled, all chunks' logits live at once: then a few large products are better.
         most = _COMPILED_ROWS if torch.compiler.is_compiling() else _CHUNK_ROWS[device]
         chunks = -(-len(targets) // most)
-        counted = (targets != IGNORED)[:, None]
+        counted = (targets != IGNORE_INDEX)[:, None]
         # Rows that do not count add nothing to any sum over rows if they are zero.
         rows = hidden.to(exact) * counted
         columns = weight.to(exact).sum(0)
@@ -121,7 +121,7 @@ def smoothed_cross_entropy(
         hidden: [N, D] decoder outputs.
         weight: [V, D] output matrix; logits are ``hidden @ weight.T``, computed in the autocast
             dtype where autocast is on, and softmaxed in fp32.
-        targets: [N] int64; ``IGNORED`` where there is nothing to predict.
+        targets: [N] int64; ``IGNORE_INDEX`` where there is nothing to predict.
         smoothing: ε_ls.
 
     Returns:

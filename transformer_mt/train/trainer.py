@@ -17,7 +17,7 @@ from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.prefetch import prefetch
-from transformer_mt.data.store.epoch_stores import SampledCorpus
+from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import BLOCK
@@ -61,7 +61,7 @@ class Trainer:
         job: TrainJob,
         run_dir: Path,
         train: TokenStore,
-        sampled: SampledCorpus | None,
+        sampled: EpochStores | None,
         valid: TokenStore,
         vocab_size: int,
         translate: Translate,
@@ -80,10 +80,12 @@ class Trainer:
         compiled = pick_compiled(config.compile, job.model, world.device, self._precision)
         compiled = not world.any(not compiled)  # all ranks alike: it decides how batches are cut
         self._feed = BatchIterator(job, train, sampled, self._max_tokens, compiled, world)
-        if self._feed.buffers:
+        if self._feed.buffer_shape:
             # For validation too: another table would have the step compiled anew.
             translations = job.decode.max_source_tokens + job.decode.max_extra_tokens
-            longest = max(self._feed.buffers.max_length, valid.longest, translations + BLOCK)
+            longest = max(
+                self._feed.buffer_shape.max_length, valid.max_length, translations + BLOCK
+            )
             self.model.embedding.reserve(longest)
         decay = config.ema_decay
         self._mean = None if decay is None else EMA(self.model, decay)
@@ -164,7 +166,7 @@ class Trainer:
         reader: Iterator[tuple[list[Batch], int]],
     ) -> None:
         config, world, at = self._job.train, self._world, self._at
-        if at.step == 0 and world.device.type == "cuda" and not self._feed.buffers:
+        if at.step == 0 and world.device.type == "cuda" and not self._feed.buffer_shape:
             self._probe()
         if self._validation_is_pending():
             self._validate(monitor, saver, signals)
@@ -218,7 +220,7 @@ class Trainer:
 
     def _probe(self) -> None:
         """Runs the worst batch once, and forgets it: memory that lacks should lack now."""
-        parts = self._feed.worst()
+        parts = self._feed.worst_case()
         with self._memory_explained(parts):
             self._step.gradient(parts[:1], 1)
         self._step.optimizer.zero_grad()
@@ -260,7 +262,10 @@ class Trainer:
             return
         steps, lines = range(first, first + self._job.train.max_skipped), {}
         if self._world.is_main:
-            lines = {step: [self._train.place(i) for i in self._feed.pairs(step)] for step in steps}
+            lines = {
+                step: [self._train.location(i) for i in self._feed.pair_indices(step)]
+                for step in steps
+            }
         raise too_many_skipped(self._run_dir, steps, lines)
 
     def _save(self, saver: CheckpointManager | None) -> None:
@@ -337,7 +342,7 @@ class Trainer:
             self._world.size,
             self._world.device.type,
             self._precision,
-            ", compiled" if self._feed.buffers else "",
+            ", compiled" if self._feed.buffer_shape else "",
         )
         if self._limits.last_step < (warmup := self._job.schedule.warmup_steps):
             log.warning(

@@ -1,4 +1,4 @@
-"""From text to the store by many processes: the same store always, and none if it goes wrong."""
+"""The preparation pipeline: deterministic over processes, resumable, and clean after errors."""
 
 import dataclasses
 import errno
@@ -25,21 +25,19 @@ from transformer_mt.config import (
 )
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store import deduplication as repetitions
-from transformer_mt.data.store import encode
-from transformer_mt.data.store import token_store as store
-from transformer_mt.data.store.encode import Encode
+from transformer_mt.data.store import deduplication, encode, token_store
+from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
 CHUNK = 7
-"""Pairs of a chunk, in these tests."""
+"""Pairs in a chunk."""
 
 
 def corpus(count: int, seed: int) -> list[Pair]:
-    """Pairs of which many repeat another one, or one side of it; some are empty, some long."""
+    """Pairs with many duplicates, also of one side; some are empty, some long."""
     rng = random.Random(seed)
     sides = [" ".join(rng.choices(["red", "blue", "cat", "dog"], k=3)) for _ in range(count // 3)]
     pairs = [Pair(rng.choice(sides), rng.choice(sides).upper()) for _ in range(count)]
@@ -81,7 +79,7 @@ def with_cleaning(job: TrainJob, **changes: Any) -> TrainJob:
 
 
 def text(prepared: Prepared) -> list[Pair]:
-    """What is in the store."""
+    """Decodes the training pairs."""
     tokenizer = Tokenizer(prepared.tokenizer_model)
     sides = (prepared.train.src, prepared.train.tgt)
     rows = [[side[i].tolist() for i in range(len(side))] for side in sides]
@@ -94,7 +92,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def left_in_cache(job: TrainJob) -> set[str]:
-    """Kinds of what is in the cache, but for whole entries of the vocabulary and locks."""
+    """Kinds of files in the cache, except complete vocabularies and locks."""
     names = {path.name for path in Path(job.cache_dir).glob("*")}
     return {
         name.replace("-", ".").split(".")[-1] if "." in name else name.split("-")[0]
@@ -103,11 +101,11 @@ def left_in_cache(job: TrainJob) -> set[str]:
     } - {"tokenizer"}
 
 
-# The store is the same, however it came to be.
+# Determinism.
 
 
 def usable() -> list[Pair]:
-    """The pairs that the filters of single pairs keep, in order; independent of the code."""
+    """The pairs that the filters of single pairs keep, in order, computed independently."""
     return [p for p in FIRST + SECOND if p.src.strip() and len(p.src) < 100]
 
 
@@ -134,14 +132,14 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
         ),
     ],
 )
-def test_repetitions_are_found_across_shards(
+def test_duplicates_are_found_across_shards(
     job: TrainJob,
     settings: dict[str, Any],
     keys: list[Any],
     hashes_at_a_time: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(repetitions, "_AT_A_TIME", hashes_at_a_time)
+    monkeypatch.setattr(deduplication, "_HASHES_PER_PASS", hashes_at_a_time)
     prepared = prepare(with_cleaning(job, **settings))
     kept = first_of_each(usable(), *keys)
     assert text(prepared) == kept
@@ -151,10 +149,10 @@ def test_repetitions_are_found_across_shards(
     dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
     assert sum(dropped.values()) == len(usable()) - len(kept)
     assert all(dropped.values())
-    assert sum(prepared.train.sources) == len(kept)
+    assert sum(prepared.train.source_sizes) == len(kept)
 
 
-def test_examples_say_where_and_what(job: TrainJob, tmp_path: Path) -> None:
+def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
     report = prepare(job).cleaning
     assert set(report["examples"]) == {"empty", "length", "duplicate_pair"}
     lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
@@ -171,21 +169,21 @@ def test_examples_say_where_and_what(job: TrainJob, tmp_path: Path) -> None:
 
 def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
     prepared = prepare(job)
-    assert prepared.train.sources[0] == len(
+    assert prepared.train.source_sizes[0] == len(
         first_of_each(
             usable()[: sum(1 for p in FIRST if p.src.strip() and len(p.src) < 100)], lambda p: p
         )
     )
 
 
-def test_nothing_held_out_is_learned_from(job: TrainJob, tmp_path: Path) -> None:
+def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     lines = [f"{pair.src}\t{pair.tgt}\n" for pair in HELD_OUT]
     parts = {"valid": lines[::2], "test": lines[1::2]}
     for name, part in parts.items():
         (tmp_path / name).write_text("".join(part))
     sources = {name: [SourceConfig(tsv=str(tmp_path / name))] for name in parts}
     prepared = prepare(with_cleaning(with_data(job, **sources), drop_held_out=True))
-    # Up to case: the target sides are the source sides in capitals.
+    # Case-insensitive: the target sides are the source sides in capitals.
     known = {side.lower() for pair in HELD_OUT for side in pair if side.strip()}
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
     kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
@@ -193,7 +191,7 @@ def test_nothing_held_out_is_learned_from(job: TrainJob, tmp_path: Path) -> None
     assert prepared.cleaning["dropped"]["held_out"] == len(seen) > 5
 
 
-def test_processes_change_nothing(job: TrainJob, tmp_path: Path) -> None:
+def test_the_number_of_processes_does_not_change_the_store(job: TrainJob, tmp_path: Path) -> None:
     job = with_cleaning(job, deduplicate_sources=True, drop_held_out=True)
     alone = prepare(job)
     several = prepare(
@@ -205,7 +203,7 @@ def test_processes_change_nothing(job: TrainJob, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pairs", [1, 10_000])
-def test_the_cut_changes_nothing(
+def test_chunk_size_does_not_change_the_store(
     job: TrainJob, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = content(prepare(job).corpus)
@@ -221,24 +219,25 @@ def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyP
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
     for chunk in chunks:
         text = (FIRST, SECOND)[chunk.source]
-        assert chunk.pairs == text[chunk.first - 1 : chunk.first - 1 + len(chunk.pairs)]
+        assert chunk.pairs == text[chunk.first_row - 1 : chunk.first_row - 1 + len(chunk.pairs)]
         assert sum(len(side) for pair in chunk.pairs[:-1] for side in pair) < 40
 
 
-def test_normalisation_comes_first(job: TrainJob, tmp_path: Path) -> None:
+def test_normalisation_precedes_filtering_and_encoding(job: TrainJob, tmp_path: Path) -> None:
     pairs = [Pair("&amp; so", "“so”"), Pair("& so", '"so"')]
     source = write(tmp_path / "c.tsv", pairs)
     prepared = prepare(with_data(job, train=[*job.data.train, source], normalization="standard"))
     assert text(prepared)[-1] == pairs[1]
-    assert prepared.train.sources[-1] == 1
+    assert prepared.train.source_sizes[-1] == 1
 
 
-# Interrupted.
+# Interruption.
 
 KILLED = f"""
 import sys, time
 from transformer_mt.config import *
-from transformer_mt.data import encode, prepare
+from transformer_mt.data import prepare
+from transformer_mt.data.store import encode
 encode.CHUNK_PAIRS = {CHUNK}
 def slowly(data, _read=encode.read_chunks):
     for chunk in _read(data):
@@ -252,11 +251,11 @@ data = DataConfig(
     cleaning=CleaningConfig(max_tokens=100, deduplicate=True),
 )
 job = TrainJob(cache_dir=folder + "/cache", data=data, tokenizer=TokenizerConfig(vocab_size=295))
-learn = prepare._learn
+learn = prepare._learn_vocabulary
 def learn_then_slow_down(*args):
     learn(*args)
     prepare.read_chunks = slowly
-prepare._learn = learn_then_slow_down
+prepare._learn_vocabulary = learn_then_slow_down
 prepare.prepare(job)
 """
 
@@ -279,7 +278,7 @@ def until(what: Any, seconds: float = 30) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_is_gone_on_from(
+def test_a_killed_run_resumes_from_its_shards(
     job: TrainJob, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(workers)]
@@ -301,13 +300,13 @@ def test_a_killed_run_is_gone_on_from(
     whole[3].write_bytes(damaged)
 
     encoded: list[int] = []
-    real = Encode._encode
+    real = EncodeChunk._encode
 
-    def spy(self: Encode, chunk: encode.Chunk, *args: Any) -> Any:
+    def spy(self: EncodeChunk, chunk: encode.Chunk, *args: Any) -> Any:
         encoded.append(chunk.number)
         return real(self, chunk, *args)
 
-    monkeypatch.setattr(Encode, "_encode", spy)
+    monkeypatch.setattr(EncodeChunk, "_encode", spy)
     prepared = prepare(job)
     chunks = len(list(encode.read_chunks(job.data)))
     assert encoded == [1, 2, 3, *range(len(whole), chunks)]
@@ -316,7 +315,7 @@ def test_a_killed_run_is_gone_on_from(
     assert content(prepared.corpus) == content(from_scratch.corpus)
 
 
-def test_ctrl_c_ends_all_at_once(job: TrainJob, tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_processes(job: TrainJob, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path), "2"],
         stderr=subprocess.PIPE,
@@ -333,7 +332,7 @@ def test_ctrl_c_ends_all_at_once(job: TrainJob, tmp_path: Path) -> None:
     assert left_in_cache(job) == {"shards"}
 
 
-def test_what_was_left_while_merging_is_made_again(
+def test_an_interrupted_merge_is_repeated_from_the_shards(
     job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(folder: Path, *_: Any, **__: Any) -> None:
@@ -341,7 +340,7 @@ def test_what_was_left_while_merging_is_made_again(
         raise SystemExit  # cleans up; a kill would not
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write", killed)
+        patch.setattr(token_store, "write", killed)
         with pytest.raises(SystemExit):
             prepare(job)
     assert left_in_cache(job) == {"shards"}
@@ -349,7 +348,7 @@ def test_what_was_left_while_merging_is_made_again(
     unfinished = shards.with_suffix(".unfinished")
     unfinished.mkdir()
     (unfinished / "rubbish").write_bytes(b"of a run that was killed")
-    monkeypatch.setattr(Encode, "_encode", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
     prepared = prepare(job)
     assert "rubbish" not in content(prepared.corpus)
     assert left_in_cache(job) == {"corpus"}
@@ -364,7 +363,7 @@ def test_shards_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
     assert left_in_cache(job) == {"corpus"}
 
 
-# What goes wrong leaves one line, and nothing half-written.
+# Errors are one line and leave nothing half-written.
 
 
 def refused(job: TrainJob, match: str) -> None:
@@ -373,12 +372,12 @@ def refused(job: TrainJob, match: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("during", ["_learn", "_encode"])
+@pytest.mark.parametrize("during", ["_learn_vocabulary", "_encode_corpus"])
 def test_a_source_that_changes_while_it_is_read(
     job: TrainJob, during: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = encode.read_chunks
-    calls = {"_learn": 0, "_encode": 1}
+    calls = {"_learn_vocabulary": 0, "_encode_corpus": 1}
 
     def changing(data: DataConfig) -> Iterator[encode.Chunk]:
         for chunk in real(data):
@@ -440,20 +439,20 @@ def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(os, "fsync", full)
         refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
     (shards,) = Path(job.cache_dir).glob("*.shards")
-    assert [file.suffix for file in shards.iterdir()] == [".npz"] * 4  # to go on from
+    assert [file.suffix for file in shards.iterdir()] == [".npz"] * 4  # kept for resuming
     assert not list(Path(job.cache_dir).glob("*.unfinished"))
     prepare(job)
 
 
 LIMITED = KILLED.replace(
-    "prepare._learn = learn_then_slow_down\nprepare.prepare(job)",
+    "prepare._learn_vocabulary = learn_then_slow_down\nprepare.prepare(job)",
     """
 import resource
 from dataclasses import replace
 from transformer_mt.errors import InputError
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-def write(*args, real=prepare.store.write, **settings):
+def write(*args, real=prepare.token_store.write, **settings):
     limit(300)
     real(*args, **settings)
 prepare.prepare(job)
@@ -464,19 +463,19 @@ for size in (300, resource.RLIM_INFINITY):
         prepare.prepare(job)
     except InputError as error:
         print(error)
-    prepare.store.write = write
+    prepare.token_store.write = write
 """,
 )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_files_that_may_not_grow(job: TrainJob, workers: int, tmp_path: Path) -> None:
+def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     """The operating system itself refuses to write: a shard first, then a file of the store."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path), str(workers)], capture_output=True, text=True
     )
     message = (
-        f"cannot prepare the data (File too large: {job.cache_dir}): set cache_dir to a folder"
+        f"cannot prepare the data (File too large: {job.cache_dir}): set cache_dir to a writable"
     )
     lines = done.stdout.splitlines()
     assert [line.startswith(message) for line in lines] == [True, True], done
@@ -497,7 +496,7 @@ def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
     )
 
 
-def test_a_cache_that_may_not_be_written(job: TrainJob, tmp_path: Path) -> None:
+def test_a_cache_without_write_permission(job: TrainJob, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
     closed.chmod(0o500)
@@ -508,8 +507,8 @@ def test_a_cache_that_may_not_be_written(job: TrainJob, tmp_path: Path) -> None:
     )
 
 
-def test_a_whole_entry_needs_no_lock(job: TrainJob) -> None:
-    """A cache on a disk that may only be read serves whoever finds all in it."""
+def test_a_complete_entry_needs_no_lock(job: TrainJob) -> None:
+    """A complete cache on a read-only file system can be used."""
     first = prepare(job)
     for lock in Path(job.cache_dir).glob("*.lock"):
         lock.unlink()
@@ -522,14 +521,14 @@ def test_a_store_of_another_version_is_left_alone(
 ) -> None:
     first = prepare(job).corpus
     before = content(first)
-    monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
+    monkeypatch.setattr(token_store, "FORMAT", token_store.FORMAT + 1)
     second = prepare(job).corpus
     assert second != first
     assert len(TokenStore.load(second)) == len(np.fromfile(second / "src.offsets", np.int64)) - 1
     assert content(first) == before
 
 
-def test_a_killed_helper_is_told_and_what_is_done_stays(
+def test_a_killed_worker_is_reported_and_its_shards_are_kept(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(job)

@@ -1,13 +1,15 @@
-"""The cache: found again, rebuilt where a setting asks for it, never half-written."""
+"""Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
 import os
+import pickle
 import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transformer_mt.config import (
@@ -19,10 +21,9 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data.prepare import encode_pairs, prepare
-from transformer_mt.data.store import token_store as store
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.store import token_store
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
@@ -72,9 +73,9 @@ def changed(job: TrainJob, part: str, **changes: Any) -> TrainJob:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is built rather than found, in the order of building."""
+    """Names of the steps that run instead of finding their result in the cache, in order."""
     names: list[str] = []
-    for name in ("_learn", "_encode"):
+    for name in ("_learn_vocabulary", "_encode_corpus"):
         real = getattr(prepare_module, name)
 
         def spy(*args: Any, _real: Any = real, _name: str = name) -> None:
@@ -85,12 +86,12 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
+def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
     prepared = prepare(job)
     tokenizer = Tokenizer(prepared.tokenizer_model)
     assert tokenizer.vocab_size == 305
     repeated = len(sentences(80, seed=1)) - len(set(sentences(80, seed=1)))
-    # Independent of the code: the distinct pairs with two sides that are not too long.
+    # Computed independently: distinct pairs with two sides that are not too long.
     kept = [*dict.fromkeys(sentences(80, seed=1)), Pair("twice", "doppelt")]
     assert len(prepared.train) == len(kept)
     for i, pair in enumerate(kept):
@@ -98,16 +99,16 @@ def test_what_training_gets(job: TrainJob, tmp_path: Path) -> None:
             ids = side[i].tolist()
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
-    assert prepared.train.sources == (len(kept),)
+    assert prepared.train.source_sizes == (len(kept),)
     report = prepared.cleaning
     assert (report["total"], report["kept"]) == (84, len(kept))
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
     (empty,) = report["examples"]["empty"]
     assert empty == {"where": f"{tmp_path}/train.tsv:81", "src": "", "tgt": "leer"}
     text = (tmp_path / "train.tsv").read_text().splitlines()
-    for i, pair in enumerate(kept):  # the first line that says it
+    for i, pair in enumerate(kept):  # its first occurrence
         line = text.index("\t".join(pair)) + 1
-        assert prepared.train.place(i) == f"{tmp_path}/train.tsv:{line}"
+        assert prepared.train.location(i) == f"{tmp_path}/train.tsv:{line}"
 
 
 def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
@@ -115,14 +116,40 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert prepared.valid == [*sentences(5, seed=2), *ODD]
     assert prepared.test == [*ODD, *sentences(5, seed=3)]
     tokenizer = Tokenizer(prepared.tokenizer_model)
-    encoded = encode_pairs(prepared.valid, tokenizer, Normalizer.of(job.data))
+    encoded = prepared.valid_store
     assert len(encoded) == 9
-    assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sentence
+    assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sequence
     assert len(encoded.src[8]) > 64
     assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
 
 
-def test_the_second_time_everything_is_found(
+def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
+    prepared = prepare(changed(job, "tokenizer", sampling=0.1))
+    pickled = pickle.dumps(prepared)
+    assert len(prepared.train) > len(prepared.valid_store) > 0
+    assert pickle.dumps(prepared) == pickled  # although the stores are open now
+    copy = pickle.loads(pickled)
+    assert copy.fingerprints == prepared.fingerprints
+    assert copy.train.fingerprint == prepared.fingerprints["corpus"]
+    assert isinstance(copy.train.tgt.tokens.base, np.memmap)
+    assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
+    assert copy.epoch_stores == prepared.epoch_stores
+    assert copy.cleaning == prepared.cleaning
+
+
+def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
+    before = prepare(job).fingerprints
+    assert set(before) == {"corpus", "valid", "test"}
+    assert prepare(changed(job, "data", weights=[2.0])).fingerprints == {
+        **before,
+        "sources": str(len(prepare(job).train)),
+    }
+    write_tsv(tmp_path / "valid.tsv", sentences(4, seed=2))
+    after = prepare(job).fingerprints
+    assert {key for key in before if before[key] != after[key]} == {"valid"}
+
+
+def test_a_second_call_finds_everything_in_the_cache(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first = prepare(job)
@@ -132,7 +159,7 @@ def test_the_second_time_everything_is_found(
         raise AssertionError("built again")
 
     monkeypatch.setattr(prepare_module, "train_tokenizer", fail)
-    monkeypatch.setattr(store, "write", fail)
+    monkeypatch.setattr(token_store, "write", fail)
     second = prepare(job)
     assert second.tokenizer_model == first.tokenizer_model
     assert second.cleaning == first.cleaning
@@ -141,56 +168,73 @@ def test_the_second_time_everything_is_found(
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 
+BOTH = ["_learn_vocabulary", "_encode_corpus"]
 CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the model": ("model", {"d_model": 64}, []),
     "the number of updates": ("train", {"max_steps": 7}, []),
     "the number of processes": ("data", {"workers": 1}, []),
     "subword regularisation": ("tokenizer", {"sampling": 0.1}, []),
-    "the longest pair": ("data.cleaning", {"max_tokens": 32}, ["_encode"]),
-    "the largest ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode"]),
-    "repetitions": ("data.cleaning", {"deduplicate": False}, ["_encode"]),
-    "what is held out": ("data.cleaning", {"drop_held_out": True}, ["_encode"]),
-    "a filter of text": ("data.cleaning", {"max_word_repeats": 1}, ["_learn", "_encode"]),
-    "the normalisation": ("data", {"normalization": "nfc"}, ["_learn", "_encode"]),
-    "the size of the vocabulary": ("tokenizer", {"vocab_size": 300}, ["_learn", "_encode"]),
-    "the kind of vocabulary": ("tokenizer", {"type": "unigram"}, ["_learn", "_encode"]),
-    "the languages": ("data", {"src_lang": "nl"}, ["_learn", "_encode"]),
+    "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
+    "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
+    "de-duplication": ("data.cleaning", {"deduplicate": False}, ["_encode_corpus"]),
+    "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["_encode_corpus"]),
+    "a text filter": (
+        "data.cleaning",
+        {"max_word_repeats": 1},
+        BOTH,
+    ),
+    "the normalisation": (
+        "data",
+        {"normalization": "nfc"},
+        BOTH,
+    ),
+    "the size of the vocabulary": (
+        "tokenizer",
+        {"vocab_size": 300},
+        BOTH,
+    ),
+    "the kind of vocabulary": (
+        "tokenizer",
+        {"type": "unigram"},
+        BOTH,
+    ),
+    "the languages": ("data", {"src_lang": "nl"}, BOTH),
 }
 
 
 @pytest.mark.parametrize(("part", "change", "expected"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_setting_rebuilds_what_depends_on_it(
+def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     job: TrainJob, built: list[str], part: str, change: dict[str, Any], expected: list[str]
 ) -> None:
     prepare(job)
-    assert built == ["_learn", "_encode"]
+    assert built == ["_learn_vocabulary", "_encode_corpus"]
     built.clear()
     prepare(changed(job, part, **change))
     assert built == expected
     built.clear()
-    prepare(job)  # the first entries are still there
+    prepare(job)  # the first entries are still cached
     assert built == []
 
 
-def test_seeds_of_training_share_a_vocabulary(job: TrainJob, built: list[str]) -> None:
+def test_the_training_seed_does_not_change_the_vocabulary(job: TrainJob, built: list[str]) -> None:
     prepare(job)
     built.clear()
     prepare(changed(job, "train", seed=2))
     assert built == []
     prepare(changed(job, "tokenizer", seed=2))
-    assert built[0] == "_learn"  # the corpus depends on the vocabulary's bytes alone
+    assert built[0] == "_learn_vocabulary"  # the corpus depends only on the vocabulary's content
 
 
-def test_a_changed_file_is_read_again(job: TrainJob, built: list[str], tmp_path: Path) -> None:
+def test_a_changed_file_is_prepared_again(job: TrainJob, built: list[str], tmp_path: Path) -> None:
     before = len(prepare(job).train)
     built.clear()
     with (tmp_path / "train.tsv").open("a") as file:
         file.write("a new pair\tein neues Paar\n")
     assert len(prepare(job).train) == before + 1
-    assert built == ["_learn", "_encode"]
+    assert built == ["_learn_vocabulary", "_encode_corpus"]
 
 
-def test_a_given_vocabulary_is_used_as_it_is(
+def test_an_existing_vocabulary_is_used_unchanged(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:
     given = tmp_path / "given.model"
@@ -198,14 +242,14 @@ def test_a_given_vocabulary_is_used_as_it_is(
     built.clear()
     prepared = prepare(changed(job, "tokenizer", path=str(given), vocab_size=999))
     assert prepared.tokenizer_model == given
-    assert built == []  # the very same pieces: the encoded corpus is the same as well
+    assert built == []  # same vocabulary content, so the encoded corpus is the same
 
 
-TWO_AT_ONCE = """
+CONCURRENT = """
 import logging, sys, yaml
 from omegaconf import OmegaConf
 from transformer_mt.config import *
-from transformer_mt.data.normalization import Normalizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.prepare import prepare
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 source = [SourceConfig(tsv=sys.argv[1])]
@@ -216,8 +260,8 @@ print(len(prepare(job).train))
 """
 
 
-def test_two_processes_at_once_build_once(job: TrainJob, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TWO_AT_ONCE, f"{tmp_path}/train.tsv", f"{tmp_path}/cache"]
+def test_concurrent_processes_build_once(job: TrainJob, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CONCURRENT, f"{tmp_path}/train.tsv", f"{tmp_path}/cache"]
     pipe = subprocess.PIPE
     processes = [
         subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ)
@@ -254,7 +298,7 @@ def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> N
         prepare(job)
 
 
-def test_a_mistake_in_the_small_sets_does_not_wait_for_the_large_one(
+def test_an_error_in_the_small_sets_is_reported_before_encoding(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "test.tsv").write_text("no tab\n")

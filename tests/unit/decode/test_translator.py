@@ -120,11 +120,11 @@ def test_tokens_of_moses_are_joined_in_a_translation(tokenizer: Tokenizer) -> No
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:
     """The next token's log-probabilities, from the whole prefix each time."""
-    src = Packed.of_sequences([[*source, EOS]])
+    src = Packed.from_sequences([[*source, EOS]])
     memory = model.encode(src)
 
     def log_probs(prefix: Prefix) -> list[float]:
-        tgt_in = Packed.of_sequences([[BOS, *prefix]])
+        tgt_in = Packed.from_sequences([[BOS, *prefix]])
         logits = model.logits(model.decode(tgt_in, memory, src)[-1])
         row = logits.float().log_softmax(-1)
         row[[PAD, UNK, BOS]] = -torch.inf
@@ -181,8 +181,8 @@ def test_batches_hold_no_more_than_batch_tokens(
     start, padded = Transformer.start, []
 
     def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
-        (group,) = src.layout.groups
-        padded.append(group.size * group.length * beam_size)
+        (bucket,) = src.layout.buckets
+        padded.append(bucket.num_sequences * bucket.max_length * beam_size)
         return start(model, src, beam_size)
 
     monkeypatch.setattr(Transformer, "start", spy)

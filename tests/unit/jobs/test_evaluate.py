@@ -332,8 +332,10 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(model: Path, scores
     network, tokenizer, _ = model_folder.load_model(model)
     nll = count = 0.0
     for src, tgt in zip(tokenizer.encode(SOURCE), tokenizer.encode(REFERENCE), strict=True):
-        packed = Packed.of_sequences([[*src, EOS]])
-        hidden = network.decode(Packed.of_sequences([[BOS, *tgt]]), network.encode(packed), packed)
+        packed = Packed.from_sequences([[*src, EOS]])
+        hidden = network.decode(
+            Packed.from_sequences([[BOS, *tgt]]), network.encode(packed), packed
+        )
         targets = torch.tensor([*tgt, EOS])
         nll += float(F.cross_entropy(network.logits(hidden), targets, reduction="sum"))
         count += len(targets)

@@ -55,7 +55,7 @@ def test_the_weights_are_those_of_torchs_layer(norm: str) -> None:
     own = [layer.get_submodule("self_attention") for layer in layers]
     cross = [layer.get_submodule("cross_attention") for layer in model.decoder]
     with torch.no_grad():
-        memory = model.encode(Packed.of_sequences([SRC]))
+        memory = model.encode(Packed.from_sequences([SRC]))
         with inputs_of([*own, *cross]) as seen:
             maps = attention_maps(model, SRC, TGT)
         for i, module in enumerate(own):

@@ -61,8 +61,8 @@ def test_source_target_and_output_share_one_matrix() -> None:
     model = Transformer(config, vocab_size)
     with_rows = [name for name, p in model.named_parameters() if vocab_size in p.shape]
     assert with_rows == ["embedding.weight"]
-    src = Packed.of_sequences([[4, 5]])
-    tgt = Packed.of_sequences([[6, 7]])
+    src = Packed.from_sequences([[4, 5]])
+    tgt = Packed.from_sequences([[6, 7]])
     model.logits(model(Batch(src, tgt, tgt.tokens)))[:, 9].sum().backward()
     gradient = model.embedding.weight.grad
     assert gradient is not None

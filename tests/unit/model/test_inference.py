@@ -24,7 +24,7 @@ def transformer(**config: Any) -> Transformer:
 
 def steps(model: Transformer) -> Tensor:
     with torch.inference_mode():
-        state = model.start(Packed.of_sequences(SOURCES), 2)
+        state = model.start(Packed.from_sequences(SOURCES), 2)
         state.reserve(3)
         logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
     return torch.stack(logits).float()
@@ -52,8 +52,8 @@ def test_same_logits(config: dict[str, Any]) -> None:
 
 
 def test_whole_sequences_too() -> None:
-    model, src = transformer(), Packed.of_sequences(SOURCES)
-    tgt = Packed.of_sequences([[2, 4], [2], [2, 8, 9]])
+    model, src = transformer(), Packed.from_sequences(SOURCES)
+    tgt = Packed.from_sequences([[2, 4], [2], [2, 8, 9]])
     ready = for_inference(model)
     with torch.inference_mode():
         expected, got = (m.logits(m.decode(tgt, m.encode(src), src)) for m in (model, ready))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from transformer_mt.batch import IGNORED
+from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.train import loss as loss_module
 from transformer_mt.train.loss import smoothed_cross_entropy
 
@@ -50,11 +50,11 @@ def test_what_is_ignored_counts_nowhere(
 ) -> None:
     monkeypatch.setitem(loss_module._CHUNK_ROWS, "cpu", rows_at_a_time)
     hidden, weight, targets = problem()
-    targets[[0, 7, 8, 35, 36]] = IGNORED
+    targets[[0, 7, 8, 35, 36]] = IGNORE_INDEX
     loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
     gradients = torch.autograd.grad(loss, (hidden, weight))
     logits = hidden @ weight.T
-    kwargs = {"ignore_index": IGNORED, "reduction": "sum"}
+    kwargs = {"ignore_index": IGNORE_INDEX, "reduction": "sum"}
     expected = cross_entropy(logits, targets, label_smoothing=0.1, **kwargs)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(nll, cross_entropy(logits, targets, **kwargs).detach())

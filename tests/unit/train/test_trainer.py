@@ -511,6 +511,8 @@ def test_too_many_bad_updates_end_the_run(
     assert "\n" not in str(error.value)
     lines = json.loads((tmp_path / "not_finite.json").read_text())
     assert list(lines) == ["9", "10", "11"]
-    assert all(len(places) == len(run._feed.pairs(int(step))) for step, places in lines.items())
+    assert all(
+        len(places) == len(run._feed.pair_indices(int(step))) for step, places in lines.items()
+    )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())

@@ -1,38 +1,39 @@
-"""How often the pairs of each source come in an epoch."""
+"""Data mixing: how often the pairs of each training source occur in an epoch."""
 
 from collections.abc import Sequence
 
 from transformer_mt.config import DataConfig
 from transformer_mt.errors import InputError
 
-MOST = 100
-"""An epoch is planned in memory; weights that make more of the pairs are taken for a mistake."""
+MAX_EPOCH_FACTOR = 100
+"""Maximum size of an epoch, relative to the corpus: epochs are planned in memory."""
 
 
-def epoch_weights(config: DataConfig, sizes: Sequence[int]) -> list[float]:
-    """Times that a pair of each training source comes in an epoch.
+def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
+    """How often a pair of each training source occurs in an epoch.
 
-    The temperature is that of multilingual training: with p the sources' shares of all pairs,
-    batches draw from them by p^(1/T). T = 1 leaves them as they are, a large T makes them equal;
-    the pairs of the largest source come once (times its weight).
+    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
+    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
+    equal; the pairs of the largest source occur once (times its weight).
 
     Args:
         config: Weights and temperature.
-        sizes: Pairs of each source, after cleaning.
+        source_sizes: Number of pairs of each source, after cleaning.
 
     Raises:
-        InputError: An epoch would have more than ``MOST`` times the pairs that there are.
+        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus.
     """
-    weights = config.weights or [1.0] * len(sizes)
-    largest = max(sizes, default=0)
+    weights = config.weights or [1.0] * len(source_sizes)
+    largest = max(source_sizes, default=0)
     times = [
         weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
-        for weight, size in zip(weights, sizes, strict=True)
+        for weight, size in zip(weights, source_sizes, strict=True)
     ]
-    drawn = sum(often * size for often, size in zip(times, sizes, strict=True))
-    if drawn > MOST * sum(sizes):
+    total = sum(n * size for n, size in zip(times, source_sizes, strict=True))
+    if total > MAX_EPOCH_FACTOR * sum(source_sizes):
         raise InputError(
-            f"data.weights={list(config.weights)} make an epoch of {drawn:,.0f} pairs out of "
-            f"{sum(sizes):,}: they say how often a pair comes in an epoch, as [1, 0.5]"
+            f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
+            f"{sum(source_sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
+            "data.weights=[1, 0.5]"
         )
     return times

@@ -1,4 +1,4 @@
-"""The batches of the updates to come, read while the device is at work."""
+"""Prefetching: a thread reads the batches of the next updates while the device computes."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -8,19 +8,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_AHEAD = 2
-"""Updates read ahead. One is enough to hide the reading; the second evens out what varies."""
+_PREFETCHED_STEPS = 2
+"""One step is enough to hide the reading; the second evens out variations."""
 
 
 def prefetch(read: Callable[[int], T], steps: Iterable[int]) -> Generator[T, None, None]:
-    """``read(step)`` of every step in order, by a thread that is a little ahead.
+    """Yields ``read(step)`` for each step in order, computed by a thread a few steps ahead.
 
-    What ``read`` raises is raised here, in its turn. Who does not go on to the end closes it.
+    An exception in ``read`` is raised here when its step is reached. Close the generator to stop
+    before the end.
     """
-    to_come = iter(steps)
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
-        pending = deque(thread.submit(read, step) for step in islice(to_come, _AHEAD))
+    remaining = iter(steps)
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
+        pending = deque(thread.submit(read, step) for step in islice(remaining, _PREFETCHED_STEPS))
         while pending:
             batch = pending.popleft().result()
-            pending.extend(thread.submit(read, step) for step in islice(to_come, 1))
+            pending.extend(thread.submit(read, step) for step in islice(remaining, 1))
             yield batch

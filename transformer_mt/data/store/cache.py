@@ -1,7 +1,8 @@
-"""Folders that take long to make, kept under names that say what they depend on.
+"""Cache of folders that take long to build, named by a hash of everything they depend on.
 
-A folder is written under a temporary name and renamed when whole. A lock makes a second process
-wait and then find it. What is half done lies in a folder beside it, and may be gone on from.
+An entry is built under a temporary name and renamed when complete. A lock makes a second process
+wait and then use the result. Intermediate results are kept in a folder next to the entry, so that
+an interrupted build can resume.
 """
 
 import errno
@@ -18,10 +19,10 @@ from threading import Event
 from filelock import FileLock, Timeout
 
 from transformer_mt import files
-from transformer_mt.data.store.workers import KilledError
+from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.errors import InputError, in_a_line
 
-_OF_THE_FOLDER = {
+_CACHE_DIR_ERRORS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
 }
@@ -30,57 +31,57 @@ log = logging.getLogger(__name__)
 
 
 def key(*parts: object) -> str:
-    """A short fingerprint of JSON values."""
+    """A short hash of JSON values."""
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def half_done(entry: Path) -> Path:
-    """The folder of what an entry is made from; it outlives a process that is killed."""
+def shards_dir(entry: Path) -> Path:
+    """Folder of the intermediate results of an entry; it survives a killed process."""
     return entry.with_suffix(".shards")
 
 
-def make(entry: Path, build: Callable[[Path], None], cancel: Event | None = None) -> None:
-    """Makes a cache entry, if it is not there yet.
+def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None = None) -> None:
+    """Builds a cache entry unless it exists.
 
     Args:
-        entry: A folder.
-        build: Fills the folder it is given, which becomes the entry.
-        cancel: Set by another thread to give up waiting for a process that is making it.
+        entry: Path of the entry, a folder.
+        build: Writes the content of the entry into the folder that it is given.
+        cancel: Set by another thread to stop waiting for a process that builds the entry.
 
     Raises:
-        InputError: It cannot be built, or not be written.
+        InputError: The entry cannot be built or written.
         CancelledError: ``cancel`` was set.
     """
     try:
         if entry.exists():
-            shutil.rmtree(half_done(entry), ignore_errors=True)  # a kill may have left it
+            shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
         with _locked(entry, cancel):
             if not entry.exists():
-                _make_alone(entry, build)
-            shutil.rmtree(half_done(entry), ignore_errors=True)
+                _build(entry, build)
+            shutil.rmtree(shards_dir(entry), ignore_errors=True)
     except OSError as error:
-        if error.errno not in _OF_THE_FOLDER:
+        if error.errno not in _CACHE_DIR_ERRORS:
             raise InputError(f"cannot prepare the data ({in_a_line(error)})") from error
         raise InputError(
             f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
-            "folder that may be written and has room"
+            "writable folder with enough free space"
         ) from error
 
 
 def remove(entry: Path) -> None:
-    """Removes a cache entry, if it is there, at one stroke: never is half of it found."""
-    doomed = entry.with_suffix(".removed")
-    shutil.rmtree(doomed, ignore_errors=True)
-    with suppress(OSError):  # another process may be at it
-        entry.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    """Removes a cache entry, if it exists, atomically: a partial entry is never visible."""
+    renamed = entry.with_suffix(".removed")
+    shutil.rmtree(renamed, ignore_errors=True)
+    with suppress(OSError):  # another process may be removing it
+        entry.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
     entry.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
+def _build(entry: Path, build: Callable[[Path], None]) -> None:
     unfinished = entry.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
@@ -91,25 +92,25 @@ def _make_alone(entry: Path, build: Callable[[Path], None]) -> None:
         unfinished.rename(entry)
     except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, InputError) and not isinstance(error, KilledError):
-            # The input must change, and with it the name of the entry: nobody would go on.
-            shutil.rmtree(half_done(entry), ignore_errors=True)
+        if isinstance(error, InputError) and not isinstance(error, WorkerKilledError):
+            # The input must change, and the entry's name with it: no build would resume.
+            shutil.rmtree(shards_dir(entry), ignore_errors=True)
         raise
 
 
 @contextmanager
 def _locked(entry: Path, cancel: Event | None) -> Iterator[None]:
     lock = FileLock(entry.with_suffix(".lock"))
-    said = False
+    logged = False
     while not lock.is_locked:
         try:
             lock.acquire(timeout=1)
         except Timeout:
             if cancel and cancel.is_set():
                 raise CancelledError from None
-            if not (cancel or said):
-                log.info("waiting for another process, which prepares the same data")
-            said = True
+            if not (cancel or logged):
+                log.info("waiting for another process that is preparing the same data")
+            logged = True
     try:
         yield
     finally:

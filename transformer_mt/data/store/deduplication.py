@@ -1,4 +1,4 @@
-"""Pairs that repeat an earlier one, found by their hashes, over all shards at once."""
+"""De-duplication of the training pairs by hashes, over all shards."""
 
 from itertools import pairwise
 
@@ -11,55 +11,58 @@ from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
 from transformer_mt.data.store.encode import Shard
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
-_AT_A_TIME = 2**24
-"""About as many hashes are sorted at a time: 0.5 GB, whatever the size of the corpus."""
+_HASHES_PER_PASS = 2**24
+"""Approximate number of hashes sorted at a time: 0.5 GB, whatever the size of the corpus."""
 
 Mask = npt.NDArray[np.bool_]
 
 
-def drop_repetitions(
+def deduplicate(
     shards: list[Shard], data: DataConfig, tokenizer: Tokenizer, report: CleaningReport
 ) -> list[Mask]:
-    """Which pairs of each shard are kept: the first of all that are the same, in corpus order.
+    """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
 
     Args:
         shards: All shards, in order.
-        data: Says what counts as the same.
-        tokenizer: Spells out the examples of the report.
-        report: Gets what is dropped.
+        data: The configuration; its cleaning settings define what a duplicate is.
+        tokenizer: Decodes the examples of the report.
+        report: Receives the dropped pairs.
+
+    Returns:
+        For each shard, a [pairs] bool mask, True for pairs to keep.
     """
-    bounds = np.cumsum([0, *(shard.kept for shard in shards)])
-    kept = np.ones(bounds[-1], np.bool_)
-    spans = [kept[start:end] for start, end in pairwise(bounds)]
-    for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # those that are on
-        repeated = _repeated(shards, spans, bounds, name)
-        for place in repeated[:EXAMPLES]:
-            number = int(np.searchsorted(bounds, place, side="right")) - 1
-            shard, i = shards[number], int(place - bounds[number])
-            part = shard.part()
-            src, tgt = tokenizer.decode([side[i].tolist() for side in (part.src, part.tgt)])
+    boundaries = np.cumsum([0, *(shard.kept for shard in shards)])
+    kept = np.ones(boundaries[-1], np.bool_)
+    masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
+    for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
+        duplicates = _find_duplicates(shards, masks, boundaries, name)
+        for index in duplicates[:EXAMPLES]:
+            number = int(np.searchsorted(boundaries, index, side="right")) - 1
+            shard, i = shards[number], int(index - boundaries[number])
+            pairs = shard.read()
+            src, tgt = tokenizer.decode([side[i].tolist() for side in (pairs.src, pairs.tgt)])
             source = data.train[shard.chunk.source].name
-            report.add(name, f"{source}:{part.lines[i]}", src, tgt)
-        report.dropped[name] += len(repeated[EXAMPLES:])
-        kept[repeated] = False
-    return spans
+            report.add(name, f"{source}:{pairs.line_numbers[i]}", src, tgt)
+        report.dropped[name] += len(duplicates[EXAMPLES:])
+        kept[duplicates] = False
+    return masks
 
 
-def _repeated(
-    shards: list[Shard], spans: list[Mask], bounds: npt.NDArray[np.int64], name: str
+def _find_duplicates(
+    shards: list[Shard], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
 ) -> npt.NDArray[np.int64]:
-    """Places of pairs, of those still kept, whose hash an earlier one has."""
-    parts = 1 + int(bounds[-1]) // _AT_A_TIME
-    repeated = []
-    for part in range(parts):  # hashes that are the same are in the same part
-        places, hashes = [], []
-        for shard, span, start in zip(shards, spans, bounds, strict=False):
-            column = shard.column(name)
-            inside = np.flatnonzero(span & (column % np.uint64(parts) == part))
-            places.append(start + inside)
-            hashes.append(column[inside])
-        repeated.append(np.concatenate(places)[~first_occurrences(np.concatenate(hashes))])
-    return np.sort(np.concatenate(repeated))
+    """Corpus indices of the kept pairs whose hash occurred before, in order."""
+    passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
+    duplicates = []
+    for remainder in range(passes):  # equal hashes meet in the same pass
+        indices, hashes = [], []
+        for shard, mask, start in zip(shards, masks, boundaries, strict=False):
+            column = shard.hashes(name)
+            selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
+            indices.append(start + selected)
+            hashes.append(column[selected])
+        duplicates.append(np.concatenate(indices)[~first_occurrences(np.concatenate(hashes))])
+    return np.sort(np.concatenate(duplicates))
 
 
 def first_occurrences(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,11 @@
-"""The encoded corpus drawn anew for each epoch, by many processes: a store for each, on disk."""
+"""Token stores with a new segmentation of the corpus each epoch (subword regularisation).
+
+Worker processes sample the segmentation; each epoch's store is written to disk.
+"""
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,10 +15,9 @@ from threading import Event
 
 import numpy as np
 
-from transformer_mt.data.store import cache
-from transformer_mt.data.store import token_store as store
-from transformer_mt.data.store.progress import Progress
-from transformer_mt.data.store.token_store import Part, Side, TokenStore
+from transformer_mt.data.store import cache, token_store
+from transformer_mt.data.store.progress import track_progress
+from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.subword_regularization import SubwordRegularizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -23,69 +25,57 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 BLOCK_PAIRS = 10_000
-"""Pairs drawn from one source of chance: the same pieces, whoever draws them."""
+"""Number of pairs per random generator, so that the result does not depend on the processes."""
 
-_BEHIND_TRAINING = 10
-"""Niceness of processes that work while training goes on."""
+_BACKGROUND_NICENESS = 10
+"""Niceness of worker processes during training."""
 
 
 @dataclass(frozen=True)
-class Resample:
-    """Work: draws the pieces of some pairs.
+class SampleSegmentation:
+    """Worker task: samples a segmentation of consecutive pairs.
 
-    A sequence that would become longer than any of the corpus stays as it is, so that memory,
-    positions and buffers that fit the corpus fit every epoch.
-
-    Args:
-        corpus: Folder of the encoded corpus.
-        vocabulary: The SentencePiece model it is encoded by.
-        strength: Of the ``SubwordRegularizer``.
-        seed: Of all epochs.
-        epoch: From 0.
+    A sequence that would become longer than any of the corpus keeps its stored segmentation, so
+    that memory, positions and buffers that fit the corpus fit every epoch.
     """
 
-    corpus: Path
-    vocabulary: Path
-    strength: float
-    seed: int
+    stores: "EpochStores"
     epoch: int
 
-    def __call__(self, pairs: range) -> Part:
-        """Draws consecutive pairs."""
-        # With 0 in the last place they were the numbers that shuffle the epoch: [seed, epoch].
-        rng = np.random.default_rng([self.seed, self.epoch, 1 + pairs.start])
-        corpus = self._store
-        stored = (side.part(pairs.start, pairs.stop) for side in (corpus.src, corpus.tgt))
-        src, tgt = (
-            _unless_longer(
-                corpus.longest,
-                Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rng)),
-                side,
-            )
-            for side in stored
-        )
-        return Part(src, tgt)
+    def __call__(self, pairs: range) -> EncodedPairs:
+        """Samples a segmentation of a range of pairs."""
+        # The last number is at least 1, so that no generator equals that of the plan's shuffling,
+        # [seed, epoch]: trailing zeros do not change a seed.
+        rng = np.random.default_rng([self.stores.seed, self.epoch, 1 + pairs.start])
+        store = self._store
+        stored = (side.slice(pairs.start, pairs.stop) for side in (store.src, store.tgt))
+        src, tgt = (self._sample(side, rng) for side in stored)
+        return EncodedPairs(src, tgt)
+
+    def _sample(self, side: Side, rng: np.random.Generator) -> Side:
+        sampled = Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rng))
+        return _limit_length(sampled, side, self._store.max_length)
 
     @cached_property
     def _store(self) -> TokenStore:
-        return TokenStore.load(self.corpus)
+        return TokenStore.load(self.stores.corpus)
 
     @cached_property
     def _regularizer(self) -> SubwordRegularizer:
-        return SubwordRegularizer(Tokenizer(self.vocabulary), self.strength)
+        return SubwordRegularizer(Tokenizer(self.stores.vocabulary), self.stores.strength)
 
 
 @dataclass(frozen=True)
-class SampledCorpus:
-    """The stores of all epochs, each made when it is asked for.
+class EpochStores:
+    """The token stores of all epochs, each built on first use.
 
     Args:
-        corpus: Folder of the encoded corpus; the stores lie beside it.
-        vocabulary: The SentencePiece model it is encoded by.
-        strength: Of the ``SubwordRegularizer``.
-        seed: Of all epochs.
-        owner: The run that they are for, and that may remove them.
-        processes: Most processes to make one; 0 is this one.
+        corpus: Folder of the encoded corpus; the stores are next to it.
+        vocabulary: The SentencePiece model that encoded it.
+        strength: Strength of the ``SubwordRegularizer``.
+        seed: Seed of all epochs.
+        owner: Run folder of the run that uses the stores and may remove them.
+        processes: Maximum number of worker processes; 0 works in this process.
     """
 
     corpus: Path
@@ -97,76 +87,71 @@ class SampledCorpus:
 
     @property
     def folder(self) -> Path:
-        """Where the stores are."""
+        """Folder of the stores."""
         key = cache.key(self.corpus.name, self.strength, self.seed, self.owner)
         return self.corpus.with_name(f"sampled-{key}")
 
     def open(self, epoch: int, cancel: Event | None = None) -> TokenStore:
-        """The store of an epoch: as many pairs, in the same order, from the same places.
+        """Opens, and builds if necessary, the store of an epoch: same pairs, same order.
 
         Args:
-            epoch: From 0.
-            cancel: Set by another thread to give it up. It is then made in the background: behind
-                training, and in silence.
+            epoch: Number of the epoch, from 0.
+            cancel: Set by another thread to cancel the building. With it, the store is built in the
+                background: at low priority, without progress messages.
 
         Raises:
-            InputError: It cannot be written.
+            InputError: The store cannot be written.
             CancelledError: ``cancel`` was set.
         """
         entry = self.folder / f"epoch-{epoch:06}"
         corpus = TokenStore.load(self.corpus)
-        cache.make(entry, lambda to: self._make(epoch, corpus, to, cancel), cancel)
-        return replace(TokenStore.load(entry), lines=corpus.lines)
+        cache.build_once(entry, lambda to: self._build(epoch, corpus, to, cancel), cancel)
+        return replace(TokenStore.load(entry), line_numbers=corpus.line_numbers)
 
-    def forget(self, before: int) -> None:
-        """Removes the stores of epochs before this one, but for the first epoch's."""
-        for epoch in sorted(self.folder.glob("epoch-??????")):
-            if 0 < int(epoch.name.removeprefix("epoch-")) < before:
-                cache.remove(epoch)
+    def remove_before(self, epoch: int) -> None:
+        """Removes the stores of earlier epochs, except the first epoch's."""
+        for entry in sorted(self.folder.glob("epoch-??????")):
+            if 0 < int(entry.name.removeprefix("epoch-")) < epoch:
+                cache.remove(entry)
 
     def remove(self) -> None:
         """Removes all stores."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _make(self, epoch: int, corpus: TokenStore, to: Path, cancel: Event | None) -> None:
+    def _build(self, epoch: int, corpus: TokenStore, to: Path, cancel: Event | None) -> None:
         if not cancel:
-            log.info("drawing the segmentation of epoch %d", epoch + 1)
+            log.info("sampling the segmentation of epoch %d", epoch + 1)
 
         def blocks() -> Iterator[range]:
-            for first in range(0, len(corpus), BLOCK_PAIRS):
+            for start in range(0, len(corpus), BLOCK_PAIRS):
                 if cancel and cancel.is_set():
                     raise CancelledError
-                yield range(first, min(first + BLOCK_PAIRS, len(corpus)))
+                yield range(start, min(start + BLOCK_PAIRS, len(corpus)))
 
-        work = Resample(self.corpus, self.vocabulary, self.strength, self.seed, epoch)
-        nice = _BEHIND_TRAINING if cancel else 0
+        task, nice = SampleSegmentation(self, epoch), _BACKGROUND_NICENESS if cancel else 0
         with (
-            closing(Progress("drawn", silent=bool(cancel))) as progress,
-            closing(map_ordered(work, blocks(), self.processes, nice=nice)) as parts,
+            closing(map_ordered(task, blocks(), self.processes, nice=nice)) as results,
+            closing(
+                track_progress(results, "sampled", lambda part: len(part.src), silent=bool(cancel))
+            ) as parts,
         ):
-            store.write(
+            token_store.write(
                 to,
-                _counted(parts, progress),
+                parts,
                 Tokenizer(self.vocabulary).vocab_size,
-                sources=corpus.sources,
-                names=corpus.names,
-                longest=corpus.longest,
+                source_sizes=corpus.source_sizes,
+                source_names=corpus.source_names,
+                max_length=corpus.max_length,
             )
 
 
-def _counted(parts: Iterable[Part], progress: Progress) -> Iterator[Part]:
-    for part in parts:
-        yield part
-        progress.add(len(part.src))
-
-
-def _unless_longer(longest: int, drawn: Side, stored: Side) -> Side:
-    """The drawn sequences, or the stored ones where those are longer than ``longest``."""
-    too_long = drawn.lengths > longest
+def _limit_length(sampled: Side, stored: Side, max_length: int) -> Side:
+    """The sampled sequences, with the stored ones in place of those over ``max_length``."""
+    too_long = sampled.lengths > max_length
     if not too_long.any():
-        return drawn
+        return sampled
     both = Side.from_lengths(
-        np.concatenate([drawn.tokens, stored.tokens]),
-        np.concatenate([drawn.lengths, stored.lengths]),
+        np.concatenate([sampled.tokens, stored.tokens]),
+        np.concatenate([sampled.lengths, stored.lengths]),
     )
-    return Side.from_lengths(*both.gather(np.arange(len(drawn)) + too_long * len(drawn)))
+    return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))

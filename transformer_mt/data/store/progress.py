@@ -1,48 +1,51 @@
-"""How far a long pass over the corpus has come: a bar on a terminal, else a line now and then."""
+"""Progress of a long pass over the corpus: a bar on a terminal, otherwise periodic log lines."""
 
 import logging
 import math
 import sys
 import time
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
 
 from tqdm import tqdm
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
-_EVERY = 30.0
-"""Seconds between two lines."""
+_LOG_INTERVAL = 30.0
+"""Seconds between two log lines."""
 
 
-class Progress:
-    """Counts pairs.
+def track_progress(
+    items: Iterable[T], action: str, count: Callable[[T], int], *, silent: bool = False
+) -> Generator[T, None, None]:
+    """Yields the items and reports how many pairs they hold.
+
+    tqdm draws the bar; the log lines are ours, because without a terminal tqdm would write bars to
+    log files.
 
     Args:
-        doing: What is done to them, in a word or two.
-        silent: Show nothing.
+        items: Parts of the corpus.
+        action: What is done with the pairs, in a word or two.
+        count: Number of pairs of an item.
+        silent: Whether to report nothing.
     """
-
-    def __init__(self, doing: str, *, silent: bool = False):
-        self._doing, self._every = doing, math.inf if silent else _EVERY
-        self._pairs = 0
-        self._begun = self._said = time.perf_counter()
-        self._bar = tqdm(
-            desc=doing,
-            unit=" pairs",
-            unit_scale=True,
-            dynamic_ncols=True,
-            disable=silent or not sys.stderr.isatty(),
-        )
-
-    def add(self, pairs: int) -> None:
-        """Counts pairs that are done."""
-        self._pairs += pairs
-        self._bar.update(pairs)
-        now = time.perf_counter()
-        if self._bar.disable and now - self._said >= self._every:
-            self._said = now
-            rate = self._pairs / (now - self._begun)
-            log.info("  %s: %s pairs, %s pairs/s", self._doing, f"{self._pairs:,}", f"{rate:,.0f}")
-
-    def close(self) -> None:
-        """Leaves the terminal to others."""
-        self._bar.close()
+    interval = math.inf if silent else _LOG_INTERVAL
+    started = reported = time.perf_counter()
+    pairs = 0
+    with tqdm(
+        desc=action,
+        unit=" pairs",
+        unit_scale=True,
+        dynamic_ncols=True,
+        disable=silent or not sys.stderr.isatty(),
+    ) as bar:
+        for item in items:
+            yield item
+            pairs += count(item)
+            bar.update(count(item))
+            now = time.perf_counter()
+            if bar.disable and now - reported >= interval:
+                reported, rate = now, pairs / (now - started)
+                log.info("  %s: %s pairs, %s pairs/s", action, f"{pairs:,}", f"{rate:,.0f}")

@@ -1,4 +1,8 @@
-"""Work shared out to processes: results in order, a few items ahead, no process left behind."""
+"""Parallel map over worker processes, with results in order and bounded memory.
+
+Not joblib 1.6: its generators read all input while the consumer is idle, and its workers outlive a
+killed parent.
+"""
 
 import math
 import multiprocessing
@@ -22,110 +26,110 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class KilledError(InputError):
-    """A process that works for this one was killed."""
+class WorkerKilledError(InputError):
+    """A worker process was killed."""
 
 
-_AHEAD = 2
-"""Items that wait for each process: enough that none is idle, few enough to bound the memory."""
+_ITEMS_PER_PROCESS = 2
+"""Items in flight for each process: enough to keep it busy, few enough to bound the memory."""
 
 
 def available_cores() -> int:
-    """Cores that this process may use, by its affinity and by its container's or job's quota."""
+    """Number of cores that this process may use, by its affinity and its control group's quota."""
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return max(1, math.ceil(min(len(os.sched_getaffinity(0)), _quota(Path("/")))))
+        return max(1, math.ceil(min(len(os.sched_getaffinity(0)), _cpu_quota(Path("/")))))
     return os.cpu_count() or 1
 
 
-def _quota(root: Path) -> float:
-    """Cores' worth of time that the control groups of this process grant it; inf if any.
+def _cpu_quota(root: Path) -> float:
+    """CPU quota of this process's control groups, in cores; infinite without one.
 
-    A group has no more than those that it is in. Inside a container, where only the container's
-    own group is to be seen, that is the root.
+    The limits of all enclosing groups apply (``joblib.cpu_count`` reads only the root's). Inside a
+    container only the container's own group is visible, as the root.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return math.inf
     quota = math.inf
-    for _, kind, name in (line.split(":", 2) for line in lines):
+    for _, controllers, name in (line.split(":", 2) for line in lines):
         mount, files = root / "sys/fs/cgroup", ["cpu.max"]
-        if "cpu" in kind.split(","):  # version 1
+        if "cpu" in controllers.split(","):  # version 1
             mount, files = mount / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        elif kind:  # version 1, of memory or the like
+        elif controllers:  # version 1, another controller
             continue
         path = PurePosixPath(name.lstrip("/"))
         for group in (path, *path.parents):
             try:
                 numbers = " ".join((mount / group / file).read_text() for file in files).split()
-                granted, period = (float(number) for number in numbers)
+                limit, period = (float(number) for number in numbers)
             except (OSError, ValueError):  # no such file, or "max"
                 continue
-            if granted > 0:  # version 1 says -1 where there is no limit
-                quota = min(quota, granted / period)
+            if limit > 0:  # version 1 has -1 for no limit
+                quota = min(quota, limit / period)
     return quota
 
 
 def map_ordered(
-    work: Callable[[T], R], items: Iterable[T], processes: int, *, nice: int = 0
+    task: Callable[[T], R], items: Iterable[T], processes: int, *, nice: int = 0
 ) -> Generator[R, None, None]:
-    """``work(item)`` of every item, in order, whoever is done first.
+    """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
-    A single item is not worth a second process, and is worked on in this one.
+    A single item is processed in this process.
 
     Args:
-        work: A callable that can be pickled; each process gets a copy of its own.
-        items: Drawn only as results are.
-        processes: Most processes; 0 or 1 is this one.
-        nice: Niceness of the other processes: 10 stands back for what is to come first.
+        task: A picklable callable; each worker process gets a copy when it starts.
+        items: Read only a few items ahead of the results that are consumed.
+        processes: Maximum number of worker processes; 0 and 1 work in this process.
+        nice: Niceness added to the worker processes.
 
     Raises:
-        KilledError: A process was killed.
+        WorkerKilledError: A worker process was killed.
     """
     items = iter(items)
     first = list(islice(items, 2))
     items = chain(first, items)
     if processes <= 1 or len(first) < 2:
-        yield from map(work, items)
+        yield from map(task, items)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(work, nice))
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(task, nice))
     pending: deque[Future[R]] = deque()
     try:
         for item in items:
-            if len(pending) >= _AHEAD * processes:
+            if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            with _bare_start():
-                pending.append(pool.submit(_do, item))
+            with _lightweight_start():
+                pending.append(pool.submit(_run_task, item))
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool:
-        raise KilledError(
+        raise WorkerKilledError(
             "a process that prepares the data was killed; if memory ran out, set data.workers "
-            f"below {processes}. The same command goes on from here"
+            f"below {processes}. Run the same command to resume"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-_work: Callable[[Any], Any]
-"""What this process was started for."""
+_task: Callable[[Any], Any]
+"""The task of this worker process."""
 
 
-def _begin(work: Callable[[Any], Any], nice: int) -> None:
-    global _work
-    _work = work
+def _start_worker(task: Callable[[Any], Any], nice: int) -> None:
+    global _task
+    _task = task
     os.nice(nice)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _do(item: Any) -> Any:
-    return _work(item)
+def _run_task(item: Any) -> Any:
+    return _task(item)
 
 
-def _end_with_parent() -> None:
-    # Idle workers would wait for a parent that was killed for ever.
+def _exit_with_parent() -> None:
+    # Otherwise idle workers would outlive a parent that was killed.
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -133,11 +137,10 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _bare_start() -> Iterator[None]:
-    """A process started meanwhile is a small one.
+def _lightweight_start() -> Iterator[None]:
+    """Keeps worker processes that start in this context small.
 
-    It does not import the program again, as Python would have it, and with that PyTorch; and its
-    NumPy begins no thread on every core.
+    They do not import the main program, which imports PyTorch, and their NumPy starts no threads.
     """
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -39,8 +39,8 @@ def score_targets(
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
 
     def score(batch: list[int]) -> list[list[float]]:
-        src = Packed.of_sequences([[*sources[i], EOS] for i in batch]).to(device)
-        tgt_in = Packed.of_sequences([[BOS, *targets[i]] for i in batch]).to(device)
+        src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
+        tgt_in = Packed.from_sequences([[BOS, *targets[i]] for i in batch]).to(device)
         tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
         found = _log_probs(models, src, tgt_in, tgt_out.to(device))
         if found.isnan().any():

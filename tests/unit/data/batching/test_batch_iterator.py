@@ -1,4 +1,4 @@
-"""What of the configuration of the data the updates are made of."""
+"""The batches of an epoch follow the data configuration."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,23 +22,23 @@ def store() -> TokenStore:
     def side() -> Side:
         return Side.from_lists([[*[4] * n, 3] for n in rng.integers(1, 9, sum(SIZES))])
 
-    return TokenStore(side(), side(), sources=SIZES)
+    return TokenStore(side(), side(), source_sizes=SIZES)
 
 
 @pytest.mark.parametrize(
     ("settings", "times"),
     [({}, (1, 1)), ({"weights": [0.5, 2]}, (0.5, 2)), ({"temperature": 1e9}, (1, 3))],
 )
-def test_the_sources_come_as_often_as_asked_for(
+def test_sources_occur_as_often_as_configured(
     settings: dict[str, Any], times: tuple[float, float], tmp_path: Path
 ) -> None:
     sources = [SourceConfig(tsv="unused")] * 2
     data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources, **settings)
     job = TrainJob(run_dir=str(tmp_path), data=data, train=TrainConfig(batch_tokens=50))
-    feed = BatchIterator(job, store(), None, 50, False, World(torch.device("cpu")))
-    steps = range(1, feed.epochs.steps_per_epoch + 1)
-    seen = Counter(pair for step in steps for pair in feed.pairs(step))
+    batches = BatchIterator(job, store(), None, 50, False, World(torch.device("cpu")))
+    steps = range(1, batches.epochs.steps_per_epoch + 1)
+    seen = Counter(pair for step in steps for pair in batches.pair_indices(step))
     first = sum(count for pair, count in seen.items() if pair < SIZES[0])
-    # A share of a pair is drawn by chance, so that there may be one more or less.
+    # Fractional weights are rounded to whole pairs: one more or less.
     assert first == pytest.approx(times[0] * SIZES[0], abs=1)
     assert seen.total() - first == pytest.approx(times[1] * SIZES[1], abs=1)

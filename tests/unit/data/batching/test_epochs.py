@@ -1,4 +1,4 @@
-"""The updates of all epochs: one store for all of them, or one for each, made in the background."""
+"""Global batches over epochs, from one store or from a resampled store for each epoch."""
 
 import dataclasses
 import random
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.stores import store_of_lengths
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -20,25 +21,25 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.batching import epochs as epochs_module
-from transformer_mt.data.batching.epochs import Epochs
+from transformer_mt.data.batching.epochs import EpochPlans
 from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store import epoch_stores as resampling
-from transformer_mt.data.store.epoch_stores import SampledCorpus
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store import epoch_stores as epoch_stores_module
+from transformer_mt.data.store.epoch_stores import EpochStores
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
 PAIRS = 150
 TOKENS = 200
-"""Target tokens of an update, in these tests."""
+"""Target tokens of an update."""
 
 STRENGTH = 0.2
 
 
 def write(path: Path, first: int, count: int) -> SourceConfig:
-    """Pairs of which each begins with a number of its own."""
+    """Writes pairs that each begin with a unique number."""
     rng = random.Random(first)
     words = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über"]
     lines = []
@@ -68,26 +69,26 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
 
 @pytest.fixture
 def prepared(job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
-    """As of a new run: nothing of another test is there."""
-    monkeypatch.setattr(resampling, "BLOCK_PAIRS", 20)
+    """Data prepared for a new run, without stores of other tests."""
+    monkeypatch.setattr(epoch_stores_module, "BLOCK_PAIRS", 20)
     return prepare(dataclasses.replace(job, run_dir=str(tmp_path / "run")))
 
 
-def sampled_of(prepared: Prepared) -> SampledCorpus:
-    assert prepared.sampled is not None
-    return prepared.sampled
+def stores_of(prepared: Prepared) -> EpochStores:
+    assert prepared.epoch_stores is not None
+    return prepared.epoch_stores
 
 
 def epochs_of(
     prepared: Prepared, weights: tuple[float, ...] = (), num_steps: int = 10**6
-) -> Epochs:
-    epochs = Epochs(prepared.train, TOKENS, 1, weights, sampled_of(prepared))
+) -> EpochPlans:
+    epochs = EpochPlans(prepared.train, TOKENS, 1, weights, stores_of(prepared))
     epochs.num_steps = num_steps
     return epochs
 
 
 @pytest.fixture
-def epochs(prepared: Prepared) -> Iterator[Epochs]:
+def epochs(prepared: Prepared) -> Iterator[EpochPlans]:
     with closing(epochs_of(prepared)) as epochs:
         yield epochs
 
@@ -101,15 +102,15 @@ def indices(batch: GlobalBatch) -> list[int]:
     return [int(i) for chunk in batch.chunks for i in chunk]
 
 
-def names(sampled: SampledCorpus) -> set[str]:
-    return {p.name for p in sampled.folder.iterdir() if p.suffix != ".lock"}
+def names(stores: EpochStores) -> set[str]:
+    return {p.name for p in stores.folder.iterdir() if p.suffix != ".lock"}
 
 
-def test_without_sampling_it_is_the_plan(prepared: Prepared) -> None:
-    plan, epochs = BatchPlan(prepared.train, TOKENS, 1), Epochs(prepared.train, TOKENS, 1)
+def test_without_resampling_all_epochs_share_one_plan(prepared: Prepared) -> None:
+    plan, epochs = BatchPlan(prepared.train, TOKENS, 1), EpochPlans(prepared.train, TOKENS, 1)
     assert epochs.steps_per_epoch == plan.steps_per_epoch
     for step in range(3 * plan.steps_per_epoch):
-        store, batch = epochs.at(step)
+        store, batch = epochs.global_batch(step)
         assert store is prepared.train
         assert batch.num_targets == plan[step].num_targets
         assert len(batch.chunks) == len(plan[step].chunks)
@@ -119,7 +120,9 @@ def test_without_sampling_it_is_the_plan(prepared: Prepared) -> None:
     epochs.remove()
 
 
-def test_an_epoch_has_each_pair_once_in_as_many_updates(epochs: Epochs, prepared: Prepared) -> None:
+def test_an_epoch_has_each_pair_once_in_as_many_updates(
+    epochs: EpochPlans, prepared: Prepared
+) -> None:
     tokenizer, per_epoch = Tokenizer(prepared.tokenizer_model), epochs.steps_per_epoch
     texts = [
         tokenizer.decode([side[i].tolist() for i in range(PAIRS)])
@@ -127,7 +130,9 @@ def test_an_epoch_has_each_pair_once_in_as_many_updates(epochs: Epochs, prepared
     ]
     seen = []
     for epoch in range(4):
-        batches = [epochs.at(step) for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
+        batches = [
+            epochs.global_batch(step) for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)
+        ]
         (store,) = {id(store): store for store, _ in batches}.values()
         assert sorted(i for _, batch in batches for i in indices(batch)) == list(range(PAIRS))
         for side, text in zip((store.src, store.tgt), texts, strict=True):
@@ -137,7 +142,7 @@ def test_an_epoch_has_each_pair_once_in_as_many_updates(epochs: Epochs, prepared
             assert count == store.tgt.lengths[indices(batch)].sum()
         assert max(targets) < 1.2 * TOKENS  # of 20 pairs or so
         assert sum(targets) == len(store.tgt.tokens)
-        assert store.place(120) == prepared.train.place(120)
+        assert store.location(120) == prepared.train.location(120)
         seen.append(store)
     drawn = [[store.tgt[i].tolist() for i in range(PAIRS)] for store in (prepared.train, *seen)]
     for i, one in enumerate(drawn):
@@ -145,119 +150,119 @@ def test_an_epoch_has_each_pair_once_in_as_many_updates(epochs: Epochs, prepared
             assert sum(a != b for a, b in zip(one, other, strict=True)) > PAIRS / 2
 
 
-def test_a_run_that_goes_on_gets_what_it_would_have_got(
-    epochs: Epochs, prepared: Prepared, job: TrainJob, tmp_path: Path
+def test_a_resumed_run_gets_the_same_batches(
+    epochs: EpochPlans, prepared: Prepared, job: TrainJob, tmp_path: Path
 ) -> None:
     per_epoch = epochs.steps_per_epoch
-    wanted = {step: content(*epochs.at(step)) for step in range(4 * per_epoch)}
-    # Elsewhere, where nothing is made yet, and with another number of processes.
+    wanted = {step: content(*epochs.global_batch(step)) for step in range(4 * per_epoch)}
+    # With another run folder, where no store exists yet, and another number of processes.
     data = dataclasses.replace(job.data, workers=2)
     other = prepare(dataclasses.replace(job, run_dir=str(tmp_path / "other"), data=data))
     with closing(epochs_of(other, num_steps=4 * per_epoch)) as again:
         for step in range(3 * per_epoch + 1, 4 * per_epoch):
-            assert content(*again.at(step)) == wanted[step]
-    assert names(sampled_of(other)) == {"epoch-000000", "epoch-000003"}  # no other was needed
+            assert content(*again.global_batch(step)) == wanted[step]
+    assert names(stores_of(other)) == {"epoch-000000", "epoch-000003"}  # no others are built
 
 
-def test_weights_hold(prepared: Prepared) -> None:
+def test_weights_apply_with_resampling(prepared: Prepared) -> None:
     with closing(epochs_of(prepared, weights=(1.0, 0.5))) as epochs:
         for epoch in range(3):
             steps = range(epoch * epochs.steps_per_epoch, (epoch + 1) * epochs.steps_per_epoch)
-            found = [i for step in steps for i in indices(epochs.at(step)[1])]
+            found = [i for step in steps for i in indices(epochs.global_batch(step)[1])]
             times = np.bincount(found, minlength=PAIRS)
             assert (times[:100] == 1).all()
             assert times[100:].sum() == (PAIRS - 100) / 2
             assert times[100:].max() == 1
 
 
-def test_the_next_epoch_is_made_while_this_one_is_trained_on(
+def test_the_next_epoch_is_built_in_the_background(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, made, go_on = SampledCorpus.open, [], threading.Event()
+    real, built, proceed = EpochStores.open, [], threading.Event()
 
-    def slow(self: SampledCorpus, epoch: int, cancel: threading.Event | None = None) -> TokenStore:
+    def slow(self: EpochStores, epoch: int, cancel: threading.Event | None = None) -> TokenStore:
         if epoch:
             assert threading.current_thread() is not threading.main_thread()
-            go_on.wait(20)
-            made.append(epoch)
+            proceed.wait(20)
+            built.append(epoch)
         return real(self, epoch, cancel)
 
-    monkeypatch.setattr(SampledCorpus, "open", slow)
+    monkeypatch.setattr(EpochStores, "open", slow)
     with closing(epochs_of(prepared)) as epochs:
         steps = range(epochs.steps_per_epoch)
         for step in steps:
-            epochs.at(step)
-        assert made == []  # nobody has waited for it
-        threading.Timer(0.2, go_on.set).start()
-        epochs.at(len(steps))  # comes too early, and waits
-        assert made[:1] == [1]
+            epochs.global_batch(step)
+        assert built == []  # no step waited for it
+        threading.Timer(0.2, proceed.set).start()
+        epochs.global_batch(len(steps))  # waits for the store
+        assert built[:1] == [1]
 
 
-def test_the_last_epoch_has_no_next(prepared: Prepared) -> None:
+def test_no_epoch_is_built_after_the_last(prepared: Prepared) -> None:
     with closing(epochs_of(prepared)) as epochs:
         per_epoch = epochs.steps_per_epoch
     with closing(epochs_of(prepared, num_steps=2 * per_epoch)) as epochs:
         for step in range(2 * per_epoch):
-            epochs.at(step)
-    assert names(sampled_of(prepared)) == {"epoch-000000", "epoch-000001"}
+            epochs.global_batch(step)
+    assert names(stores_of(prepared)) == {"epoch-000000", "epoch-000001"}
 
 
 def test_past_epochs_are_removed(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs_module, "_APART", 1)
-    sampled = sampled_of(prepared)
+    monkeypatch.setattr(epochs_module, "_MAX_RANK_LAG", 1)
+    stores = stores_of(prepared)
     with closing(epochs_of(prepared)) as epochs:
         for epoch in range(6):
-            epochs.at(epoch * epochs.steps_per_epoch)
-    found = {int(name.removeprefix("epoch-")[:6]) for name in names(sampled)}
-    # The first, which tells the number of updates, this one and the one before; perhaps the next,
-    # before the making of which one more may be there.
+            epochs.global_batch(epoch * epochs.steps_per_epoch)
+    found = {int(name.removeprefix("epoch-")[:6]) for name in names(stores)}
+    # The first, which determines the number of updates, the current one and the one before;
+    # perhaps the next, and until that is built, one more.
     assert {0, 4, 5} <= found <= {0, 3, 4, 5, 6}
     epochs.remove()
-    assert not sampled.folder.exists()
+    assert not stores.folder.exists()
     assert TokenStore.load(prepared.corpus).tgt.tokens.any()
 
 
-def test_what_a_kill_leaves_is_not_read(prepared: Prepared) -> None:
-    sampled = sampled_of(prepared)
-    wanted = sampled.open(1).tgt.tokens.tolist()
-    sampled.forget(2)
-    assert names(sampled) == {"epoch-000000"}
+def test_leftovers_of_a_killed_process_are_not_read(prepared: Prepared) -> None:
+    stores = stores_of(prepared)
+    wanted = stores.open(1).tgt.tokens.tolist()
+    stores.remove_before(2)
+    assert names(stores) == {"epoch-000000"}
     for kind in ("unfinished", "removed"):
-        half = sampled.folder / f"epoch-000001.{kind}"
+        half = stores.folder / f"epoch-000001.{kind}"
         half.mkdir()
         (half / "src.tokens").write_bytes(b"half a fi")
-    assert sampled.open(1).tgt.tokens.tolist() == wanted
-    sampled.forget(2)
-    assert names(sampled) == {"epoch-000000"}
+    assert stores.open(1).tgt.tokens.tolist() == wanted
+    stores.remove_before(2)
+    assert names(stores) == {"epoch-000000"}
 
 
-def test_it_can_be_given_up(prepared: Prepared) -> None:
-    sampled, cancel = sampled_of(prepared), threading.Event()
+def test_building_can_be_cancelled(prepared: Prepared) -> None:
+    stores, cancel = stores_of(prepared), threading.Event()
     cancel.set()
     with pytest.raises(CancelledError):
-        sampled.open(1, cancel)
-    assert names(sampled) == {"epoch-000000"}
+        stores.open(1, cancel)
+    assert names(stores) == {"epoch-000000"}
 
 
-def test_what_goes_wrong_in_the_background_is_raised_in_its_turn(
+def test_an_error_in_the_background_is_raised_at_its_epoch(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with closing(epochs_of(prepared)) as epochs:
-        monkeypatch.setattr(resampling.store, "write", full)
+        monkeypatch.setattr(epoch_stores_module.token_store, "write", full)
         for step in range(epochs.steps_per_epoch):
-            epochs.at(step)
+            epochs.global_batch(step)
         with pytest.raises(InputError, match="No space left"):
-            epochs.at(epochs.steps_per_epoch)
+            epochs.global_batch(epochs.steps_per_epoch)
 
 
-def test_no_sequence_becomes_longer_than_the_longest(prepared: Prepared) -> None:
-    sampled = dataclasses.replace(sampled_of(prepared), strength=1.0)
-    store = sampled.open(0)
+def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
+    stores = dataclasses.replace(stores_of(prepared), strength=1.0)
+    store = stores.open(0)
     longest = max(prepared.train.src.lengths.max(), prepared.train.tgt.lengths.max())
-    assert store.longest == prepared.train.longest == longest
+    assert store.max_length == prepared.train.max_length == longest
     stored = prepared.train.src.lengths
     drawn = store.src.lengths
     assert drawn.max() <= longest
@@ -268,12 +273,12 @@ def test_no_sequence_becomes_longer_than_the_longest(prepared: Prepared) -> None
         len(Tokenizer(prepared.tokenizer_model).decode([prepared.train.src[i].tolist()])[0]) + 2
         for i in range(PAIRS)
     ]
-    for i in range(PAIRS):  # ü and ä are characters of the vocabulary too
+    for i in range(PAIRS):  # ü and ä are pieces of the vocabulary
         assert drawn[i] == (characters[i] if characters[i] <= longest else stored[i])
 
 
 def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
-    """Lengths as in WMT's training data, a tenth more by chance, others in each epoch."""
+    """Lengths as in WMT's training data, randomly a tenth longer, different in each epoch."""
     rng = np.random.default_rng(0)
     src = np.clip(rng.lognormal(3.1, 0.65, count), 2, 250).astype(np.int64)
     tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, 250).astype(np.int64)
@@ -281,25 +286,23 @@ def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
     sides = []
     for stored in (src, tgt):
         grown = stored + drawn.binomial(stored, 0.1)
-        lengths = np.where(grown > 250, stored, grown)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
-    return TokenStore(sides[0], sides[1], bound=250)
+        sides.append(np.where(grown > 250, stored, grown))
+    return store_of_lengths(*sides, max_length_bound=250)
 
 
-def test_sizes_of_updates_and_of_buffers_hold_in_later_epochs() -> None:
+def test_updates_of_later_epochs_fit_the_buffers_of_the_first() -> None:
     first, tokens = synthetic(0), 8000
     plan = BatchPlan(first, tokens, 1)
     shape = plan_buffers(first, plan, tokens)
     per_epoch = plan.steps_per_epoch
     for epoch in (1, 2):
         store = synthetic(epoch)
-        later = BatchPlan(store, tokens, 1, like=plan)
+        later = BatchPlan(store, tokens, 1, template=plan)
         assert later.steps_per_epoch == per_epoch
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
         targets = [later[step].num_targets for step in steps]
         assert max(targets) <= 1.01 * tokens
-        # Nearly as full as those of the first epoch, but for the one of what is left.
+        # Nearly as full as those of the first epoch, except for the last, partial one.
         assert np.mean(sorted(targets)[1:]) > 0.97 * tokens
         parts = [len(buffered_batches(store, later[step], shape)) for step in list(steps)[:100]]
-        assert sum(count > shape.parts for count in parts) <= 2  # cut in two
+        assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers

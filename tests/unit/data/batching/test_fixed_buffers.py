@@ -1,4 +1,4 @@
-"""Buffers of one shape: everything is in them once, and little else."""
+"""Fixed-shape buffers contain each pair once, and little padding."""
 
 from itertools import pairwise
 
@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of, store_of_lengths
 
-from transformer_mt.batch import IGNORED, Batch, CuSeqlens, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.data.batching.fixed_buffers import (
     BufferShape,
     buffered_batches,
@@ -16,7 +17,7 @@ from transformer_mt.data.batching.fixed_buffers import (
     plan_buffers,
 )
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
 FIRST = 4
@@ -24,25 +25,24 @@ FIRST = 4
 
 def build(lengths: list[tuple[int, int]]) -> TokenStore:
     """Pairs of these lengths; every token but the last is the pair's own number."""
-    sides = [
-        Side.from_lists([[*[FIRST + i] * (n - 1), EOS] for i, n in enumerate(side)])
-        for side in zip(*lengths, strict=True)
-    ]
-    return TokenStore(*sides)
+    return store_of(
+        ([*[FIRST + i] * (src - 1), EOS], [*[FIRST + i] * (tgt - 1), EOS])
+        for i, (src, tgt) in enumerate(lengths)
+    )
 
 
 def sequences(packed: Packed) -> list[list[int]]:
-    """The sequences of a buffer, dummies too, as its offsets tell them apart."""
+    """The sequences of a buffer, dummies included, by its cumulative sequence lengths."""
     assert isinstance(packed.layout, CuSeqlens)
-    bounds = packed.layout.bounds.tolist()
+    cu_seqlens = packed.layout.cu_seqlens.tolist()
     tokens = packed.tokens.tolist()
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise(cu_seqlens):
         assert packed.positions[start:stop].tolist() == list(range(stop - start))
-    return [tokens[a:b] for a, b in pairwise(bounds)]
+    return [tokens[a:b] for a, b in pairwise(cu_seqlens)]
 
 
 def check(batch: Batch, shape: BufferShape) -> list[tuple[list[int], list[int]]]:
-    """The real pairs of a buffer, after a look at everything that must hold of it."""
+    """Checks a buffer's invariants; returns its real pairs."""
     assert batch.src.tokens.shape == (shape.src_tokens,)
     assert batch.tgt_in.tokens.shape == batch.tgt_out.shape == (shape.tgt_tokens,)
     src, tgt = sequences(batch.src), sequences(batch.tgt_in)
@@ -53,12 +53,12 @@ def check(batch: Batch, shape: BufferShape) -> list[tuple[list[int], list[int]]]
     pairs = []
     for s, t, o in zip(src, tgt, out, strict=True):
         assert max(len(s), len(t)) <= shape.max_length
-        assert bool(s) == bool(t)  # no attention to nothing
-        if len(o) and o[0] != IGNORED:
+        assert bool(s) == bool(t)  # no attention to an empty sequence
+        if len(o) and o[0] != IGNORE_INDEX:
             assert t == [BOS, *o[:-1].tolist()]
             pairs.append((s, o.tolist()))
         else:
-            assert (o == IGNORED).all()
+            assert (o == IGNORE_INDEX).all()
     return pairs
 
 
@@ -67,7 +67,7 @@ LENGTHS = st.lists(st.tuples(st.integers(2, 90), st.integers(2, 90)), min_size=1
 
 @settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 2000), st.integers(90, 1000), st.integers(1, 3))
-def test_all_ranks_together_have_each_pair_of_an_update_once(
+def test_each_pair_of_an_update_is_on_exactly_one_rank(
     lengths: list[tuple[int, int]], batch_tokens: int, max_tokens: int, world_size: int
 ) -> None:
     store = build(lengths)
@@ -87,32 +87,25 @@ def test_all_ranks_together_have_each_pair_of_an_update_once(
 
 
 def wmt_like(count: int, longest: int = 250) -> TokenStore:
-    """Lengths as in WMT's training data: most of 10 to 50 tokens, some of few and of many."""
+    """Lengths as in WMT's training data: most sentences have 10 to 50 tokens."""
     rng = np.random.default_rng(0)
     src = np.clip(rng.lognormal(3.1, 0.65, count), 2, longest)
     tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, longest)
-    return TokenStore(
-        *(
-            Side(
-                np.broadcast_to(np.uint16(7), int(side.astype(int).sum())),
-                np.concatenate([[0], np.cumsum(side.astype(np.int64))]),
-            )
-            for side in (src, tgt)
-        )
-    )
+    return store_of_lengths(src.astype(np.int64), tgt.astype(np.int64))
 
 
 @pytest.mark.parametrize(
     ("max_tokens", "world_size", "waste"),
     [(30_000, 1, 0.01), (9000, 1, 0.02), (30_000, 8, 0.05)],
 )
-def test_little_of_a_buffer_is_empty(max_tokens: int, world_size: int, waste: float) -> None:
+def test_little_of_a_buffer_is_padding(max_tokens: int, world_size: int, waste: float) -> None:
     store = wmt_like(200_000)
     plan = BatchPlan(store, 25_000, 1)
     shape = plan_buffers(store, plan, max_tokens, world_size)
     assert max(shape.src_tokens, shape.tgt_tokens) <= max_tokens
     used, room = np.zeros(2), np.zeros(2)
-    steps = range(plan.steps_per_epoch, plan.steps_per_epoch + 60)  # not those that set the sizes
+    # Not the steps that determine the sizes.
+    steps = range(plan.steps_per_epoch, plan.steps_per_epoch + 60)
     for step in steps:
         for rank in range(world_size):
             for buffer in buffered_batches(store, plan[step], shape, rank, world_size):
@@ -121,7 +114,7 @@ def test_little_of_a_buffer_is_empty(max_tokens: int, world_size: int, waste: fl
     assert 1 - used.sum() / room.sum() < waste
 
 
-def test_a_limit_of_one_long_pair_does_not_part_updates_in_pairs() -> None:
+def test_a_token_limit_near_the_longest_pair_still_packs_several_pairs() -> None:
     """The smallest buffer is larger than the limit by the room for dummies."""
     store = build([(128, 128)] * 40 + [(9, 9)] * 400)
     shape = plan_buffers(store, BatchPlan(store, 2000, 1), 128)
@@ -129,16 +122,18 @@ def test_a_limit_of_one_long_pair_does_not_part_updates_in_pairs() -> None:
     assert shape.parts < 30
 
 
-def test_what_does_not_fit_is_cut_in_two() -> None:
+def test_pairs_that_do_not_fit_are_split_over_two_buffers() -> None:
     store = build([(10, 10)] * 8)
     shape = BufferShape(src_tokens=64, tgt_tokens=64, pairs=9, max_length=64, parts=1)
     buffers = fill(store, np.arange(8), shape)
     assert [len(check(buffer, shape)) for buffer in buffers] == [4, 4]
 
 
-def test_a_share_of_nothing_is_dummies() -> None:
+def test_an_empty_share_is_a_buffer_of_dummies() -> None:
     shape = BufferShape(src_tokens=64, tgt_tokens=128, pairs=9, max_length=64, parts=1)
     (buffer,) = fill(build([(3, 3)]), np.empty(0, np.int64), shape)
     assert check(buffer, shape) == []
-    assert (buffer.tgt_out == IGNORED).all()
-    assert torch.equal(buffer.src.layout.bounds[:3], torch.tensor([0, 32, 64], dtype=torch.int32))
+    assert (buffer.tgt_out == IGNORE_INDEX).all()
+    assert torch.equal(
+        buffer.src.layout.cu_seqlens[:3], torch.tensor([0, 32, 64], dtype=torch.int32)
+    )

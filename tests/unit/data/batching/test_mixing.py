@@ -17,12 +17,12 @@ def config(**settings: object) -> DataConfig:
     )  # fmt: skip
 
 
-def test_without_settings_every_pair_comes_once() -> None:
+def test_every_pair_occurs_once_by_default() -> None:
     assert epoch_weights(config(), SIZES) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
-def test_the_shares_of_an_epoch_are_the_tempered_ones(temperature: float) -> None:
+def test_temperature_flattens_the_shares_of_the_sources(temperature: float) -> None:
     weights = epoch_weights(config(temperature=temperature), SIZES)
     assert weights[0] == 1
     drawn = [w * n for w, n in zip(weights, SIZES, strict=True)]
@@ -31,12 +31,12 @@ def test_the_shares_of_an_epoch_are_the_tempered_ones(temperature: float) -> Non
         assert mine / sum(drawn) == pytest.approx(theirs / sum(tempered))
 
 
-def test_weights_are_taken_as_they_are() -> None:
+def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES) == [1, 0.5, 4]
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5]) == [1, 0.0, 4]
 
 
-def test_numbers_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(InputError, match=r"make an epoch of 10,000,100,000 pairs out of 1,250: "):
+def test_weights_of_a_huge_epoch_are_rejected() -> None:
+    with pytest.raises(InputError, match=r"make an epoch of 10,000,100,000 pairs from 1,250: "):
         epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
     assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]

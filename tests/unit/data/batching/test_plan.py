@@ -1,4 +1,4 @@
-"""The plan of global batches, and the ranks' shares of it."""
+"""The plan of global batches, and its division into micro-batches and ranks."""
 
 from itertools import pairwise
 
@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import Batch, Buckets
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, cut_into
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, balanced_chunk_boundaries
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
 FIRST = 4  # ids below are special
@@ -18,7 +19,7 @@ FIRST = 4  # ids below are special
 
 @st.composite
 def stores(draw: st.DrawFn, max_pairs: int = 60) -> TokenStore:
-    """Pairs whose first source token is their own number, so that they can be told apart."""
+    """Random stores; the first source token of a pair is its index plus ``FIRST``."""
     lengths = draw(
         st.lists(st.tuples(st.integers(2, 12), st.integers(1, 12)), min_size=1, max_size=max_pairs)
     )
@@ -26,9 +27,10 @@ def stores(draw: st.DrawFn, max_pairs: int = 60) -> TokenStore:
 
 
 def build(lengths: list[tuple[int, int]]) -> TokenStore:
-    src = [[FIRST + i, *[7] * (s - 2), EOS] for i, (s, _) in enumerate(lengths)]
-    tgt = [[*[FIRST + i] * (t - 1), EOS] for i, (_, t) in enumerate(lengths)]
-    return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
+    return store_of(
+        ([FIRST + i, *[7] * (src - 2), EOS], [*[FIRST + i] * (tgt - 1), EOS])
+        for i, (src, tgt) in enumerate(lengths)
+    )
 
 
 def plan_of_epoch(plan: BatchPlan, epoch: int = 0) -> list[GlobalBatch]:
@@ -41,7 +43,7 @@ def indices(batch: GlobalBatch) -> list[int]:
 
 
 def pairs_in(batch: Batch) -> list[int]:
-    """Numbers of a batch's pairs, read from its tokens."""
+    """Indices of a batch's pairs, from their first source tokens."""
     starts = batch.src.tokens[batch.src.positions == 0]
     return [int(token) - FIRST for token in starts]
 
@@ -64,7 +66,7 @@ def test_an_epoch_has_each_pair_once(
 
 @settings(max_examples=150)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.integers(1, 9), st.integers(1, 60))
-def test_the_shares_of_all_ranks_are_the_global_batch(
+def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
     store: TokenStore, batch_tokens: int, seed: int, world_size: int, max_tokens: int
 ) -> None:
     for batch in plan_of_epoch(BatchPlan(store, batch_tokens, seed)):
@@ -88,7 +90,7 @@ def test_the_shares_of_all_ranks_are_the_global_batch(
 
 @settings(max_examples=50)
 @given(stores(), st.integers(8, 120), st.integers(2, 5))
-def test_shares_differ_by_at_most_one_pair_of_each_length(
+def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
     store: TokenStore, batch_tokens: int, world_size: int
 ) -> None:
     batch = BatchPlan(store, batch_tokens, 1)[0]
@@ -101,7 +103,7 @@ def test_shares_differ_by_at_most_one_pair_of_each_length(
 
 @settings(max_examples=50)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.data())
-def test_going_to_a_step_is_the_same_as_coming_to_it(
+def test_random_access_equals_sequential_access(
     store: TokenStore, batch_tokens: int, seed: int, data: st.DataObject
 ) -> None:
     plan = BatchPlan(store, batch_tokens, seed)
@@ -138,7 +140,7 @@ def test_sources_are_mixed_by_weight() -> None:
     rng = np.random.default_rng(0)
     sizes, weights = (300, 200, 100), (1.0, 0.25, 2.5)
     plain = build([(int(s), int(t)) for s, t in rng.integers(2, 13, (600, 2))])
-    store = TokenStore(plain.src, plain.tgt, sources=sizes)
+    store = TokenStore(plain.src, plain.tgt, source_sizes=sizes)
     plan = BatchPlan(store, 100, 1, weights)
     epochs = []
     for epoch in range(12):
@@ -150,7 +152,7 @@ def test_sources_are_mixed_by_weight() -> None:
         assert third.sum() == 250
         assert set(third) == {2, 3}
         epochs.append(times)
-    # Over the epochs every pair has its turn, about as often as any other.
+    # Over many epochs, every pair occurs about equally often.
     assert np.sum(epochs, axis=0)[300:500].min() >= 1
     assert np.sum(epochs, axis=0)[300:500].max() <= 7
     assert not np.array_equal(epochs[0], epochs[1])
@@ -159,16 +161,16 @@ def test_sources_are_mixed_by_weight() -> None:
     assert max(within) <= 2
 
 
-def test_weights_of_one_are_no_weights() -> None:
+def test_weights_of_one_have_no_effect() -> None:
     plain = many_pairs(200)
-    store = TokenStore(plain.src, plain.tgt, sources=(150, 50))
+    store = TokenStore(plain.src, plain.tgt, source_sizes=(150, 50))
     with_weights, without = BatchPlan(store, 100, 1, [1.0, 1.0]), BatchPlan(plain, 100, 1)
     assert [indices(b) for b in plan_of_epoch(with_weights)] == [
         indices(b) for b in plan_of_epoch(without)
     ]
 
 
-def test_pairs_of_a_length_meet_other_partners_in_each_epoch() -> None:
+def test_chunks_differ_between_epochs() -> None:
     store = build([(5, 5)] * 64)
     plan = BatchPlan(store, 160, 1)  # chunks of four pairs
     chunks = [
@@ -179,7 +181,7 @@ def test_pairs_of_a_length_meet_other_partners_in_each_epoch() -> None:
     assert len(chunks[0] & chunks[1]) < 4
 
 
-def test_a_batch_mixes_chunks_each_of_about_one_length() -> None:
+def test_a_batch_mixes_chunks_of_similar_lengths() -> None:
     store = many_pairs(2000)
     lengths = np.maximum(store.src.lengths, store.tgt.lengths)
     batches = plan_of_epoch(BatchPlan(store, 400, 1))
@@ -187,47 +189,48 @@ def test_a_batch_mixes_chunks_each_of_about_one_length() -> None:
     across = [np.ptp(lengths[indices(batch)]) for batch in batches]
     assert max(within) <= 2
     assert np.mean(across) > 5
-    # §5.1: nearly as many target tokens in every update, but for one of what is left: a chunk
-    # lacks at most the pair that did not fit.
+    # §5.1: similar numbers of target tokens in every update, except in the last, partial one: a
+    # chunk lacks at most the pair that did not fit.
     assert sorted(batch.num_targets for batch in batches)[1] > 400 - 8 * 12
 
 
-def test_the_decoder_sees_the_targets_shifted_right() -> None:
+def test_collate_packs_buckets_and_shifts_targets_right() -> None:
     src = [[10, 11, EOS], [12, EOS], [13, 14, 15, EOS]]
     tgt = [[20, 21, EOS], [EOS], [22, 23, 24, EOS]]
-    store = TokenStore(Side.from_lists(src), Side.from_lists(tgt))
-    batch = collate(store, [np.array([2, 0]), np.array([1])])
+    batch = collate(store_of(zip(src, tgt, strict=True)), [np.array([2, 0]), np.array([1])])
     assert batch.src.tokens.tolist() == [13, 14, 15, EOS, 10, 11, EOS, 12, EOS]
     assert batch.src.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1]
     assert batch.tgt_in.tokens.tolist() == [BOS, 22, 23, 24, BOS, 20, 21, BOS]
     assert batch.tgt_in.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0]
     assert batch.tgt_out.tolist() == [22, 23, 24, EOS, 20, 21, EOS, EOS]
     assert isinstance(batch.src.layout, Buckets)
-    first, second = batch.src.layout.groups
-    assert (first.num_tokens, first.size, first.length) == (7, 2, 4)
-    assert (second.num_tokens, second.size, second.length) == (2, 1, 2)
-    assert first.rows is not None
-    assert first.tokens is not None
+    first, second = batch.src.layout.buckets
+    assert (first.num_tokens, first.num_sequences, first.max_length) == (7, 2, 4)
+    assert (second.num_tokens, second.num_sequences, second.max_length) == (2, 1, 2)
+    assert first.unpad_indices is not None
+    assert first.pad_indices is not None
     assert first.mask is not None
-    assert first.rows.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert first.tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
+    assert first.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert first.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
     assert first.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
-    assert second.mask is None  # nothing to hide
+    assert second.mask is None  # no padding
 
 
 @settings(max_examples=200)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
-def test_a_row_is_cut_into_so_many_runs(lengths: list[int], data: st.DataObject) -> None:
+def test_balanced_boundaries_minimise_the_largest_chunk(
+    lengths: list[int], data: st.DataObject
+) -> None:
     parts = data.draw(st.integers(1, len(lengths)))
     row = np.array(lengths, np.uint8)
-    bounds = cut_into(row, parts)
-    assert len(bounds) == parts + 1
-    assert (bounds[0], bounds[-1]) == (0, len(lengths))
-    sums = [int(row[a:b].sum(dtype=np.int64)) for a, b in pairwise(bounds)]
-    assert all(a < b for a, b in pairwise(bounds.tolist()))
+    boundaries = balanced_chunk_boundaries(row, parts)
+    assert len(boundaries) == parts + 1
+    assert (boundaries[0], boundaries[-1]) == (0, len(lengths))
+    sums = [int(row[a:b].sum(dtype=np.int64)) for a, b in pairwise(boundaries)]
+    assert all(a < b for a, b in pairwise(boundaries.tolist()))
 
-    # The largest is as small as any way to cut has it: by every limit from the least.
-    def runs(limit: int) -> int:
+    # The largest sum is minimal: greedy chunks need more than ``parts`` below it.
+    def num_chunks(limit: int) -> int:
         count, used = 1, 0
         for length in lengths:
             if used + length > limit:
@@ -236,49 +239,47 @@ def test_a_row_is_cut_into_so_many_runs(lengths: list[int], data: st.DataObject)
         return count
 
     limits = range(max(lengths), sum(lengths) + 1)
-    assert max(sums) <= next(limit for limit in limits if runs(limit) <= parts)
+    assert max(sums) <= next(limit for limit in limits if num_chunks(limit) <= parts)
 
 
-def test_a_plan_like_another_has_as_many_updates_and_the_same_pairs() -> None:
+def test_a_template_fixes_the_number_of_updates_and_the_pairs_of_an_epoch() -> None:
     rng = np.random.default_rng(0)
     sizes, weights = (300, 200), (1.0, 0.25)
     first, longer = (
         build([(int(s), int(t)) for s, t in rng.integers(low, high, (500, 2))])
         for low, high in ((2, 13), (4, 20))
     )
-    first, longer = (TokenStore(s.src, s.tgt, sources=sizes) for s in (first, longer))
+    first, longer = (TokenStore(s.src, s.tgt, source_sizes=sizes) for s in (first, longer))
     plan = BatchPlan(first, 100, 1, weights)
-    other = BatchPlan(longer, 100, 1, weights, like=plan)
+    other = BatchPlan(longer, 100, 1, weights, template=plan)
     assert other.steps_per_epoch == plan.steps_per_epoch
     for epoch in range(3):
-        batches, like = plan_of_epoch(other, epoch), plan_of_epoch(plan, epoch)
-        pairs, wanted = (sorted(i for b in x for i in indices(b)) for x in (batches, like))
+        batches, expected = plan_of_epoch(other, epoch), plan_of_epoch(plan, epoch)
+        pairs, wanted = (sorted(i for b in x for i in indices(b)) for x in (batches, expected))
         assert pairs == wanted
         for batch in batches:
             assert batch.num_targets == longer.tgt.lengths[indices(batch)].sum()
 
 
-def test_an_empty_share_gets_a_stand_in() -> None:
+def test_an_empty_share_gets_a_placeholder_of_weight_0() -> None:
     store = build([(3, 4), (5, 6)])
     batch = GlobalBatch((np.array([0, 1]),), 10)
-    (stand_in,) = micro_batches(store, batch, 100, rank=2, world_size=3)
-    assert stand_in.weight == 0.0
-    assert pairs_in(stand_in) == [0]
+    (placeholder,) = micro_batches(store, batch, 100, rank=2, world_size=3)
+    assert placeholder.weight == 0.0
+    assert pairs_in(placeholder) == [0]
 
 
-def test_a_million_pairs() -> None:
+def test_plan_of_a_million_pairs() -> None:
     rng = np.random.default_rng(0)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(2, 100, 10**6))])
-    tokens = np.broadcast_to(np.uint16(7), offsets[-1:])  # takes no memory
-    store = TokenStore(Side(tokens, offsets), Side(tokens, offsets))
-    plan = BatchPlan(store, 25_000, 1)
+    lengths = rng.integers(2, 100, 10**6)
+    plan = BatchPlan(store_of_lengths(lengths, lengths), 25_000, 1)
     everyone = np.concatenate([chunk for batch in plan_of_epoch(plan) for chunk in batch.chunks])
     assert np.array_equal(np.sort(everyone), np.arange(10**6))
-    # Chunks are full but for the last pair that does not fit: some 2% here, with lengths below 100.
-    assert plan.steps_per_epoch == pytest.approx(offsets[-1] / 25_000, rel=0.02)
+    # Chunks are full except for the last pair that does not fit: about 2% at these lengths.
+    assert plan.steps_per_epoch == pytest.approx(lengths.sum() / 25_000, rel=0.02)
 
 
-def test_the_last_pair_fits_exactly() -> None:
+def test_a_micro_batch_may_be_exactly_full() -> None:
     store = build([(4, 4)] * 8)
     parts = micro_batches(store, GlobalBatch((np.arange(8),), 32), 16)
     assert [pairs_in(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]

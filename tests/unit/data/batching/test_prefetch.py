@@ -1,4 +1,4 @@
-"""Reading ahead: the order, the distance, and what goes wrong."""
+"""Prefetching: order, distance and errors."""
 
 import threading
 from collections.abc import Iterator
@@ -8,29 +8,29 @@ import pytest
 from transformer_mt.data.batching.prefetch import prefetch
 
 
-def test_it_gives_every_step_in_order() -> None:
+def test_steps_are_read_in_order() -> None:
     assert list(prefetch(lambda step: step * step, range(5, 12))) == [n * n for n in range(5, 12)]
     assert list(prefetch(lambda step: step, range(0))) == []
 
 
-def test_it_reads_ahead_but_not_far() -> None:
-    begun: list[int] = []
+def test_two_steps_are_prefetched() -> None:
+    started: list[int] = []
     third = threading.Event()
 
     def read(step: int) -> int:
-        begun.append(step)
+        started.append(step)
         if step == 2:
             third.set()
         return step
 
     steps = prefetch(read, range(100))
     assert next(steps) == 0
-    assert third.wait(10)  # while the first is at work, the next two are read
+    assert third.wait(10)  # the next two steps are read while the first is processed
     steps.close()
-    assert begun == [0, 1, 2]
+    assert started == [0, 1, 2]
 
 
-def test_an_error_comes_in_its_turn() -> None:
+def test_an_error_is_raised_at_its_step() -> None:
     def read(step: int) -> int:
         if step == 2:
             raise ValueError("step 2")

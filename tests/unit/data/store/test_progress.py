@@ -1,4 +1,4 @@
-"""Progress: a line now and then where there is no terminal, a bar where there is one."""
+"""Progress of passes over the corpus: periodic log lines without a terminal, a bar on one."""
 
 import io
 import logging
@@ -7,28 +7,37 @@ import sys
 import pytest
 
 from transformer_mt.data.store import progress as progress_module
-from transformer_mt.data.store.progress import Progress
+from transformer_mt.data.store.progress import track_progress
 
 
-def test_without_a_terminal_a_line_now_and_then(
+def test_log_lines_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
     monkeypatch.setattr(progress_module.time, "perf_counter", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        shown = Progress("encoded")
-        for _ in range(100):
+        for item in track_progress(range(100), "encoded", lambda _: 2_000):
+            assert item == now - 100
             now += 1.0
-            shown.add(2_000)
-        shown.close()
     rate = "2,000 pairs/s"
     counts = ["60,000", "120,000", "180,000"]
     assert caplog.messages == [f"  encoded: {count} pairs, {rate}" for count in counts]
     assert sys.stderr.getvalue() == ""
 
 
-def test_on_a_terminal_a_bar(
+def test_silent_reports_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress_module, "_LOG_INTERVAL", 0.0)
+    with caplog.at_level(logging.INFO, logger="transformer_mt"):
+        assert list(track_progress([1, 2], "encoded", lambda _: 1, silent=True)) == [1, 2]
+        assert caplog.messages == []
+        assert list(track_progress([1, 2], "encoded", lambda _: 1)) == [1, 2]
+    assert len(caplog.messages) == 2
+
+
+def test_bar_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Terminal(io.StringIO):
@@ -37,8 +46,7 @@ def test_on_a_terminal_a_bar(
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        shown = Progress("encoded")
-        shown.add(2_000)
-        shown.close()
+        assert list(track_progress(["item"], "encoded", lambda _: 2_000)) == ["item"]
     assert caplog.messages == []
-    assert "encoded: 2.00k pairs" in sys.stderr.getvalue()
+    assert "encoded" in sys.stderr.getvalue()
+    assert "2.00k" in sys.stderr.getvalue()

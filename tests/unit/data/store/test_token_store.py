@@ -1,4 +1,4 @@
-"""The encoded corpus on disk: what is written is read, what is damaged is refused."""
+"""The token store: round trips, memory mapping, checksums, and detection of damage."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_mt.data.store import token_store as store
-from transformer_mt.data.store.token_store import Part, Side, TokenStore
+from transformer_mt.data.store import token_store
+from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.errors import InputError
 
 KINDS = ("tokens", "offsets")
@@ -21,10 +21,10 @@ Pairs = list[tuple[list[int], list[int]]]
 PAIRS: Pairs = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
 
 
-def parts(*batches: Pairs) -> Iterator[Part]:
+def parts(*batches: Pairs) -> Iterator[EncodedPairs]:
     for batch in batches:
         src, tgt = (Side.from_lists([pair[side] for pair in batch]) for side in (0, 1))
-        yield Part(src, tgt)
+        yield EncodedPairs(src, tgt)
 
 
 @settings(max_examples=60)
@@ -41,15 +41,15 @@ def parts(*batches: Pairs) -> Iterator[Part]:
     ),
     vocab_size=st.sampled_from([65_536, 65_537, 2**31]),
 )
-def test_what_is_written_is_read(
+def test_round_trip(
     batches: list[list[tuple[list[int], list[int]]]],
     vocab_size: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    store.write(folder, parts(*batches), vocab_size, sources=[2, 0, 1])
+    token_store.write(folder, parts(*batches), vocab_size, source_sizes=[2, 0, 1])
     loaded = TokenStore.load(folder)
-    assert loaded.sources == (2, 0, 1)
+    assert loaded.source_sizes == (2, 0, 1)
     pairs = [pair for batch in batches for pair in batch]
     assert len(loaded) == len(pairs)
     for i, (src, tgt) in enumerate(pairs):
@@ -63,66 +63,66 @@ def test_what_is_written_is_read(
     ("vocab_size", "bytes_a_token", "largest"),
     [(100, 2, 99), (65_536, 2, 65_535), (65_537, 4, 65_536), (2**32, 4, 2**32 - 1)],
 )
-def test_a_token_takes_no_more_bytes_than_the_vocabulary_asks_for(
+def test_tokens_use_the_smallest_dtype_for_the_vocabulary(
     tmp_path: Path, vocab_size: int, bytes_a_token: int, largest: int
 ) -> None:
-    store.write(tmp_path, parts([([largest, 3], [3])]), vocab_size)
+    token_store.write(tmp_path, parts([([largest, 3], [3])]), vocab_size)
     assert (tmp_path / "src.tokens").stat().st_size == 2 * bytes_a_token
     assert TokenStore.load(tmp_path).src[0].tolist() == [largest, 3]
 
 
-def test_a_pair_knows_where_it_came_from(tmp_path: Path) -> None:
+def test_location_of_a_pair(tmp_path: Path) -> None:
     one, two = parts(PAIRS[:2], PAIRS[2:])
     lines = [np.array([3, 4_000_000_000], np.uint32), np.array([7], np.uint32)]
-    numbered = (part._replace(lines=n) for part, n in zip((one, two), lines, strict=True))
+    numbered = (part._replace(line_numbers=n) for part, n in zip((one, two), lines, strict=True))
     names = ["/data/a.en.gz", "never", "wmt/wmt14"]
-    store.write(tmp_path, numbered, 100, sources=[2, 0, 1], names=names)
+    token_store.write(tmp_path, numbered, 100, source_sizes=[2, 0, 1], source_names=names)
     loaded = TokenStore.load(tmp_path)
-    places = ["/data/a.en.gz:3", "/data/a.en.gz:4000000000", "wmt/wmt14:7"]
-    assert [loaded.place(i) for i in range(3)] == places
+    locations = ["/data/a.en.gz:3", "/data/a.en.gz:4000000000", "wmt/wmt14:7"]
+    assert [loaded.location(i) for i in range(3)] == locations
     assert (tmp_path / "lines").stat().st_size == 3 * 4
-    assert isinstance(loaded.lines.base, np.memmap)
+    assert isinstance(loaded.line_numbers.base, np.memmap)
 
 
-def test_a_store_without_places_counts_pairs(tmp_path: Path) -> None:
-    store.write(tmp_path, parts(PAIRS), 100)
-    assert TokenStore.load(tmp_path).place(2) == "pair 3"
+def test_location_without_line_numbers(tmp_path: Path) -> None:
+    token_store.write(tmp_path, parts(PAIRS), 100)
+    assert TokenStore.load(tmp_path).location(2) == "pair 3"
 
 
-def test_the_longest_sequence_is_known(tmp_path: Path) -> None:
-    store.write(tmp_path, parts(PAIRS[:1], PAIRS[1:]), 100)
+def test_max_length(tmp_path: Path) -> None:
+    token_store.write(tmp_path, parts(PAIRS[:1], PAIRS[1:]), 100)
     loaded = TokenStore.load(tmp_path)
-    assert loaded.longest == 4
-    assert TokenStore(loaded.src, loaded.tgt).longest == 4
-    assert TokenStore(loaded.src, loaded.src).longest == 3
-    store.write(tmp_path, parts(PAIRS), 100, longest=9)
-    assert TokenStore.load(tmp_path).longest == 9
+    assert loaded.max_length == 4
+    assert TokenStore(loaded.src, loaded.tgt).max_length == 4
+    assert TokenStore(loaded.src, loaded.src).max_length == 3
+    token_store.write(tmp_path, parts(PAIRS), 100, max_length=9)
+    assert TokenStore.load(tmp_path).max_length == 9
 
 
-def test_a_part_of_a_side_is_a_side(tmp_path: Path) -> None:
+def test_slice_of_a_side(tmp_path: Path) -> None:
     side = Side.from_lists([[5, 6, 3], [3], [], [4, 3]])
-    part = side.part(1, 4)
+    part = side.slice(1, 4)
     assert [part[i].tolist() for i in range(len(part))] == [[3], [], [4, 3]]
     assert part.lengths.tolist() == [1, 0, 2]
-    assert len(side.part(2, 2)) == 0
+    assert len(side.slice(2, 2)) == 0
 
 
-def test_a_loaded_corpus_is_mapped_not_read(tmp_path: Path) -> None:
-    store.write(tmp_path, parts(PAIRS), 100)
+def test_a_loaded_store_is_memory_mapped(tmp_path: Path) -> None:
+    token_store.write(tmp_path, parts(PAIRS), 100)
     side = TokenStore.load(tmp_path).tgt
     for array in (side.tokens, side.offsets):
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
 
 
-def test_sequences_are_gathered_in_any_order(tmp_path: Path) -> None:
-    store.write(tmp_path, parts(PAIRS), 100)
+def test_gather_in_any_order(tmp_path: Path) -> None:
+    token_store.write(tmp_path, parts(PAIRS), 100)
     tokens, lengths = TokenStore.load(tmp_path).tgt.gather(np.array([2, 0, 1, 0]))
     assert tokens.tolist() == [3, 7, 3, 8, 9, 10, 3, 7, 3]
     assert lengths.tolist() == [1, 2, 4, 2]
 
 
-def test_lengths_take_four_bytes_each_and_nothing_beside() -> None:
+def test_lengths_use_four_bytes_each_without_temporaries() -> None:
     side = Side.from_lengths(np.zeros(0, np.uint16), np.arange(1_000_000, dtype=np.int32) % 100)
     tracemalloc.start()
     lengths = side.lengths
@@ -133,15 +133,15 @@ def test_lengths_take_four_bytes_each_and_nothing_beside() -> None:
     assert peak < 4.2e6
 
 
-def test_the_checksum_is_of_the_pairs_not_of_how_they_came(tmp_path: Path) -> None:
+def test_the_checksum_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     different = [PAIRS[:2], [PAIRS[0], PAIRS[2]], [(tgt, src) for src, tgt in PAIRS]]
-    # The same tokens, cut elsewhere.
+    # The same tokens with other boundaries.
     different.append([([5, 6, 3], [7]), ([3], [3, 8, 9, 10, 3]), ([4, 3], [3])])
     folders = []
     for batches in ([PAIRS], [PAIRS[:1], [], PAIRS[1:]], *([other] for other in different)):
         folders.append(tmp_path / str(len(folders)))
         folders[-1].mkdir()
-        store.write(folders[-1], parts(*batches), 100)
+        token_store.write(folders[-1], parts(*batches), 100)
     found = [TokenStore.load(folder).fingerprint for folder in folders]
     assert found[0] == found[1]
     assert len(set(found)) == 1 + len(different)
@@ -150,8 +150,8 @@ def test_the_checksum_is_of_the_pairs_not_of_how_they_came(tmp_path: Path) -> No
     assert found[0] == hashlib.sha256(digests).hexdigest()
 
 
-def test_a_side_in_memory_is_the_same_side(tmp_path: Path) -> None:
-    store.write(tmp_path, parts(PAIRS), 100)
+def test_a_side_in_memory_equals_a_loaded_one(tmp_path: Path) -> None:
+    token_store.write(tmp_path, parts(PAIRS), 100)
     loaded = TokenStore.load(tmp_path).src
     held = Side.from_lists([src for src, _ in PAIRS])
     assert loaded.tokens.tolist() == held.tokens.tolist()
@@ -159,7 +159,7 @@ def test_a_side_in_memory_is_the_same_side(tmp_path: Path) -> None:
     assert len(Side.from_lists([])) == 0
 
 
-def cut(name: str, keep: int) -> Callable[[Path], None]:
+def truncate(name: str, keep: int) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:keep])
@@ -180,18 +180,18 @@ def replace(name: str, text: str) -> Callable[[Path], object]:
 
 
 DAMAGES = {
-    "tokens cut short": cut("src.tokens", 10),
-    "tokens cut inside a token": cut("tgt.tokens", 13),
-    "tokens empty": cut("tgt.tokens", 0),
-    "offsets cut short": cut("src.offsets", 8),
-    "offsets cut inside a number": cut("tgt.offsets", 11),
-    "offsets empty": cut("tgt.offsets", 0),
+    "tokens cut short": truncate("src.tokens", 10),
+    "tokens cut inside a token": truncate("tgt.tokens", 13),
+    "tokens empty": truncate("tgt.tokens", 0),
+    "offsets cut short": truncate("src.offsets", 8),
+    "offsets cut inside a number": truncate("tgt.offsets", 11),
+    "offsets empty": truncate("tgt.offsets", 0),
     "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
     "no tokens": lambda folder: (folder / "src.tokens").unlink(),
     "no offsets": lambda folder: (folder / "tgt.offsets").unlink(),
     "interrupted": lambda folder: (folder / "meta.json").unlink(),
-    "meta.json cut": cut("meta.json", 20),
-    "meta.json empty": cut("meta.json", 0),
+    "meta.json cut": truncate("meta.json", 20),
+    "meta.json empty": truncate("meta.json", 0),
     "meta.json a list": replace("meta.json", "[]"),
     "meta.json null": replace("meta.json", "null"),
     "meta.json not UTF-8": lambda f: (f / "meta.json").write_bytes(b"\xff\xfe"),
@@ -214,10 +214,10 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_corpus_is_refused_in_one_line(
+def test_a_damaged_store_is_reported_in_one_line(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    store.write(tmp_path, parts(PAIRS), 100)
+    token_store.write(tmp_path, parts(PAIRS), 100)
     assert len(TokenStore.load(tmp_path)) == 3
     damage(tmp_path)
     with pytest.raises(InputError) as error:

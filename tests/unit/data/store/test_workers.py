@@ -1,4 +1,4 @@
-"""Work shared out to processes: the order, the distance, and what goes wrong."""
+"""Parallel map over worker processes: order, bounded read-ahead, errors, start-up and cores."""
 
 import errno
 import math
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from transformer_mt.data.store import workers
-from transformer_mt.data.store.workers import KilledError, available_cores, map_ordered
+from transformer_mt.data.store.workers import WorkerKilledError, available_cores, map_ordered
 
-# What is given to another process must be found by its name.
+# Tasks are pickled by name, so they are module-level functions.
 
 
 def slower_if_even(number: int) -> tuple[int, int]:
@@ -22,8 +22,8 @@ def slower_if_even(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
-def meeting(item: tuple[int, Path]) -> tuple[int, int]:
-    """The first two items are done by two processes at a time, or not at all."""
+def rendezvous(item: tuple[int, Path]) -> tuple[int, int]:
+    """Makes the processes of the first two items wait for each other."""
     number, folder = item
     if number < 2:
         (folder / str(number)).touch()
@@ -51,7 +51,7 @@ def loaded(number: int) -> tuple[bool, bool, str | None]:
 
 
 def test_results_come_in_order_from_several_processes(tmp_path: Path) -> None:
-    results = list(map_ordered(meeting, [(number, tmp_path) for number in range(12)], 2))
+    results = list(map_ordered(rendezvous, [(number, tmp_path) for number in range(12)], 2))
     assert [number for number, _ in results] == list(range(12))
     pids = {pid for _, pid in results}
     assert len(pids) == 2
@@ -59,31 +59,31 @@ def test_results_come_in_order_from_several_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("items", "processes"), [(5, 0), (5, 1), (1, 8), (0, 8)])
-def test_little_work_is_done_here(items: int, processes: int) -> None:
+def test_little_work_stays_in_this_process(items: int, processes: int) -> None:
     results = list(map_ordered(slower_if_even, range(items), processes))
     assert results == [(number, os.getpid()) for number in range(items)]
 
 
-def test_items_are_drawn_a_few_ahead() -> None:
-    drawn = 0
+def test_items_are_read_a_few_ahead() -> None:
+    num_read = 0
 
     def items() -> Iterator[int]:
-        nonlocal drawn
+        nonlocal num_read
         for number in range(100):
-            drawn += 1
+            num_read += 1
             yield number
 
     results = map_ordered(slower_if_even, items(), 2)
     ahead = []
     for done in range(1, 11):
         next(results)
-        ahead.append(drawn - done)
+        ahead.append(num_read - done)
     results.close()
-    assert max(ahead) <= 5  # two for each process, and one in the hand
-    assert drawn < 20
+    assert max(ahead) <= 5  # two for each process, and the one being submitted
+    assert num_read < 20
 
 
-def test_an_error_of_a_process_is_raised_here() -> None:
+def test_an_error_in_a_worker_is_raised_in_the_parent() -> None:
     results = map_ordered(disk_full, range(50), 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="No space") as error:
@@ -91,16 +91,16 @@ def test_an_error_of_a_process_is_raised_here() -> None:
     assert error.value.errno == errno.ENOSPC
 
 
-def test_a_killed_process_is_told_in_one_line() -> None:
-    with pytest.raises(KilledError, match=r"was killed; .* data\.workers below 2") as error:
+def test_a_killed_worker_is_reported_in_one_line() -> None:
+    with pytest.raises(WorkerKilledError, match=r"was killed; .* data\.workers below 2") as error:
         list(map_ordered(killed, range(50), 2))
     assert "\n" not in str(error.value)
 
 
-def test_a_process_loads_no_more_than_its_work_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_import_the_main_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     program = sys.modules["__main__"]
-    # This module imports pytest, the program that runs it would import more.
+    # This module imports pytest; the main program would import more.
     assert set(map_ordered(loaded, range(4), 2)) == {(False, True, "1")}
     assert sys.modules["__main__"] is program
     assert "OPENBLAS_NUM_THREADS" not in os.environ
@@ -110,13 +110,13 @@ def niceness(_: int) -> int:
     return os.nice(0)
 
 
-def test_processes_can_stand_back() -> None:
+def test_niceness_of_workers() -> None:
     here = os.nice(0)
     assert set(map_ordered(niceness, range(4), 2, nice=3)) == {min(here + 3, 19)}
     assert os.nice(0) == here
 
 
-def test_there_is_a_core() -> None:
+def test_available_cores_is_positive() -> None:
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
@@ -124,11 +124,11 @@ GROUPS: dict[str, tuple[str, dict[str, str], float]] = {
     "none": ("0::/\n", {}, math.inf),
     "no limit": ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
     "a container": ("0::/\n", {"cpu.max": "250000 100000\n"}, 2.5),
-    "a container that sees the name of its group outside": (
+    "a container that sees the outer name of its group": (
         "0::/docker/1234\n", {"cpu.max": "100000 100000\n"}, 1.0,
     ),
     "a group": ("0::/jobs/1/task\n", {"jobs/1/cpu.max": "400000 100000\n"}, 4.0),
-    "a group in a smaller one": (
+    "a group inside a smaller one": (
         "0::/jobs/1\n",
         {"jobs/1/cpu.max": "800000 100000\n", "jobs/cpu.max": "300000 100000\n"},
         3.0,
@@ -143,12 +143,12 @@ GROUPS: dict[str, tuple[str, dict[str, str], float]] = {
         {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
         math.inf,
     ),
-    "of another kind": ("2:memory:/m\n", {"m/cpu.max": "1 1\n"}, math.inf),
+    "another controller": ("2:memory:/m\n", {"m/cpu.max": "1 1\n"}, math.inf),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("groups", "files", "quota"), GROUPS.values(), ids=GROUPS.keys())
-def test_the_quota_of_the_control_groups(
+def test_cpu_quota_of_control_groups(
     groups: str, files: dict[str, str], quota: float, tmp_path: Path
 ) -> None:
     for name, text in {f"sys/fs/cgroup/{k}": v for k, v in files.items()}.items():
@@ -156,17 +156,17 @@ def test_the_quota_of_the_control_groups(
         (tmp_path / name).write_text(text)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(groups)
-    assert workers._quota(tmp_path) == quota
+    assert workers._cpu_quota(tmp_path) == quota
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(0.2, 1), (1.5, 2), (64.0, 3), (math.inf, 3)])
-def test_the_cores_are_those_of_the_quota_and_of_the_affinity(
+def test_available_cores_respect_quota_and_affinity(
     quota: float, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    monkeypatch.setattr(workers, "_quota", lambda _: quota)
+    monkeypatch.setattr(workers, "_cpu_quota", lambda _: quota)
     assert available_cores() == cores
 
 
-def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
-    assert workers._quota(tmp_path) == math.inf
+def test_no_quota_without_control_groups(tmp_path: Path) -> None:
+    assert workers._cpu_quota(tmp_path) == math.inf

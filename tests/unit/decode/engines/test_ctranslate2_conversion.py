@@ -64,9 +64,9 @@ def test_any_user_of_ctranslate2_can_take_the_folder(folder: Path, shape: dict[s
         pieces.encode(sources, out_type=str), pieces.encode(targets, out_type=str)
     )
     for source, target, answer in zip(sources, targets, answers, strict=True):
-        src = Packed.of_sequences([[*pieces.encode(source), EOS]])
+        src = Packed.from_sequences([[*pieces.encode(source), EOS]])
         tgt = [*pieces.encode(target), EOS]
-        tgt_in = Packed.of_sequences([[BOS, *tgt[:-1]]])
+        tgt_in = Packed.from_sequences([[BOS, *tgt[:-1]]])
         logits = model.logits(model.decode(tgt_in, model.encode(src), src))
         expected = logits.log_softmax(-1)[range(len(tgt)), tgt]
         assert answer.log_probs == pytest.approx(expected.tolist(), abs=1e-5)

@@ -88,7 +88,9 @@ def test_scores_of_given_translations_are_the_loss(
         tokenizer.encode(sources), tokenizer.encode(targets), found, strict=True
     ):
         out = torch.tensor([*tgt, EOS])
-        batch = Batch(Packed.of_sequences([[*src, EOS]]), Packed.of_sequences([[BOS, *tgt]]), out)
+        batch = Batch(
+            Packed.from_sequences([[*src, EOS]]), Packed.from_sequences([[BOS, *tgt]]), out
+        )
         with torch.no_grad():
             weight = models[0].embedding.weight
             loss, nll = smoothed_cross_entropy(models[0](batch), weight, out, 0.0)

@@ -1,0 +1,25 @@
+"""Token stores for tests."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_mt.data.store.token_store import Side, TokenStore
+
+
+def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
+    """A store of the given source and target sequences."""
+    return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
+
+
+def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:
+    """A store of sequences of the given source and target lengths; every token is 7.
+
+    The tokens take no memory.
+    """
+    sides = []
+    for side in lengths:
+        offsets = np.concatenate([[0], np.cumsum(side)])
+        sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
+    return TokenStore(*sides, max_length_bound=max_length_bound)
