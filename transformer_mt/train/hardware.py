@@ -10,7 +10,7 @@ import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
-from transformer_mt.model.varlen import has_kernel
+from transformer_mt.model.attention import has_varlen_kernel
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def pick_compiled(
         return bool(choice)
     possible = (
         precision == "bf16"
-        and has_kernel(model.key_size, model.value_size)
+        and has_varlen_kernel(model.key_size, model.value_size)
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
     if choice is not False and possible and not _has_compiler():

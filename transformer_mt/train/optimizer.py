@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import OptimizerConfig
-from transformer_mt.model.attention import SelfAttention, SourceProjection
+from transformer_mt.model.attention import CrossKVProjection, SelfAttention
 
 
 class Optimizer:
@@ -132,7 +132,7 @@ def hidden_matrices(model: nn.Module) -> dict[str, list[int]]:
     for module in model.modules():
         if isinstance(module, SelfAttention):
             sizes[module.qkv_proj] = module.sizes
-        elif isinstance(module, SourceProjection):
+        elif isinstance(module, CrossKVProjection):
             sizes[module.proj] = module.sizes
     return {
         f"{name}.weight": sizes.get(module, [module.out_features])
