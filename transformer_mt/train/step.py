@@ -67,8 +67,8 @@ class StepResult:
 class TrainStep:
     """One update of a model's weights.
 
-    An update with a non-finite gradient, such as that of a non-finite loss, is skipped on all ranks,
-    which hold the same gradient. With Adam the host never waits for the device.
+    An update with a non-finite gradient, as from a non-finite loss, is skipped on all ranks, which
+    hold the same gradient. With Adam the host never waits for the device.
 
     Args:
         model: Model to train, already on its device.
