@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from paper import Paper
+from support.random_weights import random_transformer
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -17,16 +18,6 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.model.transformer import Transformer
 
 VOCABULARY = 13
-
-
-def transformer(config: ModelConfig, seed: int = 1) -> Transformer:
-    """A float64 model with random parameters, biases and norms included."""
-    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = mean + 0.4 * noise
-    return model
 
 
 def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
@@ -161,7 +152,7 @@ def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: s
         d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
         dropout=0.0, norm=norm, positions=positions, max_positions=8,
     )  # fmt: skip
-    model, pairs = transformer(config), batch(*SHAPES[shape])
+    model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
     twin = Twin(model)
     memory = model.encode(pairs.src)
     logits = model.logits(model.decode(pairs.tgt_in, memory, pairs.src))
@@ -186,7 +177,7 @@ def test_any_number_of_heads(num_heads: int) -> None:
         d_model=12, d_ff=7, num_heads=num_heads, num_encoder_layers=1, num_decoder_layers=1,
         dropout=0.0, max_positions=8,
     )  # fmt: skip
-    model, pairs = transformer(config), batch([[3, 5]], [[4, 2]])
+    model, pairs = random_transformer(config, VOCABULARY), batch([[3, 5]], [[4, 2]])
     _, expected = Twin(model)(sequences(pairs.src), sequences(pairs.tgt_in))
     torch.testing.assert_close(model.logits(model(pairs)), expected, rtol=0, atol=1e-10)
 
@@ -197,7 +188,7 @@ def test_logits_equal_the_equations_of_the_paper(d_k: int | None, d_v: int | Non
         d_model=6, d_ff=7, num_heads=2, num_encoder_layers=2, num_decoder_layers=2,
         d_k=d_k, d_v=d_v, dropout=0.0, max_positions=4,
     )  # fmt: skip
-    model, pairs = transformer(config), batch([[4, 6], [5]], [[3, 5], [6]])
+    model, pairs = random_transformer(config, VOCABULARY), batch([[4, 6], [5]], [[3, 5], [6]])
     paper = Paper(config, {name: value.numpy() for name, value, _ in by_layer(model)})
     expected = [
         paper.logits(src.tolist(), tgt.tolist())

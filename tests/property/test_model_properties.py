@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.random_weights import random_transformer
 from torch import Tensor
 
 from transformer_mt.batch import Batch, Packed
@@ -41,12 +42,7 @@ def transformer(norm: str, positions: str) -> Transformer:
         d_model=8, d_ff=12, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, d_k=3, d_v=5,
         dropout=0.5, norm=norm, positions=positions, max_positions=LONGEST,
     )  # fmt: skip
-    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(1)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = mean + 0.4 * noise
-    return model.eval()
+    return random_transformer(config, VOCABULARY).eval()
 
 
 def packed(sequences: Rows) -> Packed:

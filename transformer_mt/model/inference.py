@@ -27,7 +27,7 @@ _SMALL = 2**19
 
 
 def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Transformer:
-    """A copy of a model for decoding only, computing in ``dtype``.
+    """The model for decoding only, computing in ``dtype``: a copy, or itself if none is needed.
 
     Args:
         model: In ``eval`` mode. Do not change its weights afterwards: the copy may share them.

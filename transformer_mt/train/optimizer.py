@@ -4,8 +4,8 @@ To add one, write a function that builds it, register it in ``OPTIMIZERS`` and a
 ``OptimizerConfig``.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,160 +14,102 @@ from transformer_mt.config import OptimizerConfig
 from transformer_mt.model.attention import CrossKVProjection, SelfAttention
 
 
-class Optimizer(Protocol):
-    """Optimizer of one model; works on the memory of the weights, which stay on their device."""
-
-    def set_lr(self, lr: float) -> None:
-        """Sets the learning rate, which is 0 initially."""
-        ...
-
-    def zero_grad(self) -> None:
-        """Frees all gradients."""
-        ...
-
-    def step(self, grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
-        """Updates each weight that has a gradient.
-
-        Args:
-            grad_scale: Scalar that gradients are divided by first.
-            found_inf: Scalar bool; if True, neither the weights nor the state change.
-        """
-        ...
-
-    def state(self) -> dict[str, Tensor]:
-        """The live state tensors, as ``<parameter>.<quantity>``, complete before the first step.
-
-        Copying the values of a checkpoint into them restores it.
-        """
-        ...
-
-
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
     """Builds the optimizer that the config names, for a model already on its device."""
     return OPTIMIZERS[config.name](model, config)
 
 
-def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def adam(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
     """Adam for all weights, with decoupled weight decay for matrices."""
-    return Adam(dict(model.named_parameters()), config)
+    weights = dict(model.named_parameters())
+    return Optimizer(weights, _adamw(weights.values(), config))
 
 
-def muon(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+def muon(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
     """Muon for the matrices of the layers, Adam for embeddings, biases and norms."""
     weights = dict(model.named_parameters())
     sizes = hidden_matrices(model)
     stacked = {name: StackedWeight(weights.pop(name), rows) for name, rows in sizes.items()}
-    return Muon(stacked, Adam(weights, config), config)
+    return Optimizer(
+        weights, _adamw(weights.values(), config), stacked, _muon(stacked.values(), config)
+    )
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, OptimizerConfig], Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[nn.Module, OptimizerConfig], "Optimizer"]] = {
     "adam": adam,
     "muon": muon,
 }
 """Builders of optimizers by their name in ``optimizer.name``."""
 
 
-class Adam:
-    """``torch.optim.AdamW``, fused; without weight decay it equals Adam bit for bit."""
+class Optimizer:
+    """A fused optimizer of torch, and optionally a second one for matrices stacked in weights.
 
-    def __init__(self, weights: dict[str, nn.Parameter], config: OptimizerConfig):
-        self._weights = weights
-        matrices = [p for p in weights.values() if p.ndim >= 2]
-        vectors = [p for p in weights.values() if p.ndim < 2]
-        groups: list[dict[str, Any]] = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": vectors},
-        ]
-        self._adam = torch.optim.AdamW(
-            groups,
-            lr=0.0,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            weight_decay=0.0,
-            fused=True,
-        )
-        # torch would allocate the state in the first step; a checkpoint needs it before.
-        for parameter in [*matrices, *vectors]:
-            self._adam.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-
-    def set_lr(self, lr: float) -> None:
-        """See ``Optimizer``."""
-        _set_lr(self._adam, lr)
-
-    def zero_grad(self) -> None:
-        """See ``Optimizer``."""
-        self._adam.zero_grad()
-
-    def step(self, grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
-        """See ``Optimizer``; the host does not wait for ``found_inf``."""
-        # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
-        scale, skip = (None if x is None else x.float() for x in (grad_scale, found_inf))
-        self._adam.grad_scale = scale  # type: ignore[attr-defined]
-        self._adam.found_inf = skip  # type: ignore[attr-defined]
-        self._adam.step()
-
-    def state(self) -> dict[str, Tensor]:
-        """See ``Optimizer``."""
-        return {
-            f"{name}.{key}": value
-            for name, parameter in self._weights.items()
-            for key, value in self._adam.state[parameter].items()
-        }
-
-
-class Muon:
-    """``torch.optim.Muon`` for matrices, and Adam for all other weights.
+    It works on the memory of the weights, so the model must stay on its device.
 
     Args:
-        weights: Weights for Muon, by name.
-        adam: Optimizer of all others.
-        config: Settings.
+        weights: Parameters of ``fused``, by name.
+        fused: Optimizer that supports ``grad_scale`` and ``found_inf``, with allocated state.
+        stacked: Parameters of ``matrix_optimizer``, by name.
+        matrix_optimizer: Optimizer of the matrices in ``stacked``.
     """
 
-    def __init__(self, weights: dict[str, "StackedWeight"], adam: Adam, config: OptimizerConfig):
-        assert config.momentum is not None  # checked by the config
-        self._weights, self._adam = weights, adam
-        self._muon = torch.optim.Muon(
-            [matrix for weight in weights.values() for matrix in weight.matrices],
-            lr=0.0,
-            weight_decay=config.weight_decay,
-            momentum=config.momentum,
-            adjust_lr_fn="match_rms_adamw",  # updates as large as Adam's: one schedule suits both
-        )
-        for weight in weights.values():
-            for matrix, momentum in zip(weight.matrices, weight.momenta, strict=True):
-                self._muon.state[matrix]["momentum_buffer"] = momentum
+    def __init__(
+        self,
+        weights: dict[str, nn.Parameter],
+        fused: torch.optim.Optimizer,
+        stacked: dict[str, "StackedWeight"] | None = None,
+        matrix_optimizer: torch.optim.Optimizer | None = None,
+    ):
+        self._weights, self._fused, self._stacked = weights, fused, stacked or {}
+        self._optimizers = [fused] if matrix_optimizer is None else [fused, matrix_optimizer]
 
     def set_lr(self, lr: float) -> None:
-        """See ``Optimizer``."""
-        self._adam.set_lr(lr)
-        _set_lr(self._muon, lr)
+        """Sets the learning rate, which is 0 initially."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
 
     def zero_grad(self) -> None:
-        """See ``Optimizer``."""
-        self._adam.zero_grad()
-        for weight in self._weights.values():
+        """Frees all gradients."""
+        for parameter in self._weights.values():
+            parameter.grad = None
+        for weight in self._stacked.values():
             weight.parameter.grad = None
 
     def step(self, grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
-        """See ``Optimizer``; the host waits for ``found_inf``, as torch's Muon cannot read it."""
-        if found_inf is not None and found_inf.item():
+        """Updates each weight that has a gradient.
+
+        Args:
+            grad_scale: Scalar that gradients are divided by first.
+            found_inf: Scalar bool; if True, neither weights nor state change. Adam reads it on the
+                device; for Muon the host waits for it.
+        """
+        if self._stacked and found_inf is not None and found_inf.item():
             return
-        self._adam.step(grad_scale, found_inf)
-        for weight in self._weights.values():
+        # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
+        scale, skip = (None if x is None else x.float() for x in (grad_scale, found_inf))
+        self._fused.grad_scale = scale  # type: ignore[attr-defined]
+        self._fused.found_inf = skip  # type: ignore[attr-defined]
+        for weight in self._stacked.values():
             weight.split_gradient(grad_scale)
-        self._muon.step()
-        for weight in self._weights.values():
+        for optimizer in self._optimizers:
+            optimizer.step()
+        for weight in self._stacked.values():
             weight.clear_gradient()
 
     def state(self) -> dict[str, Tensor]:
-        """See ``Optimizer``."""
-        momenta = {f"{name}.momentum_buffer": w.momentum for name, w in self._weights.items()}
-        return self._adam.state() | momenta
+        """The live state tensors, as ``<parameter>.<quantity>``, complete before the first step.
+
+        Copying the values of a checkpoint into them restores it.
+        """
+        state = {
+            f"{name}.{key}": value
+            for name, parameter in self._weights.items()
+            for key, value in self._fused.state[parameter].items()
+        }
+        momenta = {f"{name}.momentum_buffer": w.momentum for name, w in self._stacked.items()}
+        return state | momenta
 
 
 class StackedWeight:
@@ -218,6 +160,46 @@ def hidden_matrices(model: nn.Module) -> dict[str, list[int]]:
     }
 
 
-def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+# Both allocate in advance the state that torch would allocate in the first step, so that there is
+# something to copy a checkpoint into.
+
+
+def _adamw(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for parameter in parameters:
+        (vectors if parameter.ndim < 2 else matrices).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors},
+    ]
+    adamw = torch.optim.AdamW(  # without weight decay it equals Adam bit for bit
+        groups,
+        lr=0.0,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=0.0,
+        fused=True,
+    )
+    for parameter in [*matrices, *vectors]:
+        adamw.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return adamw
+
+
+def _muon(weights: Iterable["StackedWeight"], config: OptimizerConfig) -> torch.optim.Muon:
+    assert config.momentum is not None  # checked by the config
+    momenta = {m: b for w in weights for m, b in zip(w.matrices, w.momenta, strict=True)}
+    optimizer = torch.optim.Muon(
+        list(momenta),
+        lr=0.0,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
+        adjust_lr_fn="match_rms_adamw",  # updates as large as Adam's: one schedule suits both
+    )
+    for matrix, momentum in momenta.items():
+        optimizer.state[matrix]["momentum_buffer"] = momentum
+    return optimizer
