@@ -54,20 +54,20 @@ def work(folder: Path, how: str) -> None:
         file.write("x")
     minutes = 20 / 60 if how == "hangs" else 10.0
     if how == "input before" and os.environ["RANK"] == "1":
-        raise InputError("data.tsv, line 7: the file is on fire")
+        raise InputError("data.tsv, line 7: invalid UTF-8")
     with distributed.join(CPU, DistributedConfig(timeout_minutes=minutes)) as world:
         world.any(False)
         starts = len((folder / "starts").read_text())
         if how == "bug everywhere":
-            raise ValueError("seven")
+            raise ValueError("unexpected value")
         if world.rank == 1:
             match how:
                 case "input":
-                    raise InputError("data.tsv, line 7: the file is on fire")
+                    raise InputError("data.tsv, line 7: invalid UTF-8")
                 case "subclass of input error":
-                    raise KilledError("data.tsv, line 7: the file is on fire")
+                    raise KilledError("data.tsv, line 7: invalid UTF-8")
                 case "bug":
-                    raise ValueError("seven")
+                    raise ValueError("unexpected value")
                 case "bug in a kernel":
                     raise torch.AcceleratorError(
                         f"CUDA error: device-side assert triggered\n{ADVICE}"
@@ -113,7 +113,7 @@ def launch(folder: Path, how: str, restarts: int = 0) -> int:
 def test_input_error_on_one_rank_prints_one_line(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(InputError, match=r"^data\.tsv, line 7: the file is on fire$"):
+    with pytest.raises(InputError, match=r"^data\.tsv, line 7: invalid UTF-8$"):
         launch(tmp_path, how, restarts=3)
     assert len((tmp_path / "starts").read_text()) <= 2  # no restart
     assert capfd.readouterr().err == ""
@@ -132,7 +132,7 @@ def test_exception_prints_one_traceback_and_its_rank(
     if how == "bug in a kernel":
         assert "torch.AcceleratorError: CUDA error: device-side assert triggered" in lines
     else:
-        assert lines[-2] == "ValueError: seven"
+        assert lines[-2] == "ValueError: unexpected value"
     assert lines[-1].startswith("rank " if how == "bug everywhere" else "rank 1 of 2, on ")
 
 
@@ -173,7 +173,7 @@ def test_restart_after_killed_worker(tmp_path: Path, caplog: pytest.LogCaptureFi
 @pytest.mark.slow
 def test_restarts_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert launch(tmp_path, "killed after progress", restarts=1) == 4
-    with pytest.raises(InputError, match="gave up after 1 restarts without a new checkpoint"):
+    with pytest.raises(InputError, match=r"gave up after distributed\.restarts=1 restarts"):
         launch(tmp_path, "killed", restarts=1)
 
 
@@ -236,7 +236,7 @@ def free_port() -> int:
 def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path, free_port: int) -> None:
     status, printed = ranks(tmp_path, how, free_port)
     assert status == [1, 1, 1]
-    assert printed == "mt-train: error: data.tsv, line 7: the file is on fire\n"
+    assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
 
 
 def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path, free_port: int) -> None:

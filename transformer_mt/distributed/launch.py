@@ -86,7 +86,8 @@ def launch(
             raise SystemExit(128 + stopped.sigval) from None
     if failure and failure.transient and restarts:
         raise InputError(
-            f"{failure.reason}; gave up after {restarts} restarts without a new checkpoint"
+            f"{failure.reason}; gave up after distributed.restarts={restarts} restarts "
+            "without a new checkpoint"
         )
     if failure:
         raise failure.error

@@ -40,7 +40,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         targets: Tensor,
-        smoothing: float,
+        label_smoothing: float,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
@@ -72,15 +72,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 nll -= (log_p.gather(1, y) * keep).sum()
                 if grad_weight is None:
                     continue
-                grad = _subtract_at(log_p.exp_(), y, 1 - smoothing)
+                grad = _subtract_at(log_p.exp_(), y, 1 - label_smoothing)
                 grad = F.pad(grad.to(dtype), (0, padding))
                 grad_hidden.append(product(grad, matrix.T))
                 grad_weight += weight_gradient(grad, x)[:vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
             target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
-            loss = nll + smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
+            loss = nll + label_smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
         if grad_weight is not None:
-            share = smoothing / vocab_size
+            share = label_smoothing / vocab_size
             grad_weight -= rows.sum(0) * share
             grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
             ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight)
@@ -104,7 +104,7 @@ def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -116,13 +116,13 @@ def smoothed_cross_entropy(
         weight: [V, D] output matrix; logits are ``hidden @ weight.T``, in the autocast dtype if
             autocast is on, and the softmax is in fp32.
         targets: [N] int64 token ids; ``IGNORED`` where there is nothing to predict.
-        smoothing: ε_ls.
+        label_smoothing: ε_ls.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, targets, smoothing, torch.is_grad_enabled()
+        hidden, weight, targets, label_smoothing, torch.is_grad_enabled()
     )
     return loss, nll

@@ -21,10 +21,10 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class LossModule(nn.Module):
     """Model and loss as one module, so that DDP sees each use of a weight."""
 
-    def __init__(self, model: Transformer, smoothing: float, precision: str):
+    def __init__(self, model: Transformer, label_smoothing: float, precision: str):
         super().__init__()
         self.model = model
-        self.smoothing = smoothing
+        self.label_smoothing = label_smoothing
         self.precision = precision
         self._loss = smoothed_cross_entropy
 
@@ -33,7 +33,7 @@ class LossModule(nn.Module):
         with autocast(batch.tgt_out.device, self.precision):
             hidden = self.model(batch)
             weight = self.model.embedding.weight
-            return self._loss(hidden, weight, batch.tgt_out, self.smoothing)
+            return self._loss(hidden, weight, batch.tgt_out, self.label_smoothing)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -73,7 +73,7 @@ class TrainStep:
     Args:
         model: Model to train, already on its device.
         optimizer: Settings of the optimizer.
-        smoothing: Label smoothing ε_ls.
+        label_smoothing: Label smoothing ε_ls.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share each update.
         clip_norm: Maximum gradient norm, if any.
@@ -84,7 +84,7 @@ class TrainStep:
         self,
         model: Transformer,
         optimizer: OptimizerConfig,
-        smoothing: float,
+        label_smoothing: float,
         precision: str,
         world: World,
         *,
@@ -92,7 +92,7 @@ class TrainStep:
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
-        module = LossModule(model, smoothing, precision)
+        module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
         self._model = world.data_parallel(module)
