@@ -641,7 +641,7 @@ class ForcedSteps:
         self.alike = alike
         device = model.embedding.weight.device
         self._model = model
-        self._state = model.start(Packed.from_sequences(sources).to(device), beam_size)
+        self._state = model.init_decoder_state(Packed.from_sequences(sources).to(device), beam_size)
         self._limits = torch.tensor(limits, device=device)[:, None]
 
     def reserve(self, steps: int) -> bool:

@@ -37,9 +37,9 @@ from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World
 from transformer_mt.model import attention
+from transformer_mt.model.attention import varlen_attention
 from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model.varlen import varlen_attention
 from transformer_mt.train.flops import update_flops
 from transformer_mt.train.hardware import training_tokens
 from transformer_mt.train.step import LossModule, TrainStep
@@ -301,7 +301,7 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
 def flex_varlen(
     query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
-    """``model.varlen.varlen_attention`` by FlexAttention."""
+    """``varlen_attention`` by FlexAttention."""
     mask = block_mask(queries.cu_seqlens, keys.cu_seqlens, len(query), len(key), causal)
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     options: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}

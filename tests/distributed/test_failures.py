@@ -1,4 +1,4 @@
-"""What a person reads when ranks fail, and which failures are followed by a new start."""
+"""Error reports and exit status of failed ranks, and which failures lead to a restart."""
 
 import logging
 import os
@@ -13,21 +13,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from training import LONG
+from support.paths import ROOT
+from support.training_runs import TIMEOUT
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
 from transformer_mt.data.store.workers import WorkerKilledError
-from transformer_mt.distributed.failures import may_pass, name_of_start
+from transformer_mt.distributed.failures import agree_on_start_id, is_transient
 from transformer_mt.errors import InputError
 
 CPU = torch.device("cpu")
 ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-"""The end of every such message of torch's."""
+"""Last line of torch's messages of CUDA errors."""
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "passing"),
+    ("name", "text", "transient"),
     [
         ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered", True),
         ("AcceleratorError", "CUDA error: an illegal memory access was encountered", False),
@@ -39,34 +40,34 @@ ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
         ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x", False),
         ("RuntimeError", "The size of tensor a must match", False),
         ("ValueError", "CUDA error: unknown error", False),
-        ("MachineError", "rank 1 of 2, lost contact", True),
+        ("LostRankError", "rank 1 of 2: lost the connection", True),
     ],
 )
-def test_what_a_new_start_may_mend(name: str, text: str, passing: bool) -> None:
-    assert may_pass(name, text) is passing
-    assert may_pass(name, f"{text}\n{ADVICE}") is passing
+def test_transient_errors(name: str, text: str, transient: bool) -> None:
+    assert is_transient(name, text) is transient
+    assert is_transient(name, f"{text}\n{ADVICE}") is transient
 
 
 def work(folder: Path, how: str) -> None:
-    """Counts the start of each rank; some go wrong on the way."""
+    """Records the start of each rank; fails as ``how`` says."""
     with (folder / "starts").open("a") as file:
         file.write("x")
     minutes = 20 / 60 if how == "hangs" else 10.0
     if how == "input before" and os.environ["RANK"] == "1":
-        raise InputError("data.tsv, line 7: the file is on fire")
+        raise InputError("data.tsv, line 7: invalid UTF-8")
     with distributed.join(CPU, DistributedConfig(timeout_minutes=minutes)) as world:
         world.any(False)
         starts = len((folder / "starts").read_text())
         if how == "bug everywhere":
-            raise ValueError("seven")
+            raise ValueError("unexpected value")
         if world.rank == 1:
             match how:
                 case "input":
-                    raise InputError("data.tsv, line 7: the file is on fire")
-                case "input of a kind":
-                    raise WorkerKilledError("data.tsv, line 7: the file is on fire")
+                    raise InputError("data.tsv, line 7: invalid UTF-8")
+                case "subclass of input error":
+                    raise WorkerKilledError("data.tsv, line 7: invalid UTF-8")
                 case "bug":
-                    raise ValueError("seven")
+                    raise ValueError("unexpected value")
                 case "bug in a kernel":
                     raise torch.AcceleratorError(
                         f"CUDA error: device-side assert triggered\n{ADVICE}"
@@ -82,44 +83,44 @@ def work(folder: Path, how: str) -> None:
                 case "killed after progress" if starts < 7:
                     (folder / "checkpoint").write_text(str(starts))
                     os.kill(os.getpid(), signal.SIGKILL)
-                case "asked to end":
+                case "terminated":
                     os.kill(os.getpid(), signal.SIGTERM)
                 case "hangs":
                     os.kill(os.getpid(), signal.SIGSTOP)
-                case "leaves":
+                case "exits":
                     raise SystemExit(143)
-        world.any(False)  # for ever, if nobody ends it
+        world.any(False)  # without end, unless the process is stopped
 
 
 def launch(folder: Path, how: str, restarts: int = 0) -> int:
-    """Launches two ranks; how often they were started."""
+    """Launches two ranks and returns the number of starts."""
 
     def progress() -> str:
         checkpoint = folder / "checkpoint"
         return checkpoint.read_text() if checkpoint.exists() else ""
 
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         distributed.launch(work, (folder, how), 2, restarts=restarts, progress=progress)
     finally:
-        assert time.monotonic() - begun < LONG
+        assert time.monotonic() - started < TIMEOUT
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
     return len((folder / "starts").read_text()) // 2
 
 
-@pytest.mark.parametrize("how", ["input", "input before", "input of a kind"])
-def test_bad_input_on_one_rank_is_one_line(
+@pytest.mark.parametrize("how", ["input", "input before", "subclass of input error"])
+def test_input_error_on_one_rank_prints_one_line(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(InputError, match=r"^data\.tsv, line 7: the file is on fire$"):
+    with pytest.raises(InputError, match=r"^data\.tsv, line 7: invalid UTF-8$"):
         launch(tmp_path, how, restarts=3)
-    assert len((tmp_path / "starts").read_text()) <= 2  # no new start could help
+    assert len((tmp_path / "starts").read_text()) <= 2  # no restart
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("how", ["bug", "bug everywhere", "bug in a kernel"])
-def test_a_bug_is_one_traceback_with_its_place(
+def test_exception_prints_one_traceback_and_its_rank(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -131,58 +132,58 @@ def test_a_bug_is_one_traceback_with_its_place(
     if how == "bug in a kernel":
         assert "torch.AcceleratorError: CUDA error: device-side assert triggered" in lines
     else:
-        assert lines[-2] == "ValueError: seven"
+        assert lines[-2] == "ValueError: unexpected value"
     assert lines[-1].startswith("rank " if how == "bug everywhere" else "rank 1 of 2, on ")
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_os_error_prints_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "no" / "such" / "file"
     with pytest.raises(InputError, match=rf"^No such file or directory: {path}$"):
         launch(tmp_path, "disk", restarts=3)
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("how", ["asked to end", "leaves"])
-def test_a_worker_that_is_asked_to_end_ends_all(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["terminated", "exits"])
+def test_termination_of_one_worker_ends_all(how: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         launch(tmp_path, how, restarts=3)
     assert stopped.value.code == 143
     assert len((tmp_path / "starts").read_text()) == 2
 
 
-def test_a_killed_worker_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_killed_worker_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"^worker 1 \(process \d+\) was killed by SIGKILL"):
         launch(tmp_path, "killed")
     assert capfd.readouterr().err == ""
 
 
-def test_a_worker_that_lost_its_gpu_is_started_anew(tmp_path: Path) -> None:
+def test_restart_after_lost_gpu(tmp_path: Path) -> None:
     assert launch(tmp_path, "lost GPU at first", restarts=1) == 2
 
 
-def test_a_killed_worker_is_started_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_restart_after_killed_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "transformer_mt"):
         assert launch(tmp_path, "killed at first", restarts=1) == 2
     (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("transformer_mt")]
     assert "worker 1 (process " in line
     assert "was killed by SIGKILL" in line
-    assert "all 2 workers are started anew (1 of 1 " in line
+    assert "restarting all 2 workers (restart 1 of 1 " in line
 
 
 @pytest.mark.slow
-def test_new_starts_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_restarts_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert launch(tmp_path, "killed after progress", restarts=1) == 4
-    with pytest.raises(InputError, match="1 new starts in a row came to no checkpoint"):
+    with pytest.raises(InputError, match=r"gave up after distributed\.restarts=1 restarts"):
         launch(tmp_path, "killed", restarts=1)
 
 
 @pytest.mark.slow
-def test_a_stopped_worker_is_detected_and_killed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^rank 0 of 2, on .*, lost contact .*: Timed out"):
+def test_hanging_worker_is_detected_and_killed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^rank 0 of 2, on .*: lost the connection .*: Timed out"):
         launch(tmp_path, "hangs")
 
 
-# As under torchrun, where no launcher of ours collects the reports.
+# Under torchrun and srun our launcher does not collect the reports.
 
 RANK = """
 import sys
@@ -190,9 +191,9 @@ from pathlib import Path
 from test_failures import work
 from transformer_mt import distributed
 from transformer_mt.errors import InputError
-distributed.adopt_slurm_step()
+distributed.set_ranks_from_slurm()
 try:
-    with distributed.one_report():
+    with distributed.propagate_errors():
         work(Path(sys.argv[1]), sys.argv[2])
 except InputError as error:
     sys.exit(f"mt-train: error: {error}")
@@ -200,14 +201,14 @@ except InputError as error:
 
 
 def ranks(folder: Path, how: str, port: int) -> tuple[list[int], str]:
-    """The status of each of three tasks of a Slurm step, and what all of them print."""
+    """Exit status of each of three tasks of a Slurm step, and their joint stderr."""
     step = {
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "3",
         "SLURM_STEP_NODELIST": "localhost",
         "MASTER_PORT": str(port),
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{Path(__file__).parent}",
         "OMP_NUM_THREADS": "1",
     }
     processes = [
@@ -219,7 +220,7 @@ def ranks(folder: Path, how: str, port: int) -> tuple[list[int], str]:
         )
         for rank in range(3)
     ]
-    errors = [process.communicate(timeout=LONG)[1] for process in processes]
+    errors = [process.communicate(timeout=TIMEOUT)[1] for process in processes]
     return [process.returncode for process in processes], "".join(errors)
 
 
@@ -232,42 +233,38 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("how", ["input", "input before"])
-def test_without_our_launcher_bad_input_is_one_line_too(
-    how: str, tmp_path: Path, free_port: int
-) -> None:
+def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path, free_port: int) -> None:
     status, printed = ranks(tmp_path, how, free_port)
     assert status == [1, 1, 1]
-    assert printed == "mt-train: error: data.tsv, line 7: the file is on fire\n"
+    assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
 
 
-def test_without_our_launcher_a_killed_rank_is_worth_a_new_start(
-    tmp_path: Path, free_port: int
-) -> None:
+def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path, free_port: int) -> None:
     status, printed = ranks(tmp_path, "killed", free_port)
     assert status == [os.EX_TEMPFAIL, -signal.SIGKILL, os.EX_TEMPFAIL]
     (line,) = printed.splitlines()
-    assert "lost contact with another rank: " in line
+    assert "lost the connection to another rank: " in line
 
 
-def test_a_new_start_does_not_take_what_the_last_one_left_for_its_own() -> None:
-    """The store of torchrun lives on, and who comes first in the new start is chance."""
+def test_start_id_is_shared_by_the_ranks_of_a_start_only() -> None:
+    """The store of torchrun outlives a start, and ranks come in any order."""
     store, size = torch.distributed.HashStore(), 3
 
     def come(rank: int, after: float) -> str:
         time.sleep(after)
-        return name_of_start(store, rank, size, timedelta(seconds=LONG))
+        return agree_on_start_id(store, rank, size, timedelta(seconds=TIMEOUT))
 
-    store.set("call 1", "of a rank that died before rank 0 came")
+    store.set("request 1", "leftover of a rank that died before rank 0 came")
     with ThreadPoolExecutor(size) as threads:
-        names = [
+        ids = [
             set(threads.map(come, range(size), delays))
             for delays in [(0, 0, 0), (0.3, 0, 0), (0, 0.3, 0.15), (0.3, 0.15, 0)]
         ]
-    assert [len(of_a_start) for of_a_start in names] == [1, 1, 1, 1]
-    assert len(set.union(*names)) == 4
+    assert [len(of_one_start) for of_one_start in ids] == [1, 1, 1, 1]
+    assert len(set.union(*ids)) == 4
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_who_waits_in_vain_says_for_whom(rank: int) -> None:
+def test_timeout_names_the_missing_ranks(rank: int) -> None:
     with pytest.raises(RuntimeError, match=r"rank.* come within 0:00:00\.2"):
-        name_of_start(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))
+        agree_on_start_id(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))

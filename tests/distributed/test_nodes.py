@@ -1,4 +1,4 @@
-"""Two nodes: network namespaces that share a cable, and no folder."""
+"""Two nodes without a shared file system, as two connected network namespaces."""
 
 import os
 import signal
@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from support.paths import ROOT
-from training import BIN, MT_TRAIN, checkpoints, end, records, settings, start, wait_until
+from support.training_runs import (
+    BIN,
+    MT_TRAIN,
+    checkpoints,
+    end,
+    records,
+    settings,
+    start,
+    wait_until,
+)
 
 TORCHRUN = str(ROOT / "scripts" / "torchrun.sh")
 CABLE = "mtcable"
@@ -23,7 +32,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def nodes() -> Iterator[list[str]]:
-    """The names of two namespaces, each with an end of a cable and the address above."""
+    """Names of two namespaces, connected by a virtual cable, with the addresses above."""
     names = [f"mt{os.getpid()}{letter}" for letter in "ab"]
     try:
         for name in names:
@@ -46,13 +55,13 @@ def nodes() -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_two_nodes_learn_what_one_learns(corpus: Path, nodes: list[str]) -> None:
-    """A worker of the second node is killed on the way."""
+def test_two_nodes_train_as_one(corpus: Path, nodes: list[str]) -> None:
+    """A worker of the second node is killed in between."""
     status, _, err = end(start(corpus, "one", [MT_TRAIN], "distributed.processes=2"))
     assert status == 0, err
     processes = []
     for name, address in zip(nodes, ADDRESSES, strict=True):
-        folder = corpus / f"node {address}"  # of its own: run, cache and all
+        folder = corpus / f"node {address}"  # with its own run and cache
         folder.mkdir()
         env = {
             **os.environ,
@@ -88,7 +97,7 @@ def test_two_nodes_learn_what_one_learns(corpus: Path, nodes: list[str]) -> None
     assert ended[0][1]  # the scores
     assert not ended[1][1]
     assert "resuming after update" in ended[0][2]
-    assert not checkpoints(corpus / f"node {ADDRESSES[1]}" / "two")  # one writes
+    assert not checkpoints(corpus / f"node {ADDRESSES[1]}" / "two")  # only rank 0 writes
     one, two = (load_file(folder / "model.safetensors") for folder in (corpus / "one", run_dir))
     assert all(tensor.equal(one[name]) for name, tensor in two.items())
     for split in ("train", "valid"):
@@ -97,7 +106,7 @@ def test_two_nodes_learn_what_one_learns(corpus: Path, nodes: list[str]) -> None
 
 
 def worker(torchrun: int) -> int:
-    """The only child of torchrun that trains."""
+    """Process id of torchrun's only worker."""
     children = Path(f"/proc/{torchrun}/task/{torchrun}/children").read_text().split()
     (found,) = [pid for pid in children if "mt-train" in Path(f"/proc/{pid}/cmdline").read_text()]
     return int(found)

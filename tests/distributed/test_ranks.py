@@ -1,4 +1,4 @@
-"""Several ranks are one: the same gradient, the same curve, one end together."""
+"""Several ranks train as one process does: same gradients, same losses, same end."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from training import MT_TRAIN, checkpoints, end, records, start, wait_until
+from support.training_runs import MT_TRAIN, checkpoints, end, records, start, wait_until
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
@@ -26,9 +26,9 @@ from transformer_mt.train.step import TrainStep
 V = 23
 CPU = torch.device("cpu")
 UPDATES = {
-    # Chunks of pairs in the update, tokens a side in one forward pass.
-    "one part a rank": ([range(13), range(13, 30)], 10**6),
-    "several parts, not as many on each rank": ([range(13), range(13, 30)], 21),
+    # Chunks of pairs in the update, maximum tokens of either side in one forward pass.
+    "one part on each rank": ([range(13), range(13, 30)], 10**6),
+    "several parts, differently many on each rank": ([range(13), range(13, 30)], 21),
     "fewer pairs than ranks": ([range(5, 6)], 10**6),
 }
 FIRST = next(iter(UPDATES))
@@ -65,7 +65,7 @@ def gradients(world: World, update: str) -> tuple[dict[str, torch.Tensor], float
 
 
 def tensors(rank: int) -> dict[str, torch.Tensor]:
-    """Of every kind that a checkpoint may hold, with values of this rank's."""
+    """Tensors of each kind that a checkpoint may hold, with values that depend on the rank."""
     return {
         "parameter": torch.nn.Parameter(torch.full((3, 2), rank + 0.1, dtype=torch.float32)),
         "counter": torch.tensor(2**40 + rank),
@@ -77,7 +77,7 @@ def tensors(rank: int) -> dict[str, torch.Tensor]:
 
 
 def work_together(folder: Path) -> None:
-    """What each rank does in the tests below; it writes what it found into a file of its own."""
+    """The work of each rank in the tests below; writes its results to files of its own."""
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     with distributed.join(CPU) as world:
@@ -85,13 +85,13 @@ def work_together(folder: Path) -> None:
             "size": world.size,
             "is_main": world.is_main,
             "sum": world.sum(torch.tensor([world.rank + 1.0, 10.0])).tolist(),
-            "nobody": world.any(False),
-            "the last rank alone": world.any(world.rank == world.size - 1),
+            "any of none": world.any(False),
+            "any of one": world.any(world.rank == world.size - 1),
             "gathered": world.gather({"rank": world.rank, "text": "ü" * world.rank}),
-            "shared": world.broadcast_object(("ü", world.rank)),
+            "broadcast": world.broadcast_object(("ü", world.rank)),
         }
         if world.rank == 1:
-            time.sleep(0.5)  # one is slow: the others wait
+            time.sleep(0.2)  # a slow rank, which the others wait for
         received = tensors(world.rank)
         world.broadcast(iter(received.values()))
         save_file(
@@ -109,7 +109,7 @@ def work_together(folder: Path) -> None:
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The reports of ranks that worked together, in order."""
+    """The reports of ranks that worked together, in the order of ranks."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
     distributed.launch(work_together, (folder,), request.param)
     reports = sorted(folder.glob("*.json"))
@@ -117,17 +117,17 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return reports
 
 
-def test_ranks_know_their_places_and_talk(ranks: list[Path]) -> None:
+def test_collectives(ranks: list[Path]) -> None:
     size = len(ranks)
     for rank, path in enumerate(ranks):
         report = json.loads(path.read_text())
         assert report["size"] == size
         assert report["is_main"] == (rank == 0)
         assert report["sum"] == [size * (size + 1) / 2, 10.0 * size]
-        assert report["nobody"] is False
-        assert report["the last rank alone"] is True
+        assert report["any of none"] is False
+        assert report["any of one"] is True
         assert report["gathered"] == [{"rank": r, "text": "ü" * r} for r in range(size)]
-        assert report["shared"] == ["ü", 0]
+        assert report["broadcast"] == ["ü", 0]
         torch.set_default_dtype(torch.float64)
         expected = tensors(0)
         torch.set_default_dtype(torch.float32)
@@ -136,13 +136,13 @@ def test_ranks_know_their_places_and_talk(ranks: list[Path]) -> None:
         assert all(torch.equal(received[name], value) for name, value in expected.items())
 
 
-def test_a_device_is_named_as_in_a_config() -> None:
+def test_pick_device() -> None:
     assert distributed.pick_device("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match="device='cuda:1' is not one of: auto, cpu, cuda"):
         distributed.pick_device("cuda:1")
 
 
-def test_one_process_is_a_world_of_its_own() -> None:
+def test_collectives_of_a_single_process() -> None:
     world = World(CPU)
     assert world.is_main
     assert world.sum(torch.tensor([3.0])).tolist() == [3.0]
@@ -152,7 +152,7 @@ def test_one_process_is_a_world_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_the_gradient_is_that_of_one_rank(ranks: list[Path], update: str) -> None:
+def test_gradients_equal_those_of_one_rank(ranks: list[Path], update: str) -> None:
     torch.set_default_dtype(torch.float64)
     try:
         expected, loss, (targets, *_) = gradients(World(CPU), update)
@@ -168,7 +168,7 @@ def test_the_gradient_is_that_of_one_rank(ranks: list[Path], update: str) -> Non
         assert found.keys() == expected.keys()
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-10, atol=1e-12, msg=name)
-    # The case is the one it claims to be.
+    # The update splits as its name says.
     shares = [sum(own) for own in sizes]
     if update == "fewer pairs than ranks":
         assert shares == [targets, *[0] * (len(ranks) - 1)]
@@ -189,19 +189,21 @@ def test_bf16_gradients_are_close(ranks: list[Path]) -> None:
         )
     ]
     for gradient in compressed:
-        assert any(not torch.equal(gradient[name], exact[name]) for name in exact)  # it is on
+        assert any(
+            not torch.equal(gradient[name], exact[name]) for name in exact
+        )  # compression is on
         for name, expected in exact.items():
             torch.testing.assert_close(gradient[name], compressed[0][name], rtol=0, atol=0)
-            # Each summand is rounded, and each sum: 8 bits of precision, relative to the largest.
+            # Summands and sums are rounded to 8 bits of precision, relative to the largest.
             atol = len(ranks) * 2**-8 * max(1e-3, expected.abs().max().item())
             torch.testing.assert_close(gradient[name], expected, rtol=2**-6, atol=atol, msg=name)
 
 
-# The command.
+# The mt-train command.
 
 
-def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Path) -> None:
-    """One process alone; two of them until Ctrl-C; then two by torchrun, from there to the end."""
+def test_two_processes_train_as_one_under_our_launcher_and_torchrun(corpus: Path) -> None:
+    """One process; two until Ctrl-C; then two under torchrun, resuming to the end."""
     status, printed, err = end(start(corpus, "one", [MT_TRAIN]))
     assert status == 0, err
 
@@ -212,7 +214,7 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
     status, out, err = end(process)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
-    assert err.count("the same command goes on from here") == 1  # one rank speaks
+    assert err.count("same command") == 1  # only rank 0 prints
     stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
     assert stopped_at == records(run_dir, "train")[-1]["step"]  # no update is lost
     assert 20 <= stopped_at < 50
@@ -221,7 +223,7 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
     status, out, err = end(start(corpus, "two", torchrun))
     assert status == 0, err
     assert f"resuming after update {stopped_at}" in err
-    assert len(out.splitlines()) == len(printed.splitlines())  # one rank prints
+    assert len(out.splitlines()) == len(printed.splitlines())  # only rank 0 prints
 
     for split, updates in (("train", range(1, 51)), ("valid", (25, 50))):
         one, two = (records(corpus / name, split) for name in ("one", "two"))
@@ -233,8 +235,8 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
 
 
-def test_compiled_layers_learn_what_one_process_learns(corpus: Path) -> None:
-    """Buffers of one shape, every layer a graph of its own: as on several GPUs."""
+def test_two_compiled_processes_train_as_one(corpus: Path) -> None:
+    """Buffers of a fixed shape, each layer a separate graph, as on several GPUs."""
     short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]
     status, _, err = end(start(corpus, "eager", [MT_TRAIN], *short))
     assert status == 0, err

@@ -1,4 +1,4 @@
-"""mt-train whose workers die or hang in the midst: it goes on, and nothing is different."""
+"""mt-train recovers from killed and hanging workers, with bit for bit the same result."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from training import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
+from support.training_runs import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
 
 TWO = "distributed.processes=2"
 
@@ -20,7 +20,7 @@ def undisturbed(corpus: Path) -> Path:
 
 
 def check_same(run_dir: Path, undisturbed: Path) -> None:
-    """Bit for bit: the model, the last checkpoint, the log, the scores."""
+    """Asserts the same model, last checkpoint, losses and scores, bit for bit."""
     last = checkpoints(undisturbed)[-1].relative_to(undisturbed)
     for path in (Path("model.safetensors"), last / "model.safetensors"):
         found, expected = (load_file(folder / path) for folder in (run_dir, undisturbed))
@@ -34,7 +34,7 @@ def check_same(run_dir: Path, undisturbed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_nothing_but_time(corpus: Path, undisturbed: Path) -> None:
+def test_killed_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
     run_dir = corpus / "killed"
     process = start(corpus, "killed", [MT_TRAIN], TWO)
     wait_until(process, lambda: checkpoints(run_dir))
@@ -42,14 +42,14 @@ def test_a_killed_worker_costs_nothing_but_time(corpus: Path, undisturbed: Path)
     status, _, err = end(process)
     assert status == 0, err
     assert err.count("was killed by SIGKILL") == 1
-    assert "(1 of 3 without a new checkpoint)" in err
+    assert "(restart 1 of 3 without a new checkpoint)" in err
     assert "Traceback" not in err
     assert "was killed by SIGKILL" in (run_dir / "train.log").read_text()
     check_same(run_dir, undisturbed)
 
 
 @pytest.mark.slow
-def test_a_stopped_worker_is_replaced(corpus: Path, undisturbed: Path) -> None:
+def test_hanging_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
     run_dir = corpus / "stopped"
     process = start(corpus, "stopped", [MT_TRAIN], TWO, "distributed.timeout_minutes=0.1")
     wait_until(process, lambda: checkpoints(run_dir))
@@ -57,22 +57,22 @@ def test_a_stopped_worker_is_replaced(corpus: Path, undisturbed: Path) -> None:
     status, _, err = end(process)
     assert status == 0, err
     assert "rank 0 of 2, on " in err
-    assert "lost contact with another rank: Timed out" in err
+    assert "lost the connection to another rank: Timed out" in err
     assert "Traceback" not in err
     check_same(run_dir, undisturbed)
 
 
 @pytest.mark.slow
-def test_workers_do_not_outlive_a_killed_launcher(corpus: Path) -> None:
-    """They would write into the folder beside the next run, which the lock lets in."""
+def test_workers_end_with_a_killed_launcher(corpus: Path) -> None:
+    """They would write to the run folder at the same time as the next run."""
     process = start(corpus, "orphans", [MT_TRAIN], TWO)
     wait_until(process, lambda: checkpoints(corpus / "orphans"))
-    left = workers(process.pid)
-    assert len(left) == 2
+    pids = workers(process.pid)
+    assert len(pids) == 2
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 10
-    while any(is_running(pid) for pid in left):
+    while any(is_running(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -82,4 +82,4 @@ def is_running(pid: int) -> bool:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    return "State:\tZ" not in status  # dead, but nobody has asked how
+    return "State:\tZ" not in status  # a zombie has ended

@@ -1,4 +1,4 @@
-"""What only a GPU can show. Skipped where there is none; ``scripts/bench_gpu.sh`` runs it."""
+"""Tests that need a GPU; skipped without one."""
 
 import random
 from collections.abc import Iterator
@@ -69,12 +69,12 @@ def model(seed: int = 1, config: ModelConfig = CONFIG) -> Transformer:
     made = Transformer(config, V)
     with torch.no_grad():
         for parameter in made.parameters():
-            if parameter.dim() == 1:  # norms and biases begin as what hides mistakes
+            if parameter.dim() == 1:  # initial norms and biases would hide mistakes
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return made
 
 
-def test_buffers_on_the_gpu_give_the_cpus_loss_and_gradients() -> None:
+def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu() -> None:
     store = text(60)
     on_cpu, on_gpu = model(), model().to(GPU)
     everyone = np.arange(60)
@@ -100,7 +100,7 @@ def test_buffers_on_the_gpu_give_the_cpus_loss_and_gradients() -> None:
     assert (torch.cat(found) - torch.cat(expected)).norm() < 0.05 * torch.cat(expected).norm()
 
 
-def test_changing_a_pair_changes_no_bit_of_another() -> None:
+def test_changing_a_pair_does_not_change_others_bit_for_bit() -> None:
     store = text(40)
     on_gpu = model().to(GPU).eval()
     shape = BufferShape(src_tokens=1536, tgt_tokens=1536, pairs=80, max_length=64, parts=1)
@@ -118,7 +118,7 @@ def test_changing_a_pair_changes_no_bit_of_another() -> None:
         assert torch.equal(old, new) == (i != 7)
 
 
-def test_the_compiled_step_compiles_once_waits_for_nothing_and_learns() -> None:
+def test_compiled_step_compiles_once_without_synchronization_and_learns() -> None:
     store = text()
     plan = BatchPlan(store, 4000, 1)
     shape = plan_buffers(store, plan, 5000)
@@ -140,7 +140,7 @@ def test_the_compiled_step_compiles_once_waits_for_nothing_and_learns() -> None:
     assert values[-1] < values[0] - 0.3
 
 
-def test_the_compiled_steps_losses_are_the_eager_ones() -> None:
+def test_losses_of_the_compiled_step_equal_the_eager_step() -> None:
     store = text()
     plan = BatchPlan(store, 4000, 1)
     shape = plan_buffers(store, plan, 5000)
@@ -162,10 +162,10 @@ def test_the_compiled_steps_losses_are_the_eager_ones() -> None:
     assert curves[1] == pytest.approx(curves[0], rel=1e-2)
 
 
-def test_layers_of_a_graph_each_learn_under_ddp_what_eager_ones_do(
+def test_layers_compiled_separately_under_ddp_equal_the_eager_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on several GPUs, here with one; layers larger than DDP's first bucket of 1 MiB."""
+    """As on several GPUs, with one; layers are larger than DDP's first bucket of 1 MiB."""
     config = ModelConfig(d_model=256, d_ff=1024, num_heads=4, num_encoder_layers=2,
                          num_decoder_layers=2, dropout=0.0)  # fmt: skip
     store = text()
@@ -206,12 +206,12 @@ def test_layers_of_a_graph_each_learn_under_ddp_what_eager_ones_do(
         curves.append(curve)
     assert curves[1] == pytest.approx(curves[0], rel=1e-2)
     assert curves[0][-1] < curves[0][0] - 0.1
-    # Encoder's, decoder's, loss: layers of one shape share a graph only by luck of the guards.
+    # Encoder layer, decoder layer, loss; layers of one shape may or may not share a graph.
     assert 3 <= counters["stats"]["unique_graphs"] <= 5
     assert not counters["graph_break"]
 
 
-def test_validation_between_updates_compiles_nothing() -> None:
+def test_validation_between_updates_does_not_recompile() -> None:
     store, valid = text(), text(200)
     plan = BatchPlan(store, 4000, 1)
     shape = plan_buffers(store, plan, 5000)
@@ -240,7 +240,7 @@ def test_validation_between_updates_compiles_nothing() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_fp16_with_a_scaled_loss_learns_what_bf16_learns() -> None:
+def test_fp16_with_loss_scaling_learns_as_well_as_bf16() -> None:
     store = text()
     plan = BatchPlan(store, 4000, 1)
     curves = []
@@ -259,7 +259,7 @@ def test_fp16_with_a_scaled_loss_learns_what_bf16_learns() -> None:
 
 
 @pytest.mark.parametrize("name", ["adam", "muon"])
-def test_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+def test_training_resumes_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     store = text(400)
     plan = BatchPlan(store, 1000, 1)
     optimizer = OptimizerConfig(name=name, momentum=0.95 if name == "muon" else None)
@@ -285,7 +285,7 @@ def test_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_logits_of_half_precision_are_not_rounded(dtype: torch.dtype) -> None:
+def test_half_precision_logits_are_not_rounded(dtype: torch.dtype) -> None:
     trained = model().to(GPU).eval()
     hidden = torch.randn(37, CONFIG.d_model, device=GPU).to(dtype)
     with torch.inference_mode():
@@ -297,7 +297,7 @@ def test_logits_of_half_precision_are_not_rounded(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
+def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(3)
     sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 40)]
     limits = [len(source) + 20 for source in sources]
@@ -323,8 +323,8 @@ def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
                     device=GPU,
                 )
             )
-    for own, drawn, limit in zip(best, found[0], limits, strict=True):
-        for each in (*own, *drawn):
+    for own, sampled, limit in zip(best, found[0], limits, strict=True):
+        for each in (*own, *sampled):
             assert EOS not in each.tokens
             assert len(each.tokens) <= limit
             assert np.isfinite(each.score)
@@ -337,8 +337,8 @@ def test_half_precision_and_sampling_translate(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_translations_from_a_recording_are_the_cpus(beam_size: int) -> None:
-    """In fp32; of sentences that leave the batch at different times."""
+def test_translations_with_cuda_graphs_equal_the_cpu(beam_size: int) -> None:
+    """In fp32, with sentences that finish at different steps."""
     rng = np.random.default_rng(3)
     sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 300)]
     limits = [len(source) + 20 for source in sources]
@@ -353,6 +353,6 @@ def test_translations_from_a_recording_are_the_cpus(beam_size: int) -> None:
 
     pairs = list(zip(translations(GPU), translations(torch.device("cpu")), strict=True))
     same = [ours[0].tokens == theirs[0].tokens for ours, theirs in pairs]
-    assert np.mean(same) > 0.9  # rounding may turn a near tie
+    assert np.mean(same) > 0.9  # rounding may decide a near tie
     for (ours, *_), (theirs, *_) in pairs:
         assert ours.score == pytest.approx(theirs.score, rel=1e-3)

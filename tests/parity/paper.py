@@ -1,7 +1,7 @@
-"""The Transformer of the paper in NumPy, equation by equation: to read, and to test ours against.
+"""The Transformer of the paper in NumPy, equation by equation, as a reference for tests.
 
-One sentence pair at a time, one head at a time, one position at a time, all in float64 and without
-dropout; nothing is done for the sake of speed. Sections and equations are those of "Attention Is
+One sentence pair, one head and one position at a time, in float64, without dropout, and without
+any optimisation. Sections and equations are those of "Attention Is
 All You Need". Arrays: x is [positions, d_model].
 """
 

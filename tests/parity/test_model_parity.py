@@ -1,4 +1,4 @@
-"""The model gives PyTorch's own layers' numbers, and those of the paper's equations in NumPy."""
+"""The model against PyTorch's Transformer layers and against the paper's equations in NumPy."""
 
 import math
 import re
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from paper import Paper
+from support.random_weights import random_transformer
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -17,16 +18,6 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.model.transformer import Transformer
 
 VOCABULARY = 13
-
-
-def transformer(config: ModelConfig, seed: int = 1) -> Transformer:
-    """A float64 model all of whose parameters, biases and norms too, are random."""
-    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = mean + 0.4 * noise
-    return model
 
 
 def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
@@ -42,7 +33,7 @@ def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
 
 
 def sequences(packed: Packed) -> list[Tensor]:
-    """The token sequences of a flat row, told apart by where positions begin again."""
+    """Splits packed tokens into sequences, which begin at position 0."""
     starts = torch.cat(
         (torch.nonzero(packed.positions == 0)[:, 0], torch.tensor([packed.tokens.numel()]))
     )
@@ -60,11 +51,11 @@ NAMES = {
     r"cross_attention\.": "multihead_attn.",
     r"\b(qkv|q|kv)_proj\.weight": "in_proj_weight",
 }
-"""What our parameters are called in ``Twin``."""
+"""Patterns of our parameter names → their names in ``Twin``."""
 
 
 def by_layer(model: Transformer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """Names, values and gradients of the parameters, every layer's own part of a common matrix."""
+    """Names, values and gradients of the parameters, matrices shared by layers split by layer."""
     for name, parameter in model.named_parameters():
         if not name.startswith("source_projection"):
             yield name, parameter.data, parameter.grad
@@ -78,7 +69,7 @@ def by_layer(model: Transformer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
 
 
 def counterpart(name: str, d_model: int) -> tuple[str, slice]:
-    """The twin's parameter that a parameter of ours is, and the rows of it that it is."""
+    """Name of the twin's parameter that corresponds to one of ours, and the rows in it."""
     rows = {"q_proj": slice(d_model), "kv_proj": slice(d_model, None)}
     mine = rows.get(name.split(".")[-2], slice(None))
     for pattern, replacement in NAMES.items():
@@ -112,7 +103,7 @@ class Twin(nn.Module):
         self.double()
         for name, parameter in self.named_parameters():
             if name.endswith(("in_proj_bias", "attn.out_proj.bias")):
-                nn.init.zeros_(parameter)  # the paper's projections have none
+                nn.init.zeros_(parameter)  # the projections of the paper have none
         if c.positions == "learned":
             self.positions = nn.Parameter(model.embedding.positions.detach().clone())
         else:
@@ -122,7 +113,7 @@ class Twin(nn.Module):
             self.get_parameter(theirs).data[rows] = value
 
     def forward(self, src: list[Tensor], tgt: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Encoder outputs and logits of the real tokens, flat."""
+        """Encoder outputs and logits of all tokens but padding, packed."""
         (src_tokens, src_real), (tgt_tokens, tgt_real) = padded(src), padded(tgt)
         causal = nn.Transformer.generate_square_subsequent_mask(
             tgt_tokens.shape[1], dtype=torch.float64
@@ -156,12 +147,12 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_outputs_and_gradients_are_those_of_pytorch(norm: str, positions: str, shape: str) -> None:
+def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: str) -> None:
     config = ModelConfig(
         d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
         dropout=0.0, norm=norm, positions=positions, max_positions=8,
     )  # fmt: skip
-    model, pairs = transformer(config), batch(*SHAPES[shape])
+    model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
     twin = Twin(model)
     memory = model.encode(pairs.src)
     logits = model.logits(model.decode(pairs.tgt_in, memory, pairs.src))
@@ -186,18 +177,18 @@ def test_any_number_of_heads(num_heads: int) -> None:
         d_model=12, d_ff=7, num_heads=num_heads, num_encoder_layers=1, num_decoder_layers=1,
         dropout=0.0, max_positions=8,
     )  # fmt: skip
-    model, pairs = transformer(config), batch([[3, 5]], [[4, 2]])
+    model, pairs = random_transformer(config, VOCABULARY), batch([[3, 5]], [[4, 2]])
     _, expected = Twin(model)(sequences(pairs.src), sequences(pairs.tgt_in))
     torch.testing.assert_close(model.logits(model(pairs)), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("d_k", "d_v"), [(3, 5), (5, 3), (None, None)])
-def test_logits_are_those_of_the_papers_equations(d_k: int | None, d_v: int | None) -> None:
+def test_logits_equal_the_equations_of_the_paper(d_k: int | None, d_v: int | None) -> None:
     config = ModelConfig(
         d_model=6, d_ff=7, num_heads=2, num_encoder_layers=2, num_decoder_layers=2,
         d_k=d_k, d_v=d_v, dropout=0.0, max_positions=4,
     )  # fmt: skip
-    model, pairs = transformer(config), batch([[4, 6], [5]], [[3, 5], [6]])
+    model, pairs = random_transformer(config, VOCABULARY), batch([[4, 6], [5]], [[3, 5], [6]])
     paper = Paper(config, {name: value.numpy() for name, value, _ in by_layer(model)})
     expected = [
         paper.logits(src.tolist(), tgt.tolist())

@@ -1,4 +1,4 @@
-"""The benchmark is fair: its peers compute what we compute, of the same pairs, and it says so."""
+"""The training benchmark is fair: its peers compute the same loss on the same pairs."""
 
 import argparse
 import importlib
@@ -46,7 +46,7 @@ def store(src: list[int], tgt: list[int]) -> TokenStore:
 
 
 def transformer() -> Transformer:
-    """Random throughout: initial norms and biases would hide a mistake in them."""
+    """A model with random norms and biases, whose initial values could hide a mistake."""
     torch.manual_seed(7)
     model = Transformer(CONFIG, VOCABULARY).eval()
     for name, parameter in model.named_parameters():
@@ -61,7 +61,7 @@ EVEN = store([5, 5, 5], [4, 4, 4])
 
 @pytest.mark.parametrize("groups", [[[0, 1, 2, 3, 4]], [[0, 4], [3, 1, 2]], [[3], [4]]])
 @pytest.mark.parametrize("peer_class", ["TorchPeer", "MarianPeer"])
-def test_loss_and_gradient_are_those_of_the_peers(peer_class: str, groups: list[list[int]]) -> None:
+def test_loss_and_gradient_equal_the_peers(peer_class: str, groups: list[list[int]]) -> None:
     if peer_class == "MarianPeer":
         pytest.importorskip("transformers")
     ours = transformer()
@@ -76,12 +76,12 @@ def test_loss_and_gradient_are_those_of_the_peers(peer_class: str, groups: list[
     peer_loss = peer_step(padded, targets, lr=0.0, seed=0)
 
     torch.testing.assert_close(loss / targets, peer_loss / targets, rtol=0, atol=1e-5)
-    # In the embedding's gradient all ways back meet: from the output layer and from both inputs.
+    # The gradient of the embedding depends on all layers: output layer and both inputs.
     (embedding,) = (p for p in peer.parameters() if p.shape == (VOCABULARY, CONFIG.d_model))
     torch.testing.assert_close(ours.embedding.weight.grad, embedding.grad, rtol=0, atol=1e-5)
 
 
-def test_flops_are_those_that_pytorch_counts() -> None:
+def test_flops_equal_the_count_of_pytorch() -> None:
     peer = bench_peers.TorchPeer(transformer())
     pairs = bench_peers.PaddedPairs.collate(EVEN, np.arange(3))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -93,7 +93,7 @@ def test_flops_are_those_that_pytorch_counts() -> None:
 
 
 @pytest.mark.parametrize(("batches", "parts"), [("bucket", 1), ("mixed", 8)])
-def test_the_peers_get_the_pairs_that_we_get(batches: str, parts: int) -> None:
+def test_peers_get_the_same_pairs(batches: str, parts: int) -> None:
     lengths = np.random.default_rng(6).integers(2, 20, size=(2, 400))
     pairs = store(*lengths.tolist())
     options = argparse.Namespace(batches=batches, batch_tokens=240, vocab=VOCABULARY)
@@ -111,7 +111,7 @@ def test_the_peers_get_the_pairs_that_we_get(batches: str, parts: int) -> None:
             assert tokens.total() == count
 
 
-def test_a_model_of_another_loss_is_not_measured() -> None:
+def test_a_model_with_a_different_loss_is_rejected() -> None:
     options = argparse.Namespace(batches="bucket", batch_tokens=24, vocab=VOCABULARY)
     update = next(bench_train.plan_updates(RAGGED, options, CONFIG, CPU))
     ours, peer = bench_peers.build(["ours-fp32", "torch-fp32"], CONFIG, VOCABULARY, World(CPU))
@@ -123,7 +123,7 @@ def test_a_model_of_another_loss_is_not_measured() -> None:
         bench_train.check_losses([ours, peer], update)
 
 
-def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["ours-fp32", "ours-fp32-again", "ours-bf16", "torch-fp32", "torch-bf16"]
     monkeypatch.setattr(bench_train, "read_corpus", lambda *_: RAGGED)
     monkeypatch.setattr(bench_train, "matrix_rate", lambda *_: 1e11)

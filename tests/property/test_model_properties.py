@@ -1,4 +1,4 @@
-"""What holds for any batch: causality, no effect of company, and cached = full decoding."""
+"""Properties of the model for any batch: causality, independence of other pairs, exact caching."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.random_weights import random_transformer
 from torch import Tensor
 
 from transformer_mt.batch import Batch, Packed
@@ -36,17 +37,12 @@ pairs_of_tokens = st.lists(st.tuples(sequence, sequence), min_size=1, max_size=6
 
 @cache
 def transformer(norm: str, positions: str) -> Transformer:
-    """A float64 model with random weights throughout; its dropout must not matter."""
+    """A float64 model with random weights, norms and biases included, in ``eval`` mode."""
     config = ModelConfig(
         d_model=8, d_ff=12, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, d_k=3, d_v=5,
         dropout=0.5, norm=norm, positions=positions, max_positions=LONGEST,
     )  # fmt: skip
-    model, generator = Transformer(config, VOCABULARY).double(), torch.Generator().manual_seed(1)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = mean + 0.4 * noise
-    return model.eval()
+    return random_transformer(config, VOCABULARY).eval()
 
 
 def packed(sequences: Rows) -> Packed:
@@ -59,7 +55,7 @@ def logits(model: Transformer, batch: Batch) -> Tensor:
 
 
 def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
-    """Logits of whole target sequences, each pair decoded alone."""
+    """Logits of whole target sequences, one pair at a time."""
     return [
         logits(model, Batch(packed([s]), t := packed([tgt]), t.tokens))
         for s, tgt in zip(sources, targets, strict=True)
@@ -69,14 +65,14 @@ def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
 @VARIANTS
 @QUICK
 @given(pairs=pairs_of_tokens, data=st.data())
-def test_later_tokens_never_change_earlier_logits(
+def test_later_tokens_do_not_change_earlier_logits(
     norm: str, positions: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
     model = transformer(norm, positions)
     source, target = packed([src for src, _ in pairs]), packed([tgt for _, tgt in pairs])
     n = target.tokens.numel()
     changed = data.draw(st.integers(0, n - 1), label="flat index of the changed token")
-    shift = data.draw(st.integers(1, VOCABULARY - 1), label="to what")
+    shift = data.draw(st.integers(1, VOCABULARY - 1), label="shift")
     tokens = target.tokens.clone()
     tokens[changed] = (tokens[changed] + shift) % VOCABULARY
     before = logits(model, Batch(source, target, target.tokens))
@@ -85,7 +81,7 @@ def test_later_tokens_never_change_earlier_logits(
     ends = [i for i in range(changed + 1, n) if target.positions[i] == 0]
     inside = range(changed, ends[0] if ends else n)
     for i in range(n):
-        # Its own position and the later ones of its sequence see it; nothing else may.
+        # Only its own position and the later ones of its sequence may change.
         assert (moved[i] > 1e-9) if i in inside else (moved[i] <= 1e-12), (i, changed)
 
 
@@ -104,7 +100,7 @@ def test_every_target_position_sees_every_source_token(norm: str, positions: str
 @VARIANTS
 @QUICK
 @given(pairs=pairs_of_tokens, data=st.data())
-def test_company_never_changes_a_pair(
+def test_batching_does_not_change_a_pair(
     norm: str, positions: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
     model = transformer(norm, positions)
@@ -136,7 +132,7 @@ def test_cached_decoding_equals_full_decoding(
     seed = data.draw(st.integers(0, 2**32 - 1), label="seed of the targets")
     targets = torch.from_numpy(np.random.default_rng(seed).integers(VOCABULARY, size=shape))
     with torch.inference_mode():
-        state = model.start(packed(sources), beam_size)
+        state = model.init_decoder_state(packed(sources), beam_size)
         state.reserve(length)
         steps = [model.decode_step(targets[:, :, t], state) for t in range(length)]
     got = torch.stack(steps, dim=2).flatten(0, 1)
@@ -148,18 +144,18 @@ def test_cached_decoding_equals_full_decoding(
 @VARIANTS
 @QUICK
 @given(sources=st.lists(sequence, min_size=1, max_size=4), data=st.data())
-def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh(
+def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_decoding(
     norm: str, positions: str, sources: Rows, data: st.DataObject
 ) -> None:
     model = transformer(norm, positions)
     beam_size = data.draw(st.integers(1, 3), label="beams")
     width = data.draw(st.sampled_from([1, beam_size]), label="beams in the first step")
     alive = list(range(len(sources)))
-    prefixes: list[Rows] = [[[] for _ in range(width)] for _ in alive]  # [B][W], as the search is
+    prefixes: list[Rows] = [[[] for _ in range(width)] for _ in alive]  # [B][W]
     with torch.inference_mode():
-        state = model.start(packed(sources), beam_size)
+        state = model.init_decoder_state(packed(sources), beam_size)
     for t in range(LONGEST):
-        if state.length == t:  # mostly more room than for the next step
+        if state.length == t:  # room for one or more steps
             state.reserve(data.draw(st.integers(1, 4), label="steps"))
         for beams in prefixes:
             for prefix in beams:
@@ -175,7 +171,7 @@ def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh
         expected = torch.stack([rows[-1] for rows in afresh]).view(got.shape)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
-        # Each goes on from any of its beams, and some of them alone, in any order.
+        # Any choice of parents, and any subset of the sentences in any order.
         one_row = st.lists(st.integers(0, width - 1), min_size=beam_size, max_size=beam_size)
         parents = [data.draw(one_row, label="parents") for _ in alive]
         state.select(torch.tensor(parents))
@@ -187,5 +183,5 @@ def test_a_search_that_drops_sentences_and_reorders_beams_equals_decoding_afresh
         state.keep(kept)
         prefixes = [[list(prefixes[i][parent]) for parent in parents[i]] for i in kept]
         alive, width = [alive[i] for i in kept], beam_size
-        for keys, values in state.sources:  # the source is never expanded by the beam
+        for keys, values in state.cross_kv:  # not expanded by the beam
             assert keys.shape[0] == values.shape[0] == len(alive)

@@ -1,4 +1,4 @@
-"""Schema of ``model/``."""
+"""Schema of the config group ``model/``."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,32 @@ from transformer_mt.config.checks import choice, require
 
 @dataclass(kw_only=True, frozen=True)
 class ModelConfig:
-    """The Transformer (§3); the defaults are the paper's base model."""
+    """Sizes and variants of the Transformer (§3); the defaults are the base model of the paper."""
 
     d_model: int = 512
+    """Size of embeddings and layer outputs (§3.1); even."""
     d_ff: int = 2048
+    """Inner size of the feed-forward networks (§3.3)."""
     num_heads: int = 8
+    """Number of attention heads h (§3.2.2)."""
     num_encoder_layers: int = 6
+    """Number of encoder layers N (§3.1)."""
     num_decoder_layers: int = 6
+    """Number of decoder layers N (§3.1)."""
     d_k: int | None = None
-    """Size of a head's queries and keys; null is d_model / num_heads."""
+    """Size of the queries and keys of a head (§3.2.2); null is d_model / num_heads."""
     d_v: int | None = None
-    """Size of a head's values; null is d_model / num_heads."""
+    """Size of the values of a head (§3.2.2); null is d_model / num_heads."""
     dropout: float = 0.1
-    """P_drop (§5.4): on every sub-layer's output and on the sums of embeddings and positions."""
+    """Probability P_drop (§5.4), on the output of each sub-layer and on the sums of embeddings and
+    positional encodings."""
     norm: str = "post"
-    """``post``: LayerNorm(x + Sublayer(x)), the paper's; ``pre``: x + Sublayer(LayerNorm(x))."""
+    """Layer normalisation: ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
+    x + Sublayer(LayerNorm(x))."""
     positions: str = "sinusoidal"
-    """``sinusoidal`` (§3.5) or ``learned`` (Table 3, row E)."""
+    """Positional encoding: ``sinusoidal`` (§3.5) or ``learned`` (Table 3, row E)."""
     max_positions: int = 1024
-    """Number of learned positions; sinusoids have no limit."""
+    """Maximum number of learned positions; sinusoids have no limit."""
 
     def __post_init__(self) -> None:
         for key in ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers"):
@@ -37,8 +44,8 @@ class ModelConfig:
             value = getattr(self, key)
             require(
                 value is not None or self.d_model % self.num_heads == 0,
-                f"model.d_model={self.d_model} is no multiple of model.num_heads={self.num_heads}; "
-                f"change one, or set model.{key}",
+                f"model.d_model={self.d_model} is not a multiple of "
+                f"model.num_heads={self.num_heads}: change one, or set model.{key}",
             )
             require(value is None or value >= 1, f"model.{key}={value} must be ≥ 1")
         require(0 <= self.dropout < 1, f"model.dropout={self.dropout} must be in [0, 1)")
@@ -48,10 +55,10 @@ class ModelConfig:
 
     @property
     def key_size(self) -> int:
-        """Size of a head's queries and keys, d_k."""
+        """Size of the queries and keys of a head, d_k."""
         return self.d_k or self.d_model // self.num_heads
 
     @property
     def value_size(self) -> int:
-        """Size of a head's values, d_v."""
+        """Size of the values of a head, d_v."""
         return self.d_v or self.d_model // self.num_heads

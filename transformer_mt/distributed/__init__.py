@@ -1,21 +1,21 @@
-"""Ranks, devices, launching and collectives: the only package that names torch.distributed.
+"""Ranks, devices, launching and collectives; no other package names torch.distributed.
 
-A single process is the trivial case: every collective returns what it is given.
+A single process is the trivial case: each collective returns its input.
 """
 
-from transformer_mt.distributed.environment import adopt_slurm_step, env_rank, under_launcher
-from transformer_mt.distributed.failures import MachineError, one_report
+from transformer_mt.distributed.environment import env_rank, set_ranks_from_slurm, under_launcher
+from transformer_mt.distributed.failures import LostRankError, propagate_errors
 from transformer_mt.distributed.launch import launch
 from transformer_mt.distributed.world import World, join, pick_device
 
 __all__ = [
-    "MachineError",
+    "LostRankError",
     "World",
-    "adopt_slurm_step",
     "env_rank",
     "join",
     "launch",
-    "one_report",
     "pick_device",
+    "propagate_errors",
+    "set_ranks_from_slurm",
     "under_launcher",
 ]

@@ -1,4 +1,4 @@
-"""This process's place among the ranks, by the environment that its launcher made."""
+"""Rank and number of ranks, from the environment variables of torchrun or Slurm."""
 
 import os
 import re
@@ -7,35 +7,35 @@ from collections.abc import MutableMapping
 
 from transformer_mt.errors import InputError
 
-# Below Linux's own choice for outgoing connections, which begins at 32768.
+# Below the ephemeral ports of Linux, which begin at 32768.
 _PORTS = range(20000, 32000)
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything that sets its environment, started this process.
+    """Whether torchrun, or anything else that sets its variables, started this process.
 
-    One of the two alone is a leftover in somebody's shell.
+    Only one of the two variables is a leftover in the user's shell.
     """
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def env_rank() -> int:
-    """This process's rank by its environment; 0 where there is no launcher."""
+    """Rank of this process; 0 without a launcher."""
     return _rank_and_size()[0]
 
 
 def env_size() -> int:
-    """How many ranks there are by the environment; 1 where there is no launcher."""
+    """Number of ranks; 1 without a launcher."""
     return _rank_and_size()[1]
 
 
 def env_local_rank() -> int:
-    """This process's rank among those of its machine, for which it takes a GPU."""
+    """Rank of this process on its machine, which is the index of its GPU."""
     return _number("LOCAL_RANK", "0")
 
 
 def env_local_size() -> int:
-    """How many ranks share this machine; 1 where the launcher does not say."""
+    """Number of ranks on this machine; 1 if unknown."""
     return max(1, _number("LOCAL_WORLD_SIZE", "1"))
 
 
@@ -45,7 +45,8 @@ def _rank_and_size() -> tuple[int, int]:
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if rank >= size:
         raise InputError(
-            f"RANK={rank} and WORLD_SIZE={size}: ranks are counted from 0; unset both to be alone"
+            f"RANK={rank} must be below WORLD_SIZE={size}: ranks count from 0; to run a single "
+            "process, unset both"
         )
     return rank, size
 
@@ -53,24 +54,24 @@ def _rank_and_size() -> tuple[int, int]:
 def _number(name: str, default: str = "") -> int:
     value = os.environ.get(name, default)
     if not re.fullmatch("[0-9]+", value):
-        raise InputError(f"the environment says {name}={value!r}, which is not a number: unset it")
+        raise InputError(f"the environment variable {name}={value!r} is not a number: unset it")
     return int(value)
 
 
-def place() -> str:
-    """This process among the ranks, for a person to find it."""
+def describe_rank() -> str:
+    """Rank and host of this process, for error messages."""
     return f"rank {env_rank()} of {env_size()}, on {socket.gethostname()}"
 
 
-def adopt_slurm_step(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Lets a task of ``srun --ntasks-per-node=8 mt-train …`` know its place as torchrun would.
+def set_ranks_from_slurm(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Sets torchrun's variables in a task of ``srun --ntasks-per-node=8 mt-train …``.
 
-    Only srun sets SLURM_STEP_NUM_TASKS. SLURM_NTASKS proves nothing: a batch script has it, and so
-    has the shell of salloc, where this process is alone. So is one typed into ``srun --pty bash``,
-    whatever the number of tasks.
+    Only srun sets SLURM_STEP_NUM_TASKS; SLURM_NTASKS is also set in a batch script and in the shell
+    of salloc, where this is a single process. So it is inside ``srun --pty bash``, for any number
+    of tasks.
 
     Raises:
-        InputError: The step's environment lacks something, or makes no sense.
+        InputError: A Slurm variable is missing or invalid.
     """
     launched = "RANK" in environ and "WORLD_SIZE" in environ  # by a torchrun inside the step
     if launched or "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
@@ -89,22 +90,22 @@ def adopt_slurm_step(environ: MutableMapping[str, str] = os.environ) -> None:
         nodes = environ["SLURM_STEP_NODELIST"]
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"this is a task of a Slurm step, but its environment makes no sense ({error}): set "
-            "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or unset "
-            "SLURM_STEP_NUM_TASKS to train in this process alone"
+            f"this is a task of a Slurm step, but its environment is invalid ({error}): set RANK, "
+            "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or unset SLURM_STEP_NUM_TASKS to "
+            "train in a single process"
         ) from None
     environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(local_rank))
-    # Not SLURM_LAUNCH_NODE_IPADDR: that is where srun runs, which may be a login node.
+    # Not SLURM_LAUNCH_NODE_IPADDR, the host of srun, which may be a login node.
     environ.setdefault("MASTER_ADDR", first_host(nodes))
-    # The same on all tasks, and another one for the step or the job beside this one.
+    # The same for all tasks of a step, different for other steps and jobs.
     environ.setdefault("MASTER_PORT", str(_PORTS[(31 * job + step) % len(_PORTS)]))
 
 
 def first_host(nodes: str) -> str:
-    """The first of a Slurm list of hosts: ``rack[0-3]n[07,09],login`` begins with ``rack0n07``.
+    """First host of a Slurm node list: ``rack[0-3]n[07,09],login`` → ``rack0n07``.
 
-    ``scontrol show hostnames`` would say so too, but is often missing inside a container.
+    ``scontrol show hostnames`` does the same, but is often missing inside containers.
     """
-    # A comma ends the name unless it is inside brackets; of brackets, what comes first counts.
+    # A comma outside brackets ends the name; of each bracket the first number counts.
     name = re.match(r"(?:\[[^]]*\]|[^,\[])*", nodes)
     return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", name[0]) if name else ""

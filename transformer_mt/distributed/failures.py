@@ -1,4 +1,4 @@
-"""One readable report for the failure of many ranks."""
+"""Error propagation between ranks: a failed run ends with one report, that of the first failure."""
 
 import atexit
 import json
@@ -20,204 +20,206 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from transformer_mt.distributed.environment import env_rank, env_size, place
+from transformer_mt.distributed.environment import describe_rank, env_rank, env_size
 from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_OF_A_GPU = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
-"""How an error of CUDA begins that is a RuntimeError like others: its driver's, its libraries'."""
-_ITS_OWN_MISTAKE = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
+_CUDA_ERROR = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
+"""Prefix of CUDA errors that torch raises as a plain RuntimeError: of the driver, of libraries."""
+_PROGRAM_ERROR = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
 
-# How long a rank that suffers from another's end stays, so that the launcher sees that end first:
-# torch's looks ten times a second.
 _GRACE_SECONDS = 1.0
-_CONNECT = timedelta(minutes=10)
-"""From the start of the first process to that of the last, on another node."""
+"""How long a rank outlives the failure of another one, so that a launcher sees that failure first;
+torchrun polls ten times a second."""
+_RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
+"""Maximum time between the start of the first process and that of the last, on another node."""
+_LOG_AFTER = timedelta(seconds=10)
+_POLL_SECONDS = 0.05
 
-_SILENCE = timedelta(seconds=10)
-_GLANCE_SECONDS = 0.05
-
-_groups = count()
+_group_numbers = count()
 
 
-class MachineError(InputError):
-    """A rank has lost another one, which died or hangs: a new start may help."""
+class LostRankError(InputError):
+    """Another rank died or hangs: a restart may help."""
 
 
 @cache
-def meeting_point() -> Store:
-    """Where all ranks reach each other before there is a process group, and after one broke.
+def rendezvous_store() -> Store:
+    """Key-value store of all ranks of this start; needs no process group and outlives it.
 
-    It is empty at first. torchrun's store, which it is a part of, is not: a new start of the
-    ranks finds there what the last one left, addresses and failures.
+    It is empty initially, unlike torchrun's store below it, which still holds the addresses and
+    failures of earlier starts.
 
     Raises:
-        InputError: Rank 0, or torchrun's process on its node, cannot be reached, or not all ranks
-            have been started.
+        InputError: Rank 0, or torchrun on its node, cannot be reached, or ranks are missing.
     """
     try:
-        store, rank, size = next(rendezvous("env://", timeout=_CONNECT))
+        store, rank, size = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))
         assert isinstance(store, Store)
-        return PrefixStore(name_of_start(store, rank, size, _CONNECT), store)
+        return PrefixStore(agree_on_start_id(store, rank, size, _RENDEZVOUS_TIMEOUT), store)
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(key, f"no {key}") for key in ("MASTER_ADDR", "MASTER_PORT"))
-        raise InputError(f"{place()}, cannot meet the others at {where}: {_core(error)}") from None
+        raise InputError(
+            f"{describe_rank()}: cannot reach the other ranks at {where}: {_summary(error)}"
+        ) from None
 
 
-def name_of_start(store: Store, rank: int, size: int, patience: timedelta) -> str:
-    """A name that all ranks of this start agree upon, and no other start has.
+def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+    """Agrees with the other ranks on an id of this start that no other start has.
 
-    Nothing that torchrun tells its workers is such a name: ``TORCHELASTIC_RESTART_COUNT`` differs
-    between nodes, each of which counts its own failures. So each rank calls itself by a random
-    name, and rank 0 answers to all of them, left by whomever, with its own, until all others have
-    read theirs.
+    torchrun provides none: ``TORCHELASTIC_RESTART_COUNT`` differs between nodes, each of which
+    counts its own failures. So each rank posts a random id of its own, and rank 0 replies to all of
+    them, leftovers of earlier starts included, with its id, until all other ranks have read it.
 
     Args:
-        store: Shared with the other ranks of this start, and with those of earlier ones, which
-            have all ended.
-        rank: This process's.
-        size: How many ranks there are.
-        patience: How long to wait for the others.
+        store: Store shared with the other ranks, and with those of earlier starts, now ended.
+        rank: Rank of this process.
+        size: Number of ranks.
+        timeout: Maximum time to wait for other ranks.
 
     Raises:
-        RuntimeError: They have not come.
+        RuntimeError: Other ranks did not come in time.
     """
-    own = uuid4().hex
+    own_id = uuid4().hex
     if rank > 0:
-        store.set(f"call {rank}", own)
-        _wait(lambda: store.check([f"answer {own}"]), patience, "rank 0 has not come")
-        name: str = store.get(f"answer {own}").decode()
-        store.add(f"heard {name}", 1)
-        return name
-    calls = [f"call {other}" for other in range(1, size)]
+        store.set(f"request {rank}", own_id)
+        _wait(lambda: store.check([f"reply {own_id}"]), timeout, "rank 0 did not come")
+        start_id: str = store.get(f"reply {own_id}").decode()
+        store.add(f"received {start_id}", 1)
+        return start_id
+    requests = [f"request {other}" for other in range(1, size)]
 
-    def all_have_heard() -> bool:
-        for call in calls:
-            if store.check([call]):
-                store.set(f"answer {store.get(call).decode()}", own)
-        return store.add(f"heard {own}", 0) == len(calls)
+    def all_received() -> bool:
+        for request in requests:
+            if store.check([request]):
+                store.set(f"reply {store.get(request).decode()}", own_id)
+        return store.add(f"received {own_id}", 0) == len(requests)
 
-    _wait(all_have_heard, patience, f"not all {size} ranks have come")
-    return own
+    _wait(all_received, timeout, f"not all {size} ranks have come")
+    return own_id
 
 
-def _wait(done: Callable[[], bool], patience: timedelta, complaint: str) -> None:
-    # By glances and not in store.wait, where no Ctrl-C would be heard.
-    deadline = time.monotonic() + patience.total_seconds()
+def _wait(done: Callable[[], bool], timeout: timedelta, message: str) -> None:
+    # Polls, since Ctrl-C does not interrupt store.wait.
+    deadline = time.monotonic() + timeout.total_seconds()
     while not done():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{complaint} within {patience}")
-        time.sleep(_GLANCE_SECONDS)
+            raise RuntimeError(f"{message} within {timeout}")
+        time.sleep(_POLL_SECONDS)
 
 
-def store_for_group(patience: timedelta) -> Store:
-    """Waits until all ranks are here, then gives a store for a new process group.
+def process_group_store(timeout: timedelta) -> Store:
+    """Waits until all ranks are ready, and returns a store for a new process group.
 
-    With several nodes there is no limit: one may still prepare data when another has done so, which
-    is work and no hang. On a single one all prepare together.
+    The timeout applies to a single node only, where all ranks prepare data together. Of several
+    nodes one may still prepare data when the others are ready.
 
     Raises:
-        MachineError: Another rank has failed, or does not come.
+        LostRankError: Another rank failed or is not ready in time.
     """
     single_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
-    store = PrefixStore(f"group {next(_groups)}", meeting_point())
-    begun, told = time.monotonic(), False
-    here = store.add("here", 1)
-    while here < env_size():
-        if meeting_point().check(["failure"]):
-            raise MachineError(f"{place()}: another rank failed before all were ready")
-        waited = timedelta(seconds=time.monotonic() - begun)
-        if single_node and waited > patience:
-            raise MachineError(f"{place()}: only {here} ranks were ready within {patience}")
-        if env_rank() == 0 and not told and waited > _SILENCE:
-            log.info("waiting for all ranks: %d of %d are ready", here, env_size())
-            told = True
+    store = PrefixStore(f"group {next(_group_numbers)}", rendezvous_store())
+    started, logged = time.monotonic(), False
+    ready = store.add("ready", 1)
+    while ready < env_size():
+        if rendezvous_store().check(["failure"]):
+            raise LostRankError(f"{describe_rank()}: another rank failed before all were ready")
+        waited = timedelta(seconds=time.monotonic() - started)
+        if single_node and waited > timeout:
+            raise LostRankError(
+                f"{describe_rank()}: only {ready} ranks were ready within {timeout}"
+            )
+        if env_rank() == 0 and not logged and waited > _LOG_AFTER:
+            log.info("waiting for all ranks: %d of %d are ready", ready, env_size())
+            logged = True
         time.sleep(0.1)
-        here = store.add("here", 0)
+        ready = store.add("ready", 0)
     return store
 
 
-def may_pass(name: str, text: str) -> bool:
-    """Whether a new start may mend an error, of this type and message.
+def is_transient(name: str, message: str) -> bool:
+    """Whether a restart may help against an error with this type name and message.
 
-    A GPU that fell off its bus ends in an error of CUDA's; so does a kernel's own mistake, or
-    memory that does not suffice, which come again.
+    Transient are lost ranks and CUDA errors of hardware and driver, but not those that would occur
+    again: errors of a kernel, or insufficient memory.
     """
-    if name == MachineError.__name__:
+    if name == LostRankError.__name__:
         return True
-    line = text.partition("\n")[0]  # below it torch tells of assertions whatever has happened
-    of_a_gpu = name == torch.AcceleratorError.__name__ or (
-        name == RuntimeError.__name__ and _OF_A_GPU.match(line) is not None
+    line = message.partition("\n")[0]  # the lines below it mention assertions in any case
+    is_cuda_error = name == torch.AcceleratorError.__name__ or (
+        name == RuntimeError.__name__ and _CUDA_ERROR.match(line) is not None
     )
-    return of_a_gpu and not _ITS_OWN_MISTAKE.search(line)
+    return is_cuda_error and not _PROGRAM_ERROR.search(line)
 
 
 @contextmanager
-def one_report() -> Iterator[None]:
-    """Around all that a rank does: of several ranks that fail, the first one says why.
+def propagate_errors() -> Iterator[None]:
+    """Context around all work of a rank, in which the first failure of any rank ends them all.
 
-    Its exception passes on. The others, which as a rule fail because of it, leave without a word;
-    one that fails for a reason of its own prints a line. The exit status is EX_TEMPFAIL where a new
-    start may help, that of a rank that stopped where one did, else 1.
+    The exception of the first rank to fail is raised there. The other ranks, which usually fail as
+    a consequence, exit silently; one with a different error prints a line. The exit status of all
+    is that of the first: EX_TEMPFAIL if a restart may help, the status of a SystemExit, else 1.
     """
     if env_size() == 1:
         yield
         return
-    meeting_point()  # before anything can fail: rank 0 may be the one that serves it
+    rendezvous_store()  # before anything can fail, since rank 0 may serve it
     try:
         yield
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
-        _first_word(status, f"stopped with status {status}")
-        atexit.register(_leave, status)
+        _report_failure(status, f"stopped with status {status}")
+        atexit.register(_exit_immediately, status)
         raise
     except Exception as caught:
         error: Exception = caught
-        if _is_lost_contact(caught):
-            error = MachineError(f"{place()}, lost contact with another rank: {_core(caught)}")
+        if _is_lost_connection(caught):
+            error = LostRankError(
+                f"{describe_rank()}: lost the connection to another rank: {_summary(caught)}"
+            )
         name = type(error).__name__
-        status = os.EX_TEMPFAIL if may_pass(name, str(error)) else 1
+        status = os.EX_TEMPFAIL if is_transient(name, str(error)) else 1
         reason = f"{name}: {error}"
-        first_status, first_rank, first_reason = _first_word(status, reason)
-        atexit.register(_leave, first_status)
-        lost = isinstance(error, MachineError)
+        first_status, first_rank, first_reason = _report_failure(status, reason)
+        atexit.register(_exit_immediately, first_status)
+        lost = isinstance(error, LostRankError)
         if first_rank == env_rank():
             if not isinstance(error, InputError):
-                error.add_note(place())
+                error.add_note(describe_rank())
             if lost:
                 time.sleep(_GRACE_SECONDS)
             raise error from (None if lost else caught.__cause__)
         if not lost and reason != first_reason:
-            print(f"{place()}, failed as well: {_core(reason)}", file=sys.stderr)
+            print(f"{describe_rank()}: failed as well: {_summary(reason)}", file=sys.stderr)
         time.sleep(2 * _GRACE_SECONDS)
         raise SystemExit(first_status) from None
 
 
-def _first_word(status: int, reason: str) -> tuple[int, int, str]:
-    """Status, rank and reason of the rank that failed first: this one's, if no other has."""
-    word = json.dumps([status, env_rank(), reason])
-    with suppress(RuntimeError):  # who serves the store may be gone
-        word = meeting_point().compare_set("failure", "", word).decode()
-    first_status, rank, first_reason = json.loads(word)
-    return first_status, rank, first_reason
+def _report_failure(status: int, reason: str) -> tuple[int, int, str]:
+    """Records a failure unless there is one; returns status, rank and reason of the first."""
+    first = json.dumps([status, env_rank(), reason])
+    with suppress(RuntimeError):  # the process that serves the store may be gone
+        first = rendezvous_store().compare_set("failure", "", first).decode()
+    first_status, first_rank, first_reason = json.loads(first)
+    return first_status, first_rank, first_reason
 
 
-def _is_lost_contact(error: Exception) -> bool:
-    # gloo's are bare RuntimeErrors, which begin with a path into its source.
+def _is_lost_connection(error: Exception) -> bool:
+    # gloo raises plain RuntimeErrors, which begin with a path in its source.
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and "gloo/transport/" in str(error)
     )
 
 
-def _core(error: object) -> str:
-    """The first sentence of torch's message, without the place in torch that it came from."""
+def _summary(error: object) -> str:
+    """First sentence of an error of torch, without the source location at its beginning."""
     line = re.sub(r"^\[[^]]*\] ", "", str(error).partition("\n")[0])
     return line.partition(". ")[0]
 
 
-def _leave(status: int) -> NoReturn:
-    # No destructor runs: NCCL's would wait for the dead, and gloo's threads may abort.
+def _exit_immediately(status: int) -> NoReturn:
+    # Without destructors: NCCL's would wait for lost ranks, and threads of gloo may abort.
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

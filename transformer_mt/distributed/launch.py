@@ -1,4 +1,4 @@
-"""Workers on this machine, by torch's elastic launcher; they are started anew when one dies."""
+"""Launches worker processes on this machine, with torch's elastic launcher, and restarts them."""
 
 import ctypes
 import json
@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from transformer_mt.distributed.failures import MachineError, may_pass, one_report
+from transformer_mt.distributed.failures import LostRankError, is_transient, propagate_errors
 from transformer_mt.errors import InputError, in_a_line
 
 log = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why workers ended."""
+    """Cause of the end of the workers."""
 
     reason: str
     error: BaseException
-    """What the caller should get."""
-    passing: bool = False
-    """Whether a new start may help."""
+    """Exception for the caller."""
+    transient: bool = False
+    """Whether a restart may help."""
 
 
 def launch(
@@ -44,40 +44,38 @@ def launch(
 ) -> None:
     """Runs ``worker(*args)`` in several processes on this machine.
 
-    When one is killed (by the kernel for memory, by a broken driver, by a person), loses the others
-    (one of them hangs) or its GPU, all are started anew. Not so when a worker raises an exception:
-    bad input stays bad, and a bug is better seen at once, with its traceback, than repeated. Nor
-    when one was asked to end. SIGINT and SIGTERM are passed on to the workers, which then have time
-    to write a checkpoint.
+    All workers are restarted after a transient failure: one was killed (for example by the kernel
+    when memory ran out), hangs, or lost its GPU. They are not restarted after an exception, since
+    bad input and bugs would fail again, nor after SIGINT or SIGTERM, which are forwarded to the
+    workers to let them write a checkpoint.
 
     Args:
-        worker: A function of a module, so that a new process finds it.
-        args: Its arguments.
-        processes: How many workers.
-        restarts: New starts in a row that may come to nothing.
-        progress: What is safe by now. When it has changed since the last start, counting begins
-            anew: days on machines that fail now and then are no reason to give up, a failure that
-            returns before the next checkpoint is.
+        worker: Module-level function, which new processes can import.
+        args: Arguments of the worker.
+        processes: Number of workers.
+        restarts: Maximum number of restarts in a row without progress.
+        progress: Returns a value that changes with each checkpoint; if it has changed since the
+            last restart, restarts are counted from 0 again.
 
     Raises:
-        InputError: A worker raised it, or one was killed or lost too often.
-        SystemExit: A worker exited, or a signal ended them all.
+        InputError: A worker raised it, or workers were killed or lost too often.
+        SystemExit: A worker exited, or a signal ended all.
     """
     for name in ("torch.distributed.elastic", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # For a checkpoint on a slow file system. torch 2.11 does not know it, and waits 30 seconds.
+    # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
-    used, safe = 0, progress()
-    with _handlers_kept():
+    used, last_progress = 0, progress()
+    with _signal_handlers_restored():
         try:
             while failure := _run(worker, args, processes):
-                if progress() != safe:
-                    used, safe = 0, progress()
-                if not failure.passing or used == restarts:
+                if progress() != last_progress:
+                    used, last_progress = 0, progress()
+                if not failure.transient or used == restarts:
                     break
                 used += 1
                 log.warning(
-                    "%s: %s; all %d workers are started anew (%d of %d without a new checkpoint)",
+                    "%s: %s; restarting all %d workers (restart %d of %d without a new checkpoint)",
                     time.strftime("%Y-%m-%d %H:%M:%S"),
                     failure.reason,
                     processes,
@@ -86,15 +84,17 @@ def launch(
                 )
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
-    if failure and failure.passing and restarts:
-        raise InputError(f"{failure.reason}; {restarts} new starts in a row came to no checkpoint")
+    if failure and failure.transient and restarts:
+        raise InputError(
+            f"{failure.reason}; gave up after distributed.restarts={restarts} restarts "
+            "without a new checkpoint"
+        )
     if failure:
         raise failure.error
 
 
 def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> _Failure | None:
     with TemporaryDirectory(prefix="mt-workers-") as logs:
-        # Workers find each other on this machine only.
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -114,29 +114,29 @@ def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) 
 
 
 def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
-    # Ctrl-C reaches the launcher only, which passes it on: a worker gets it once.
+    # Ctrl-C reaches only the launcher, which forwards it: a worker receives it once.
     os.setsid()
-    _end_with(launcher)
-    with one_report():
+    _die_with(launcher)
+    with propagate_errors():
         try:
             worker(*args)
-        except MachineError:
+        except LostRankError:
             raise
-        except (OSError, InputError) as error:  # a line each; _cause knows errors by these names
+        except (OSError, InputError) as error:  # one line; _cause recognises InputError by name
             line = in_a_line(error) if isinstance(error, OSError) else str(error)
             raise InputError(line) from error
 
 
-def _end_with(launcher: int) -> None:
-    """Has the kernel kill this process when the launcher is gone, be it by kill -9.
+def _die_with(launcher: int) -> None:
+    """Makes the kernel kill this process when the launcher ends, even by SIGKILL.
 
-    The launcher holds the lock of the run's folder: whoever outlives it would write beside the
-    next run.
+    The launcher holds the lock of the run folder; a worker that outlived it would write to the
+    folder at the same time as the next run.
     """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != launcher:  # it was gone already
+        if os.getppid() != launcher:  # it has already ended
             os._exit(1)
 
 
@@ -144,35 +144,35 @@ def _cause(failed: ChildFailedError, logs: Path) -> _Failure:
     rank, failure = failed.get_first_failure()
     reports = []
     for path in logs.rglob("error.json"):
-        with suppress(ValueError):  # cut off in the midst of writing
+        with suppress(ValueError):  # truncated
             reports.append(json.loads(path.read_text())["message"])
-    for report in reports:  # one as a rule: see one_report
+    for report in reports:  # usually one: see propagate_errors
         name, _, text = report["message"].partition(": ")
         if name == InputError.__name__:
             return _Failure(text, InputError(text))
-        if not may_pass(name, text):
+        if not is_transient(name, text):
             print(report["extraInfo"]["py_callstack"], file=sys.stderr, end="")
             return _Failure(name, SystemExit(1))
     if failure.exitcode < 0:
         name = failure.signal_name()
         reason = f"worker {rank} (process {failure.pid}) was killed by {name}"
-        if -failure.exitcode in (signal.SIGINT, signal.SIGTERM):  # asked, before it could listen
+        if -failure.exitcode in (signal.SIGINT, signal.SIGTERM):  # before it handled signals
             return _Failure(reason, SystemExit(128 - failure.exitcode))
         if name == "SIGKILL":
-            reason += ", as the system does when memory runs out"
-        return _Failure(reason, InputError(reason), passing=True)
+            reason += ", possibly because memory ran out"
+        return _Failure(reason, InputError(reason), transient=True)
     for report in reports:
         reason = report["message"].partition(": ")[2].partition("\n")[0]
-        return _Failure(reason, InputError(reason), passing=True)
-    reason = f"worker {rank} ended with status {failure.exitcode}"
+        return _Failure(reason, InputError(reason), transient=True)
+    reason = f"worker {rank} exited with status {failure.exitcode}"
     if failure.exitcode == os.EX_TEMPFAIL:
-        return _Failure(reason, InputError(reason), passing=True)
+        return _Failure(reason, InputError(reason), transient=True)
     return _Failure(reason, SystemExit(failure.exitcode))
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Gives the process its signal handlers back: torch's launcher takes them and keeps them."""
+def _signal_handlers_restored() -> Iterator[None]:
+    """Restores the signal handlers, which torch's launcher replaces for good."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

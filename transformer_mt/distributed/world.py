@@ -1,4 +1,4 @@
-"""What a rank may do: know its place, sum, vote, gather, broadcast, average gradients."""
+"""Process group of a run: rank, device, collectives and data-parallel gradients."""
 
 import ctypes
 import sys
@@ -18,13 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
+    describe_rank,
     env_local_rank,
     env_local_size,
     env_rank,
     env_size,
-    place,
 )
-from transformer_mt.distributed.failures import store_for_group
+from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
 
 T = TypeVar("T")
@@ -34,36 +34,39 @@ _DEFAULT = DistributedConfig()
 
 @dataclass(frozen=True)
 class World:
-    """This process's place among the ranks that share a run."""
+    """The ranks that share a run, as seen by one of them."""
 
     device: torch.device
+    """Device of this rank."""
     rank: int = 0
+    """Index of this rank."""
     size: int = 1
+    """Number of ranks."""
     compression: str = "none"
-    """Of gradients on their way: ``none`` or ``bf16``."""
+    """Compression of gradients in the all-reduce: ``none`` or ``bf16``."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank writes files and talks to the user."""
+        """Whether this is rank 0, which alone writes files and output."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks, which is put in its place."""
+        """Sums a tensor over all ranks, in place, and returns it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank's flag is set; every rank gets the same answer."""
+        """Whether the flag is set on any rank; the same on all ranks."""
         if self.size == 1:
             return flag
-        # On the CPU: it waits for the other ranks, not for the GPU.
+        # A CPU tensor: this waits for the other ranks, not for the GPU.
         votes = torch.tensor(int(flag))
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, in the order of ranks."""
+        """Values of all ranks, in the order of ranks, on each rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -71,7 +74,7 @@ class World:
         return values
 
     def broadcast_object(self, value: T) -> T:
-        """The main rank's value, on every rank."""
+        """The value of rank 0, on each rank."""
         if self.size == 1:
             return value
         values: list[Any] = [value if self.is_main else None]
@@ -79,7 +82,7 @@ class World:
         return values[0]
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Gives tensors of any type, on the device or the CPU, the main rank's values, in place."""
+        """Copies the tensors of rank 0, of any dtype and device, into those of all ranks."""
         if self.size == 1:
             return
         waiting = []
@@ -87,8 +90,8 @@ class World:
             if tensor.numel():
                 own = tensor.detach()
                 dense = own.contiguous()
-                # As bytes: not every backend knows every type. All are on their way at once,
-                # so that hundreds of small ones cost no hundred round trips.
+                # As bytes, since not all backends support all dtypes; asynchronously, so that
+                # hundreds of small tensors do not cost as many round trips.
                 work = dist.broadcast(dense.view(-1).view(torch.uint8), 0, async_op=True)
                 waiting.append((work, own, dense))
         for work, own, dense in waiting:
@@ -98,17 +101,15 @@ class World:
                 own.copy_(dense)
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over ranks in ``backward``.
+        """Wraps a module in DDP, which averages gradients over ranks in ``backward``.
 
-        Not with DDP's ``static_graph``: it is for graphs with unused weights or reentrant
-        checkpointing, which this model has not, and it is broken with ``no_sync``: the first
-        backward fails an assertion (torch 2.11, 2.13), and without that one gradients of later
-        updates would stay unreduced (pytorch/pytorch#187732).
+        DDP's ``static_graph`` is not used: this model does not need it, and together with
+        ``no_sync`` its first backward pass fails in torch 2.11 to 2.13 (pytorch/pytorch#187732).
         """
         if self.size == 1:
             return module
         devices = [self.device] if self.device.type == "cuda" else None
-        with warnings.catch_warnings():  # torch 2.13 has a new name for it, 2.11 has not
+        with warnings.catch_warnings():  # torch 2.13 renamed it, 2.11 lacks the new name
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             parallel = DistributedDataParallel(
                 module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False
@@ -118,7 +119,7 @@ class World:
         return parallel
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Forward and backward without averaging, for all but the last part of an update."""
+        """Context without averaging, for all micro-batches of an update but the last."""
         if isinstance(module, DistributedDataParallel):
             return module.no_sync()
         return nullcontext()
@@ -128,38 +129,41 @@ def _in_bf16(
     group: dist.ProcessGroup,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[torch.Tensor]:
-    # DDP refuses torch's hook, by its name, where there is no NCCL; gloo can do it as well.
+    # DDP rejects torch's hook by its name without NCCL, though gloo supports it too.
     return bf16_compress_hook(group, bucket)
 
 
 def pick_device(name: str, key: str = "device") -> torch.device:
-    """The device that a setting names: ``cpu``, ``cuda`` or ``auto``.
+    """Device for a setting.
 
     Args:
-        name: Its value.
-        key: The setting, for messages.
+        name: ``cpu``, ``cuda``, or ``auto``: a GPU if there is one.
+        key: Key of the setting, for messages.
 
     Raises:
-        InputError: ``cuda`` is asked for and there is none, or it is another name.
+        InputError: The name is invalid, or there is no GPU for ``cuda``.
     """
     choice(key, name, "auto", "cpu", "cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"{key}=cuda, but PyTorch sees no GPU here: say {key}=cpu or auto")
+        raise InputError(f"{key}=cuda, but PyTorch sees no GPU here: set {key}=cpu or auto")
     use_cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if use_cuda else "cpu")
 
 
 @contextmanager
 def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator[World]:
-    """Joins the ranks that the environment names, for as long as the context lasts.
+    """Process group of the ranks named by the environment, as a context manager.
 
-    A collective that lasts longer than ``timeout_minutes`` fails on the ranks that wait. Each
-    update has one on the CPU (``World.any``), which also notices a rank that died, at once; so a
-    GPU run does not depend on what NCCL does about it, which is left as torch sets it: a watchdog
-    that aborts the process when a collective exceeds the same timeout.
+    A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks. Each update
+    has one on the CPU (``World.any``), which also fails as soon as a rank dies; so a GPU run does
+    not depend on the watchdog of NCCL, which aborts the process after the same timeout.
+
+    Args:
+        device: Device from ``pick_device``; with several GPUs each rank takes its own.
+        config: Timeout and compression.
 
     Raises:
-        InputError: There is no GPU for this rank, or the others cannot be reached.
+        InputError: There is no GPU for this rank, or other ranks cannot be reached.
     """
     if device.type == "cpu":
         _keep_freed_memory()
@@ -172,37 +176,39 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         backend = "cpu:gloo,cuda:nccl"
         device = torch.device("cuda", _gpu_index())
         torch.cuda.set_device(device)
-    else:  # srun binds each task to cores of its own, and does not set LOCAL_WORLD_SIZE
+    else:  # under srun LOCAL_WORLD_SIZE is not set, but each task is bound to its cores
         local_size = env_local_size()
         torch.set_num_threads(max(1, torch.get_num_threads() // local_size))
     timeout = timedelta(minutes=config.timeout_minutes)
-    store = store_for_group(timeout)
+    store = process_group_store(timeout)
     dist.init_process_group(backend, store=store, rank=env_rank(), world_size=size, timeout=timeout)
     yield World(device, env_rank(), size, config.compression)
-    # Not after an exception: with one rank gone, NCCL would wait for it. See one_report.
+    # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
     dist.destroy_process_group()
 
 
 def _gpu_index() -> int:
-    """Which of the visible GPUs is this rank's."""
+    """Index of this rank's GPU among the visible ones."""
     count, index = torch.cuda.device_count(), env_local_rank()
-    if count == 1:  # srun --gpus-per-task=1 shows each task its own only
+    if count == 1:  # as with srun --gpus-per-task=1
         return 0
     if index >= count:
-        raise InputError(f"{place()}: no GPU is left for process {index + 1} here, {count} in all")
+        raise InputError(
+            f"{describe_rank()}: process {index + 1} on this host has no GPU: only {count} visible"
+        )
     return index
 
 
 def _keep_freed_memory() -> None:
-    """Makes glibc keep large freed blocks for reuse instead of handing them back.
+    """Makes glibc keep large freed blocks for reuse instead of returning them to the system.
 
-    Each update frees and asks for the same tensors again; a page handed back is cleared by the
-    kernel when it is touched anew (a fresh 32 MB product: 52 ms; a reused one: 6 ms).
+    Each update frees and allocates the same tensors, and the kernel clears each new page on first
+    access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory.
     """
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc has it, musl has not
-        m_trim_threshold, m_mmap_threshold, most = -1, -3, 2**31 - 1
-        mallopt(m_mmap_threshold, most)
-        mallopt(m_trim_threshold, most)
+        m_trim_threshold, m_mmap_threshold, maximum = -1, -3, 2**31 - 1
+        mallopt(m_mmap_threshold, maximum)
+        mallopt(m_trim_threshold, maximum)

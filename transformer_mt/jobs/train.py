@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 def run(job: TrainJob) -> None:
     """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
-    distributed.adopt_slurm_step()
-    with distributed.one_report():
+    distributed.set_ranks_from_slurm()
+    with distributed.propagate_errors():
         _run(
             _with_size_of_vocabulary(with_vocabulary_of_start(run_folder.with_absolute_paths(job)))
         )

@@ -44,7 +44,7 @@ that died is noticed at once."""
 def run(job: TranslateJob) -> None:
     """Translates a file or a stream with the model of a folder."""
     device = distributed.pick_device(job.device)
-    with distributed.one_report(), distributed.join(device, _PATIENT) as world:
+    with distributed.propagate_errors(), distributed.join(device, _PATIENT) as world:
         _translate(job, world)
 
 

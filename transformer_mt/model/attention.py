@@ -1,9 +1,8 @@
-"""Attention (§3.2): scaled dot products, several heads, and the caches that decoding keeps.
+"""Multi-head attention (§3.2): over packed tokens in training, over cached ones in decoding.
 
-Shapes: N, M flat tokens, the sequences one below the other without padding (``data/packed.py``);
-B sequences of a group; S keys, T queries a sequence; W beams; P cached positions; D model; H heads;
-K, K' sizes of a head's keys and values (the paper's d_k and d_v). Masks are True where attention is
-allowed.
+Shapes: B sentences; S source and T target length, generally of keys and queries; N packed tokens
+of the queries, M of the keys; D model; H heads; K, K' sizes of a head's keys and values (the
+paper's d_k and d_v); W beams; P cache slots. Masks are True where attention is allowed.
 """
 
 from contextlib import nullcontext
@@ -12,13 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
 
 from transformer_mt.batch import Bucket, Buckets, CuSeqlens, Layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.linear import Linear
-from transformer_mt.model.varlen import varlen_attention
 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values of one layer: packed [M, H·K] and [M, H·K'], or split into heads."""
 
 
 def scaled_dot_product_attention(
@@ -30,21 +32,79 @@ def scaled_dot_product_attention(
         query: [B, H, T, K].
         key: [B, H, S, K].
         value: [B, H, S, K'].
-        mask: [B, 1, 1 or T, S] bool, True for real keys, or numbers to add; None if all are.
-        causal: Let query t see keys up to t only (§3.2.3).
+        mask: [B, 1, 1 or T, S]: bool, or float to add to the scores; None allows every key.
+        causal: Query t attends to keys up to t only (§3.2.3).
 
     Returns:
         [B, H, T, K'].
     """
     # Not cuDNN's kernel, which takes half a second to plan each new shape.
     kernels = sdpa_kernel(_KERNELS) if query.device.type == "cuda" else nullcontext()
-    # In the dtype given: autocast would take fp32 to bf16 here.
+    # Autocast would convert fp32 inputs to bf16.
     with kernels, torch.autocast(query.device.type, enabled=False):
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
 
 
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_layout: CuSeqlens,
+    key_layout: CuSeqlens,
+    causal: bool,
+) -> Tensor:
+    """Attention of query sequence i to key sequence i, without padding.
+
+    On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
+    one mask over all pairs of tokens gives the same result, for tests.
+
+    Args:
+        query: [N, H, K].
+        key: [M, H, K].
+        value: [M, H, K].
+        query_layout: Boundaries of the query sequences.
+        key_layout: Boundaries of the key sequences, of the same number.
+        causal: Query t attends to keys up to t only; the two layouts are then the same.
+
+    Returns:
+        [N, H, K].
+    """
+    if query.device.type == "cuda":
+        output = varlen_attn(
+            query,
+            key,
+            value,
+            query_layout.cu_seqlens,
+            key_layout.cu_seqlens,
+            query_layout.max_length,
+            key_layout.max_length,
+            window_size=(-1, 0) if causal else (-1, -1),
+        )
+        assert isinstance(output, Tensor)
+        return output
+    query_sequence, key_sequence = (
+        torch.searchsorted(
+            layout.cu_seqlens[1:],
+            torch.arange(len(x), dtype=torch.int32, device=x.device),
+            right=True,
+        )
+        for layout, x in ((query_layout, query), (key_layout, key))
+    )
+    mask = query_sequence[:, None] == key_sequence
+    if causal:
+        mask = mask.tril()
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q, k, v, mask)[0].transpose(0, 1)
+
+
+def has_varlen_kernel(key_size: int, value_size: int) -> bool:
+    """Whether the GPU kernel of ``varlen_attention`` supports heads of these sizes."""
+    return key_size == value_size and key_size % 8 == 0 and key_size <= 256
+
+
 class _Pad(torch.autograd.Function):
-    """Flat rows to padded rows by a gather each way; padding itself never has a gradient."""
+    """Packed rows → padded rows, a gather in both directions: padding receives no gradient."""
 
     @staticmethod
     def forward(ctx, x: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -58,7 +118,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Padded rows to flat rows; the gradient puts zeros where the padding was."""
+    """Padded rows → packed rows; the gradient of padding is zero."""
 
     @staticmethod
     def forward(ctx, x: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -73,19 +133,19 @@ class _Unpad(torch.autograd.Function):
 
 
 def pad(x: Tensor, bucket: Bucket) -> Tensor:
-    """A group's flat rows [n, F] as [B, length, F]; padding repeats a sequence's last token."""
+    """A bucket's packed rows [n, F] → [B, length, F]; padding repeats a sequence's last token."""
     if bucket.pad_indices is not None:
         x = _Pad.apply(x, bucket.pad_indices, bucket.unpad_indices)
     return x.view(bucket.num_sequences, bucket.max_length, -1)
 
 
 def unpad(x: Tensor, bucket: Bucket) -> Tensor:
-    """The way back: [B, length, F] to the group's flat rows [n, F]."""
+    """The inverse of ``pad``: [B, length, F] → the bucket's packed rows [n, F]."""
     rows = x.reshape(bucket.num_sequences * bucket.max_length, -1)
     return rows if bucket.unpad_indices is None else _Unpad.apply(rows, bucket.unpad_indices)
 
 
-def attend(
+def multi_head_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -94,19 +154,19 @@ def attend(
     num_heads: int,
     causal: bool = False,
 ) -> Tensor:
-    """Multi-head attention over flat tokens, sequence i of the queries on sequence i of the keys.
+    """Multi-head attention of query sequence i to key sequence i, on projected packed tokens.
 
     Args:
-        query: [N, H·K]
-        key: [M, H·K]
-        value: [M, H·K']
-        query_layout: Where sequences begin in the query rows.
-        key_layout: The same for the key rows: as many sequences, or groups of them.
+        query: [N, H·K].
+        key: [M, H·K].
+        value: [M, H·K'].
+        query_layout: Boundaries of the query sequences.
+        key_layout: Boundaries of the key sequences, of the same number and in the same groups.
         num_heads: H.
-        causal: See ``scaled_dot_product_attention``.
+        causal: Query t attends to keys up to t only (§3.2.3).
 
     Returns:
-        [N, H·K'], the heads side by side.
+        [N, H·K'], the concatenated heads, before the output projection.
     """
     if isinstance(query_layout, CuSeqlens):
         assert isinstance(key_layout, CuSeqlens)
@@ -120,13 +180,13 @@ def attend(
     for queries, keys, q, k, v in zip(
         query_layout.buckets,
         key_layout.buckets,
-        # Split, not sliced: the gradient of all parts is then one concatenation.
+        # split, not slices: its backward pass is one concatenation.
         query.split([bucket.num_tokens for bucket in query_layout.buckets]),
         key.split([bucket.num_tokens for bucket in key_layout.buckets]),
         value.split([bucket.num_tokens for bucket in key_layout.buckets]),
         strict=True,
     ):
-        # Padding follows the tokens, so a causal mask already hides it from every token.
+        # Padding follows the tokens, so the causal mask already hides it.
         mask = None if causal or keys.mask is None else keys.mask[:, None, None, :]
         heads = scaled_dot_product_attention(
             split_heads(pad(q, queries), num_heads),
@@ -145,9 +205,9 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention (§3.2.2): W_i^Q, W_i^K, W_i^V of all heads are one matrix.
+    """Multi-head self-attention (§3.2.2), without biases, as in the paper.
 
-    Like the paper's projections, none has a bias.
+    W_i^Q, W_i^K and W_i^V of all heads are one matrix, ``qkv_proj``.
     """
 
     def __init__(self, config: ModelConfig, causal: bool):
@@ -160,30 +220,28 @@ class SelfAttention(nn.Module):
         self.out_proj = Linear(values, config.d_model, bias=False)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """[N, D] → [N, D], every token attending to its own sequence."""
+        """[N, D] → [N, D]; each token attends within its own sequence."""
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
-        return self.out_proj(attend(q, k, v, layout, layout, self.num_heads, self.causal))
+        heads = multi_head_attention(q, k, v, layout, layout, self.num_heads, self.causal)
+        return self.out_proj(heads)
 
-    def step(
-        self, x: Tensor, cache: Tensor, entries: tuple[Tensor, Tensor], mask: Tensor
-    ) -> Tensor:
-        """One more position of each of W beams a sentence.
+    def step(self, x: Tensor, cache: Tensor, slots: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """One decoding step: the newest position of each of W beams a sentence.
 
         Args:
             x: [B·W, D].
-            cache: [B, P, H·K + H·K'], a sentence's keys and, beside them, values.
-            entries: Where those of the newest position are put: [B, 1] and [B, W], places in the
-                first and the second dimension.
-            mask: [B, 1, W, P], 0 for the entries that a beam has and −∞ for the others.
+            cache: [B, P, H·K + H·K'], keys and values of a sentence's beams; written in place.
+            slots: Indices [B, 1] and [B, W] into ``cache`` for the newest keys and values.
+            mask: [B, 1, W, P], 0 for the slots of a beam and −∞ for all others.
 
         Returns:
             [B·W, D].
         """
         query, newest = (
-            part.unflatten(0, entries[1].shape).to(cache.dtype)
+            part.unflatten(0, slots[1].shape).to(cache.dtype)
             for part in self.qkv_proj(x).split([self.sizes[0], sum(self.sizes[1:])], dim=-1)
         )
-        cache[entries] = newest
+        cache[slots] = newest
         keys, values = cache.split(self.sizes[1:], dim=-1)
         heads = scaled_dot_product_attention(
             split_heads(query, self.num_heads),
@@ -194,14 +252,10 @@ class SelfAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))
 
 
-KeysValues = tuple[Tensor, Tensor]
-"""A layer's keys and values, flat [M, H·K] and [M, H·K'] or split in heads, as said."""
+class CrossKVProjection(nn.Module):
+    """Keys and values of the cross-attention: W_i^K and W_i^V of all decoder layers, one matrix.
 
-
-class SourceProjection(nn.Module):
-    """The keys and values of the source, W_i^K and W_i^V of all decoder layers' cross-attention.
-
-    All layers read the same encoder output, so all their projections are one matrix product.
+    All layers read the same encoder output, so one product serves them all.
     """
 
     def __init__(self, config: ModelConfig):
@@ -210,16 +264,16 @@ class SourceProjection(nn.Module):
         self.sizes = [keys, values] * config.num_decoder_layers
         self.proj = Linear(config.d_model, sum(self.sizes), bias=False)
 
-    def forward(self, memory: Tensor) -> list[KeysValues]:
-        """[M, D] → each decoder layer's keys [M, H·K] and values [M, H·K']."""
+    def forward(self, memory: Tensor) -> list[KeyValue]:
+        """[M, D] encoder output → keys [M, H·K] and values [M, H·K'] of each decoder layer."""
         parts = self.proj(memory).split(self.sizes, dim=-1)
         return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 class CrossAttention(nn.Module):
-    """Encoder–decoder attention (§3.2.3): the target asks, the source answers.
+    """Encoder–decoder attention (§3.2.3): queries from the target, keys and values of the source.
 
-    Here are W^Q and W^O. W^K and W^V of all layers are in ``SourceProjection``.
+    It holds W^Q and W^O only; W^K and W^V are in ``CrossKVProjection``.
     """
 
     def __init__(self, config: ModelConfig):
@@ -228,24 +282,24 @@ class CrossAttention(nn.Module):
         self.q_proj = Linear(config.d_model, config.num_heads * config.key_size, bias=False)
         self.out_proj = Linear(config.num_heads * config.value_size, config.d_model, bias=False)
 
-    def forward(self, x: Tensor, layout: Layout, source: KeysValues, src_layout: Layout) -> Tensor:
-        """[N, D] target tokens, this layer's flat keys and values of M source tokens → [N, D]."""
+    def forward(self, x: Tensor, layout: Layout, cross_kv: KeyValue, src_layout: Layout) -> Tensor:
+        """[N, D] target tokens and this layer's packed keys and values → [N, D]."""
         q = self.q_proj(x)
-        return self.out_proj(attend(q, *source, layout, src_layout, self.num_heads))
+        heads = multi_head_attention(q, *cross_kv, layout, src_layout, self.num_heads)
+        return self.out_proj(heads)
 
-    def step(self, x: Tensor, source: KeysValues, mask: Tensor | None) -> Tensor:
-        """One position of each of W beams a sentence.
-
-        The beams are so many queries on one copy of the source: it is never expanded by W.
+    def step(self, x: Tensor, cross_kv: KeyValue, mask: Tensor | None) -> Tensor:
+        """One decoding step; the W beams of a sentence are queries to one copy of its source.
 
         Args:
             x: [B·W, D].
-            source: Keys [B, H, S, K] and values [B, H, S, K'] of B sentences.
-            mask: [B, 1, 1, S], 0 for source tokens and −∞ for padding; None if there is none.
+            cross_kv: Keys [B, H, S, K] and values [B, H, S, K'].
+            mask: [B, 1, 1, S], 0 for source tokens and −∞ for padding; None without padding.
 
         Returns:
             [B·W, D].
         """
-        beams = self.q_proj(x).unflatten(0, (source[0].shape[0], -1)).to(source[0].dtype)
-        heads = scaled_dot_product_attention(split_heads(beams, self.num_heads), *source, mask)
+        keys, _ = cross_kv
+        queries = self.q_proj(x).unflatten(0, (keys.shape[0], -1)).to(keys.dtype)
+        heads = scaled_dot_product_attention(split_heads(queries, self.num_heads), *cross_kv, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))

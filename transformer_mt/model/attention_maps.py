@@ -1,20 +1,21 @@
-"""Where a model looks: the attention weights of one sentence pair (§3.2, the paper's figures 3–5).
+"""Attention weights of a trained model, for plots and word alignment (the paper's figures 3–5).
 
-The fused kernels of training and decoding never hold these weights. Here they are computed once
-more, from the inputs that the layers were given and by the layers' own projections.
+Shapes: S source and T target length, N and M packed target and source tokens, H heads, K head size.
+
+The fused kernels of training and decoding never materialise these weights. They are recomputed
+here from the inputs of the attention layers, captured by hooks, with the layers' own projections.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
-from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
+from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
 
@@ -23,100 +24,97 @@ class AttentionMaps:
     """Attention weights of every layer, fp32 on the CPU; each row is a query and sums to 1."""
 
     encoder: list[Tensor]
-    """[H, S, S] a layer: source tokens on source tokens."""
+    """Encoder self-attention, [H, S, S] for each layer."""
     decoder: list[Tensor]
-    """[H, T, T] a layer: target tokens on those up to themselves."""
+    """Decoder self-attention, [H, T, T] for each layer, lower triangular."""
     cross: list[Tensor]
-    """[H, T, S] a layer: target tokens on source tokens."""
+    """Encoder–decoder attention, [H, T, S] for each layer."""
 
 
 @torch.no_grad()
 def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]) -> AttentionMaps:
-    """The weights with which a model, without dropout, attends in one pair of sentences.
+    """Attention weights of all layers for one sentence pair, without dropout.
 
     Args:
-        model: On any device; afterwards as it was, in training mode if it was in it.
-        src: S token ids as the encoder reads them, the end symbol last.
-        tgt_in: T token ids as the decoder reads them, the begin symbol first.
+        model: On any device; its training mode is restored.
+        src: S token ids, with the end symbol.
+        tgt_in: T token ids, shifted right: beginning with the start symbol.
     """
-    device = model.embedding.weight.device
-    maps, training = AttentionMaps([], [], []), model.training
+    device, training = model.embedding.weight.device, model.training
+    layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
+    for layer in model.decoder.children():
+        layers += [layer.get_submodule("self_attention"), layer.get_submodule("cross_attention")]
     model.eval()
     try:
-        with ExitStack() as hooks:
-            for layer in model.encoder.children():
-                _watch(layer.get_submodule("self_attention"), maps.encoder, hooks)
-            for layer in model.decoder.children():
-                _watch(layer.get_submodule("self_attention"), maps.decoder, hooks)
-                _watch(layer.get_submodule("cross_attention"), maps.cross, hooks)
-            source = Packed.from_sequences([src]).to(device)
+        source = Packed.from_sequences([src]).to(device)
+        with _captured(layers) as captured:
             model.decode(Packed.from_sequences([tgt_in]).to(device), model.encode(source), source)
     finally:
         model.train(training)
-    return maps
+    weights = [
+        _weights(query, key, model.config.num_heads, getattr(layer, "causal", False))
+        for layer, (query, key) in zip(layers, captured, strict=True)
+    ]
+    decoder = weights[len(model.encoder) :]
+    return AttentionMaps(weights[: len(model.encoder)], decoder[::2], decoder[1::2])
 
 
 @torch.no_grad()
 def cross_attention_maps(
     model: Transformer, layer: int, src: Sequence[Sequence[int]], tgt_in: Sequence[Sequence[int]]
 ) -> Iterator[Tensor]:
-    """The weights of one decoder layer's attention to the source, in many pairs at once.
+    """Encoder–decoder attention weights of one decoder layer for a batch of sentence pairs.
 
     Args:
         model: In ``eval`` mode, on any device.
-        layer: Which one, from 0.
-        src: For each pair, S token ids as the encoder reads them.
-        tgt_in: For each pair, T token ids as the decoder reads them.
+        layer: Index of the decoder layer, from 0.
+        src: S token ids of each pair, with the end symbol.
+        tgt_in: T token ids of each pair, shifted right.
 
     Returns:
-        For each pair [H, T, S], fp32 on the CPU; one at a time, for all are many.
+        [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.
     """
-    attention = model.decoder[layer].get_submodule("cross_attention")
-    assert isinstance(attention, CrossAttention)
     device = model.embedding.weight.device
-    seen: list[Tensor] = []
-
-    def look(_module: nn.Module, inputs: tuple[Tensor, object, KeysValues, object]) -> None:
-        x, _, (key, _), _ = inputs
-        seen.extend((attention.q_proj(x).cpu(), key.cpu()))
-
     source = Packed.from_sequences(src).to(device)
-    with attention.register_forward_pre_hook(look):
+    with _captured([model.decoder[layer].get_submodule("cross_attention")]) as captured:
         model.decode(Packed.from_sequences(tgt_in).to(device), model.encode(source), source)
     queries, keys = (
-        x.split([len(ids) for ids in side]) for x, side in zip(seen, (tgt_in, src), strict=True)
+        x.split([len(ids) for ids in side])
+        for x, side in zip(captured[0], (tgt_in, src), strict=True)
     )
     return (
-        _weights(q, k, attention.num_heads, causal=False)
-        for q, k in zip(queries, keys, strict=True)
+        _weights(query, key, model.config.num_heads, causal=False)
+        for query, key in zip(queries, keys, strict=True)
     )
 
 
-def _watch(attention: nn.Module, maps: list[Tensor], hooks: ExitStack) -> None:
-    hook = _self_attention if isinstance(attention, SelfAttention) else _cross_attention
-    hooks.callback(attention.register_forward_pre_hook(partial(hook, maps)).remove)
+@contextmanager
+def _captured(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Collects queries [N, H·K] and keys [M, H·K] of attention layers, in the order they run."""
+    captured: list[tuple[Tensor, Tensor]] = []
 
+    def capture(layer: nn.Module, inputs: tuple[Tensor, object, KeyValue, object]) -> None:
+        if isinstance(layer, SelfAttention):
+            query, key, _ = layer.qkv_proj(inputs[0]).split(layer.sizes, dim=-1)
+        else:
+            assert isinstance(layer, CrossAttention)
+            query, key = layer.q_proj(inputs[0]), inputs[2][0]
+        captured.append((query.cpu(), key.cpu()))
 
-def _self_attention(maps: list[Tensor], attention: SelfAttention, inputs: tuple[Tensor]) -> None:
-    query, key, _ = attention.qkv_proj(inputs[0]).split(attention.sizes, dim=-1)
-    maps.append(_weights(query, key, attention.num_heads, attention.causal))
-
-
-def _cross_attention(
-    maps: list[Tensor],
-    attention: CrossAttention,
-    inputs: tuple[Tensor, object, KeysValues, object],
-) -> None:
-    x, _, (key, _), _ = inputs
-    maps.append(_weights(attention.q_proj(x), key, attention.num_heads, causal=False))
+    hooks = [layer.register_forward_pre_hook(capture) for layer in layers]
+    try:
+        yield captured
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _weights(query: Tensor, key: Tensor, num_heads: int, causal: bool) -> Tensor:
-    """softmax(Q Kᵀ / √d_k), equation (1): flat [T, H·K], [S, H·K] → [H, T, S]."""
-    q, k = (x.float().cpu().unflatten(-1, (num_heads, -1)).transpose(0, 1) for x in (query, key))
+    """softmax(Q Kᵀ / √d_k) of equation (1): packed [T, H·K], [S, H·K] → [H, T, S]."""
+    q, k = (x.float().unflatten(-1, (num_heads, -1)).transpose(0, 1) for x in (query, key))
     with torch.autocast("cpu", enabled=False):
         scores = q @ k.mT / math.sqrt(q.shape[-1])
     if causal:
-        later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
+        future = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
     return scores.softmax(-1)

@@ -1,117 +1,121 @@
-"""What decoding remembers between steps."""
+"""Key/value caches and beam state of incremental decoding.
+
+Shapes: B sentences, W beams, L decoder layers, H heads, K, K' sizes of a head's keys and values,
+S source length, P cache slots of a sentence.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from transformer_mt.model.attention import KeysValues
+from transformer_mt.model.attention import KeyValue
 
 BLOCK = 64
-"""Entries. Where several steps have to be alike, the pool grows by whole blocks, so that many are;
-kernels like such numbers, too."""
+"""Cache slots. Steps that are to have the same shapes need a P that seldom changes, so P grows by
+whole blocks; kernels are also faster with such sizes."""
 
 
 @dataclass
 class DecoderState:
-    """What decoding remembers between steps, for B sentences with W beams each.
+    """Key/value caches of a search over B sentences with W beams each.
 
-    The beams of a sentence mostly begin alike. So their keys and values lie in one pool of P
-    entries a sentence, and a mask says which entries are whose. An entry is written once and never
-    moved; once no beam has it any more, a new one takes its place.
+    The beams of a sentence share most of their prefix, so their keys and values lie in one pool of
+    P slots a sentence, and a mask says which slots belong to which beam. A slot is written once and
+    never moved; it is free again when no beam uses it.
 
-    A step changes tensors in place and nothing else, so that it can be recorded and repeated.
+    A decoding step changes tensors in place and nothing else, so that a CUDA graph can capture it.
     """
 
     position: Tensor
-    """[] int64, target positions decoded so far, t."""
+    """[] int64, number of target positions decoded so far, t."""
     cache: Tensor
-    """[L, B, ≥ P, H·K + H·K'], each decoder layer's own keys and, beside them, its values; what is
-    beyond P is room."""
-    owned: Tensor
-    """[B, W, ≥ P] bool, True for the t entries that are a beam's."""
-    sources: list[KeysValues]
-    """Each decoder layer's keys and values of the source, [B, H, S, K]: one copy for all beams."""
+    """[L, B, ≥ P, H·K + H·K'] self-attention keys and values of each layer; P slots are in use."""
+    beam_mask: Tensor
+    """[B, W, ≥ P] bool, True for the t slots that belong to a beam."""
+    cross_kv: list[KeyValue]
+    """Cross-attention keys [B, H, S, K] and values [B, H, S, K'] of each layer, shared by all beams
+    of a sentence."""
     source_mask: Tensor | None
-    """[B, 1, 1, S], 0 for source tokens and −∞ for padding; None if there is none."""
+    """[B, 1, 1, S], 0 for source tokens and −∞ for padding; None without padding."""
     used: int = 0
-    """P: no entry of any sentence is beyond."""
+    """Number of cache slots in use, P."""
     length: int = 0
-    """Positions that there is room for."""
+    """Maximum target length that there is room for."""
 
     @torch.inference_mode()
     def reserve(self, steps: int) -> bool:
-        """Makes room for so many more steps, which then need not look whether there is any.
+        """Makes room for a number of further steps, which then need no check of their own.
 
         Returns:
-            Whether buffers grew, so that a recorded step is void.
+            Whether shapes or buffers changed, so that a captured step is no longer valid.
         """
         self.length += steps
-        beams, room = self.owned.shape[1:]
-        number = int(self.owned.any(1).sum(1).max()) + steps * beams
+        beams, capacity = self.beam_mask.shape[1:]
+        number = int(self.beam_mask.any(1).sum(1).max()) + steps * beams
         if number <= self.used:
             return False
         if steps > 1:
             number = -(-number // BLOCK) * BLOCK
-        if number > room:
+        if number > capacity:
             self._grow(number + number // 2)
-        # Zeros: entries that a mask hides have the weight 0, and 0 times the NaN that memory may
-        # hold is NaN.
+        # Zeros: masked slots have weight 0, and 0 times the NaN of uninitialised memory is NaN.
         self.cache[:, :, self.used : number] = 0
         self.used = number
         return True
 
-    def _grow(self, entries: int) -> None:
-        layers, sentences, room, width = self.cache.shape
-        bigger = self.cache.new_empty(layers, sentences, entries, width)
-        bigger[:, :, : self.used] = self.cache[:, :, : self.used]
-        self.cache = bigger
-        self.owned = torch.nn.functional.pad(self.owned, (0, entries - room))
+    def _grow(self, capacity: int) -> None:
+        layers, sentences, before, width = self.cache.shape
+        cache = self.cache.new_empty(layers, sentences, capacity, width)
+        cache[:, :, : self.used] = self.cache[:, :, : self.used]
+        self.cache = cache
+        self.beam_mask = F.pad(self.beam_mask, (0, capacity - before))
 
-    def new_entries(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Gives each of the first W' beams an entry for its newest position.
+    def allocate(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Allocates a cache slot for the newest position of each of the first W' beams.
 
         Returns:
-            Where in the cache, sentences [B, 1] and entries [B, W']; and which entries each beam
-            has now, [B, 1, W', P], as 0 and −∞.
+            Indices of the slots in the cache, sentences [B, 1] and slots [B, W'], and the additive
+            attention mask [B, 1, W', P]: 0 for the slots of a beam, −∞ for all others.
         """
-        owned = self.owned[:, :, : self.used]
-        entries = owned.any(1).byte().argsort(dim=1, stable=True)[:, :beams]  # the first free ones
-        owned = owned[:, :beams]
-        owned.scatter_(2, entries[:, :, None], True)
+        beam_mask = self.beam_mask[:, :, : self.used]
+        slots = beam_mask.any(1).byte().argsort(dim=1, stable=True)[:, :beams]  # first free ones
+        beam_mask = beam_mask[:, :beams]
+        beam_mask.scatter_(2, slots[:, :, None], True)
         self.position += 1
-        mask = torch.zeros(owned.shape, dtype=self.cache.dtype, device=owned.device)
-        sentences = torch.arange(len(entries), device=entries.device)[:, None]
-        return (sentences, entries), mask.masked_fill_(~owned, -torch.inf)[:, None]
+        mask = torch.zeros(beam_mask.shape, dtype=self.cache.dtype, device=beam_mask.device)
+        sentences = torch.arange(len(slots), device=slots.device)[:, None]
+        return (sentences, slots), mask.masked_fill_(~beam_mask, -torch.inf)[:, None]
 
     @torch.inference_mode()
     def select(self, beams: Tensor) -> None:
-        """Goes on, in each sentence, from some of its beams.
+        """Reorders the beams of each sentence.
 
         Args:
-            beams: [B, W] int64, the beams to go on from; may repeat.
+            beams: [B, W] int64, parent of each new beam; a parent may repeat.
         """
-        owned = self.owned[:, :, : self.used]
-        owned.copy_(owned.gather(1, beams[:, :, None].expand(owned.shape)))
+        beam_mask = self.beam_mask[:, :, : self.used]
+        beam_mask.copy_(beam_mask.gather(1, beams[:, :, None].expand(beam_mask.shape)))
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
-        """Goes on with some sentences alone; one that stays at its place costs nothing.
+        """Drops all but the given sentences; one that keeps its index costs nothing.
 
         Args:
-            sentences: Their numbers so far, in the order that they have from now on.
+            sentences: Old index of each sentence to keep, in the new order.
         """
-        kept, device = len(sentences), self.owned.device
+        kept, device = len(sentences), self.beam_mask.device
         moves = [(old, new) for new, old in enumerate(sentences) if old != new]
         if moves:
-            origins, places = torch.tensor(moves, device=device).T
-            used = self.cache[:, :, : self.used]
-            used[:, places] = used[:, origins]  # reads all before it writes
-            rows = [self.owned, *(part for source in self.sources for part in source)]
+            old, new = torch.tensor(moves, device=device).T
+            cache = self.cache[:, :, : self.used]
+            cache[:, new] = cache[:, old]  # reads all before it writes
+            rows = [self.beam_mask, *(part for kv in self.cross_kv for part in kv)]
             for part in rows if self.source_mask is None else [*rows, self.source_mask]:
-                part[places] = part[origins]
-        self.cache, self.owned = self.cache[:, :kept], self.owned[:kept]
-        self.sources = [(keys[:kept], values[:kept]) for keys, values in self.sources]
+                part[new] = part[old]
+        self.cache, self.beam_mask = self.cache[:, :kept], self.beam_mask[:kept]
+        self.cross_kv = [(keys[:kept], values[:kept]) for keys, values in self.cross_kv]
         if self.source_mask is not None:
             self.source_mask = self.source_mask[:kept]

@@ -1,4 +1,7 @@
-"""Embeddings and positions (§3.4, §3.5)."""
+"""Token embeddings (§3.4) and positional encodings (§3.5).
+
+Shapes: N packed tokens; D model; V vocabulary.
+"""
 
 import math
 
@@ -9,7 +12,7 @@ from transformer_mt.config import ModelConfig
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
-    """Positional encodings, §3.5: sine in the even dimensions, cosine in the odd ones.
+    """Sinusoidal positional encoding (§3.5): sine in even dimensions, cosine in odd ones.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)),
     PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model)).
@@ -17,7 +20,7 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
     Returns:
         [num_positions, d_model] float32.
     """
-    # In float64: at position 1000 a float32 angle is wrong in the fourth digit of its sine.
+    # In float64: at position 1000 a float32 angle changes the fourth digit of its sine.
     position = torch.arange(num_positions, dtype=torch.float64)[:, None]
     two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = position / 10000 ** (two_i / d_model)
@@ -26,11 +29,11 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embeddings scaled by √d_model, plus positions.
+    """Token embeddings scaled by √d_model, plus positional encodings.
 
-    One instance serves the source, the target and, transposed, the output layer: "we share the
-    same weight matrix between the two embedding layers and the pre-softmax linear
-    transformation" (§3.4).
+    One matrix for the source, the target and, transposed, the output layer: "we share the same
+    weight matrix between the two embedding layers and the pre-softmax linear transformation"
+    (§3.4).
     """
 
     sinusoids: Tensor
@@ -47,12 +50,12 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws N(0, 1/d_model), so that the scaled embeddings have unit variance."""
+        """Draws from N(0, 1/d_model), so that the scaled embeddings have unit variance."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.d_model**-0.5)
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
-        """Embeds tokens at positions below ``max_length``: [N], [N] → [N, D]."""
+        """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
         embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
         return embedded + self._table(max_length)[positions]
 
@@ -61,10 +64,10 @@ class Embedding(nn.Module):
         return nn.functional.linear(hidden, self.weight)
 
     def reserve(self, length: int) -> bool:
-        """Makes room for sequences of ``length``: a compiled step must not find it missing.
+        """Extends the table of positions to sequences of ``length``, outside a compiled step.
 
         Returns:
-            Whether the table of positions is another one than before.
+            Whether the table was replaced.
         """
         before = self._table(0)
         return self._table(length) is not before
@@ -73,8 +76,8 @@ class Embedding(nn.Module):
         if hasattr(self, "positions"):
             return self.positions
         if len(self.sinusoids) < length:
-            # Longer than ever before; doubled, so that decoding step by step seldom comes here.
-            with torch.inference_mode(mode=False):  # training may come to use it
+            # Doubled, so that decoding step by step seldom extends it.
+            with torch.inference_mode(mode=False):  # training may use it later
                 table = sinusoids(2 * length, self.d_model)
                 self.sinusoids = table.to(self.weight.device, self.weight.dtype)
         return self.sinusoids

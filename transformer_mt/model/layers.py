@@ -1,7 +1,6 @@
-"""BatchIterator-forward networks, encoder layers and decoder layers (§3.1, §3.3, §5.4).
+"""Encoder and decoder layers (§3.1), feed-forward networks (§3.3) and dropout (§5.4).
 
-Shapes: N, M flat target and source tokens; B sentences; W beams; D model. Flat: the tokens of all
-sentences one below the other, without padding (``data/packed.py``).
+Shapes: N, M packed target and source tokens, without padding; B sentences; W beams; D model.
 """
 
 from collections.abc import Callable
@@ -11,17 +10,17 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Layout
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.attention import CrossAttention, KeysValues, SelfAttention
+from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.linear import Linear
 
 LAYER_NORM_EPS = 1e-6
-"""The authors' code; PyTorch's default is 1e-5."""
+"""As in the authors' code; PyTorch's default is 1e-5."""
 
 
 class Dropout(nn.Module):
     """Residual dropout (§5.4).
 
-    On a CPU it is drawn from random bits, several times faster than PyTorch's own.
+    On a CPU the mask is drawn from random bits, several times faster than ``nn.Dropout``.
     """
 
     def __init__(self, p: float):
@@ -29,7 +28,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """The hyper-parameters that ``print`` shows."""
         return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -38,7 +37,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return nn.functional.dropout(x, self.p)
-        # One 64-bit draw makes four 16-bit numbers, so p is exact to 1/65536.
+        # Each 64-bit draw gives four 16-bit numbers, so p is exact to 1/65536.
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         threshold = min(round(self.p * 65536), 65535) - 32768
         keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= threshold
@@ -46,7 +45,7 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, equation (2)."""
+    """Position-wise feed-forward network: FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, equation (2)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -59,10 +58,10 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """The connection around every sub-layer (§3.1).
+    """Residual connection and layer normalisation around each sub-layer (§3.1).
 
-    ``post``: LayerNorm(x + Dropout(Sublayer(x))), the paper's.
-    ``pre``: x + Dropout(Sublayer(LayerNorm(x))).
+    ``norm=post``: LayerNorm(x + Dropout(Sublayer(x))), as in the paper.
+    ``norm=pre``: x + Dropout(Sublayer(LayerNorm(x))).
     """
 
     def __init__(self, config: ModelConfig):
@@ -79,7 +78,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
+    """Encoder layer (§3.1): self-attention, then feed-forward."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -94,7 +93,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the source, then feed-forward."""
+    """Decoder layer (§3.1): causal self-attention, cross-attention, then feed-forward."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -104,22 +103,22 @@ class DecoderLayer(nn.Module):
         self.residual1, self.residual2 = Residual(config), Residual(config)
         self.residual3 = Residual(config)
 
-    def forward(self, x: Tensor, layout: Layout, source: KeysValues, src_layout: Layout) -> Tensor:
-        """[N, D] target tokens, this layer's keys and values of M source tokens → [N, D]."""
+    def forward(self, x: Tensor, layout: Layout, cross_kv: KeyValue, src_layout: Layout) -> Tensor:
+        """[N, D] target tokens and this layer's packed cross-attention keys and values → [N, D]."""
         x = self.residual1(x, lambda y: self.self_attention(y, layout))
-        x = self.residual2(x, lambda y: self.cross_attention(y, layout, source, src_layout))
+        x = self.residual2(x, lambda y: self.cross_attention(y, layout, cross_kv, src_layout))
         return self.residual3(x, self.feed_forward)
 
     def step(
         self,
         x: Tensor,
         cache: Tensor,
-        entries: tuple[Tensor, Tensor],
+        slots: tuple[Tensor, Tensor],
         mask: Tensor,
-        source: KeysValues,
+        cross_kv: KeyValue,
         source_mask: Tensor | None,
     ) -> Tensor:
-        """One more position; see the two attentions' ``step``. [B·W, D] → [B·W, D]."""
-        x = self.residual1(x, lambda y: self.self_attention.step(y, cache, entries, mask))
-        x = self.residual2(x, lambda y: self.cross_attention.step(y, source, source_mask))
+        """One decoding step, [B·W, D] → [B·W, D]; for the arguments see the attention layers."""
+        x = self.residual1(x, lambda y: self.self_attention.step(y, cache, slots, mask))
+        x = self.residual2(x, lambda y: self.cross_attention.step(y, cross_kv, source_mask))
         return self.residual3(x, self.feed_forward)

@@ -1,13 +1,10 @@
-"""``nn.Linear``, by the faster of the two libraries that PyTorch has for products on a CPU.
+"""``nn.Linear`` with faster fp32 matrix products for training on a CPU.
 
-Shapes: N rows of x; K columns of x, the input size; M the output size.
+Shapes: N rows; K input size; M output size.
 
-In fp32 PyTorch multiplies with MKL, which on AMD's processors uses vectors of 256 bits only.
-oneDNN, which it uses for bf16, takes those that there are. On two cores of Zen 5 a product of 2,048
-rows with a matrix of the base model runs at about 400 GFLOP/s (300 to 400 for the gradient of the
-matrix) where MKL has 190; held to 256 bits, by ONEDNN_MAX_CPU_ISA=AVX2, at 180 to 220. oneDNN
-generates code for every new shape, so it pays in training, where products are large, and not in
-decoding.
+PyTorch multiplies fp32 matrices with MKL, which uses 256-bit vectors only on AMD processors; oneDNN
+uses the widest there are and is up to twice as fast there. oneDNN generates code for each new
+shape, so it pays in training, where products are large, and not in decoding.
 """
 
 from typing import Any
@@ -16,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Not a public name: where it is gone, MKL does all products.
+# A private operator of PyTorch; without it MKL computes all products.
 _AVAILABLE = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
@@ -26,7 +23,7 @@ def _for_onednn(x: Tensor) -> bool:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """X Wᵀ + b, without a gradient: [N, K], [M, K], [M] → [N, M]."""
+    """X Wᵀ + b, not differentiable: [N, K], [M, K], [M] → [N, M]."""
     if _for_onednn(x):
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return y
@@ -34,7 +31,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient of W in X Wᵀ, Gᵀ X: [N, M], [N, K] → [M, K]."""
+    """Gradient of W in X Wᵀ, Gᵀ X: [N, M], [N, K] → [M, K]."""
     if not _for_onednn(x):
         return grad.T @ x
     if grad.shape[1] > x.shape[1]:
@@ -43,7 +40,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` for flat [N, K] tokens; in training in fp32 on a CPU by ``product``."""
+    """``nn.Linear`` for packed tokens; fp32 training on a CPU uses oneDNN."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""

@@ -1,14 +1,16 @@
-"""The whole model: encode, decode, and decode one step at a time (§3.1)."""
+"""The Transformer (§3.1): encoder, decoder, and incremental decoding.
+
+Shapes: N, M packed target and source tokens; D model; V vocabulary; B sentences; W beams.
+"""
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.attention import SourceProjection, pad, split_heads
+from transformer_mt.model.attention import CrossKVProjection, pad, split_heads
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
@@ -17,7 +19,9 @@ from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, E
 class Transformer(nn.Module):
     """The Transformer of "Attention Is All You Need".
 
-    Shapes: N flat target tokens, M flat source tokens, D model, V vocabulary, B sentences, W beams.
+    Args:
+        config: Sizes and variants.
+        vocab_size: Number of pieces V, shared by source and target.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int):
@@ -26,9 +30,9 @@ class Transformer(nn.Module):
         self.embedding = Embedding(vocab_size, config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.source_projection = SourceProjection(config)
+        self.source_projection = CrossKVProjection(config)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        # Post-norm layers end in a norm already; the paper adds none after the stacks.
+        # Only pre-norm needs a final norm: a post-norm layer ends in one.
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, LAYER_NORM_EPS) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, LAYER_NORM_EPS) if pre else nn.Identity()
@@ -38,44 +42,49 @@ class Transformer(nn.Module):
 
     @property
     def vocab_size(self) -> int:
-        """Number of rows of the shared embedding matrix."""
+        """Number of pieces, V."""
         return self.embedding.weight.shape[0]
 
     def embed(self, packed: Packed) -> Tensor:
-        """Embeddings plus positions, with dropout (§5.4): [N, D]."""
-        longest = packed.layout.max_length
-        return self.dropout(self.embedding(packed.tokens, packed.positions, longest))
+        """Embeddings plus positional encodings, with dropout (§5.4): [N, D]."""
+        max_length = packed.layout.max_length
+        return self.dropout(self.embedding(packed.tokens, packed.positions, max_length))
 
     def encode(self, src: Packed) -> Tensor:
-        """The encoder stack: [M, D]."""
+        """Encoder output, the memory of the decoder: [M, D]."""
         x = self.embed(src)
         for layer in self.encoder:
             x = layer(x, src.layout)
         return self.encoder_norm(x)
 
     def decode(self, tgt_in: Packed, memory: Tensor, src: Packed) -> Tensor:
-        """The decoder stack over whole target sequences: [N, D]."""
+        """Decoder output for whole target sequences (teacher forcing): [N, D]."""
         x = self.embed(tgt_in)
-        for layer, source in zip(self.decoder, self.source_projection(memory), strict=True):
-            x = layer(x, tgt_in.layout, source, src.layout)
+        for layer, cross_kv in zip(self.decoder, self.source_projection(memory), strict=True):
+            x = layer(x, tgt_in.layout, cross_kv, src.layout)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The pre-softmax linear transformation, tied to the embeddings (§3.4): [N, D] → [N, V]."""
+        """Output layer before the softmax, tied to the embeddings (§3.4): [N, D] → [N, V]."""
         return self.embedding.logits(hidden)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Decoder outputs at every target position: [N, D]."""
+        """Decoder output at each target position: [N, D]."""
         return self.decode(batch.tgt_in, self.encode(batch.src), batch.src)
 
     @torch.inference_mode()
-    def start(self, src: Packed, beam_size: int) -> DecoderState:
-        """Encodes sentences, one group of them, and opens a search with W beams for each."""
+    def init_decoder_state(self, src: Packed, beam_size: int) -> DecoderState:
+        """Encodes sentences and creates the state for decoding each of them with W beams.
+
+        Args:
+            src: B source sentences, packed as one bucket.
+            beam_size: W.
+        """
         assert isinstance(src.layout, Buckets)
         (bucket,) = src.layout.buckets
         heads, memory = self.config.num_heads, self.encode(src)
-        sources = [
-            # Every step reads them: head by head, without gaps.
+        cross_kv = [
+            # Contiguous by head, as each decoding step reads them.
             (
                 split_heads(pad(k.to(memory.dtype), bucket), heads).contiguous(),
                 split_heads(pad(v.to(memory.dtype), bucket), heads).contiguous(),
@@ -85,46 +94,44 @@ class Transformer(nn.Module):
         mask = None
         if bucket.mask is not None:
             padding = ~bucket.mask[:, None, None, :]
-            # On a GPU attention would copy a mask whose rows are not of whole eights, each time.
+            # A GPU kernel copies a mask whose row stride is not a multiple of 8, each time.
             rows = memory.new_zeros(bucket.num_sequences, 1, 1, -(-bucket.max_length // 8) * 8)
             mask = rows[..., : bucket.max_length].masked_fill_(padding, -torch.inf)
-        # Most translations are about as long as their sources, and beams differ in the last tokens.
-        room = max(bucket.max_length + 4 * beam_size, BLOCK)
+        # Translations are about as long as their sources, and beams differ in their last tokens.
+        capacity = max(bucket.max_length + 4 * beam_size, BLOCK)
         width = heads * (self.config.key_size + self.config.value_size)
-        shape = (bucket.num_sequences, beam_size, room)
+        shape = (bucket.num_sequences, beam_size, capacity)
         return DecoderState(
             position=torch.zeros((), dtype=torch.int64, device=memory.device),
-            cache=memory.new_empty(len(self.decoder), bucket.num_sequences, room, width),
-            owned=torch.zeros(shape, dtype=torch.bool, device=memory.device),
-            sources=sources,
+            cache=memory.new_empty(len(self.decoder), bucket.num_sequences, capacity, width),
+            beam_mask=torch.zeros(shape, dtype=torch.bool, device=memory.device),
+            cross_kv=cross_kv,
             source_mask=mask,
         )
 
     @torch.inference_mode()
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Logits of the next token, given the newest one of each beam.
+        """Logits of the next token of each beam; advances the state by one position.
 
         Args:
-            tokens: [B, W'] int64, of the first W' of the W beams.
-            state: Of the positions before, with room for one more; it moves on by one.
+            tokens: [B, W'] int64, newest token of the first W' of the W beams.
+            state: State with room for one more position.
 
         Returns:
             [B, W', V].
         """
         rows = tokens.flatten()
         x = self.embedding(rows, state.position.expand(len(rows)), state.length)
-        entries, mask = state.new_entries(tokens.shape[1])
+        slots, mask = state.allocate(tokens.shape[1])
         caches = state.cache[:, :, : state.used]
-        for layer, cache, source in zip(self._decoder_layers(), caches, state.sources, strict=True):
-            x = layer.step(x, cache, entries, mask, source, state.source_mask)
+        for layer, cache, cross_kv in zip(self.decoder, caches, state.cross_kv, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            x = layer.step(x, cache, slots, mask, cross_kv, state.source_mask)
         return self.logits(self.decoder_norm(x)).view(*tokens.shape, -1)
-
-    def _decoder_layers(self) -> Iterator[DecoderLayer]:
-        return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
 
 
 def _init_linear(linear: nn.Linear) -> None:
-    # The paper does not say. Its authors' code draws U(±√(3 / fan-in)): unit gain.
+    # As in the authors' code, since the paper gives none: U(±√(3 / fan-in)), unit gain.
     bound = math.sqrt(3 / linear.in_features)
     nn.init.uniform_(linear.weight, -bound, bound)
     if linear.bias is not None:

@@ -1,4 +1,4 @@
-"""An exponentially weighted mean of the weights, kept beside them while they are trained."""
+"""Exponential moving average (EMA) of the weights."""
 
 import copy
 
@@ -10,27 +10,29 @@ from transformer_mt.model.transformer import Transformer
 
 
 class EMA:
-    """mean ← d · mean + (1 − d) · weights, after each update t; d = min(decay, (1 + t) / (10 + t)).
+    """Exponential moving average: mean ← d · mean + (1 − d) · weights, after each update t.
 
-    The smaller d of the first updates lets it forget the random weights that all began with.
+    d = min(decay, (1 + t) / (10 + t)): a smaller d in the first updates discounts the random
+    initial weights. ``torch.optim.swa_utils.AveragedModel`` instead copies the weights in its first
+    update, which would change the result.
 
     Args:
-        model: The model in training.
-        decay: Weight of the past.
+        model: Model in training.
+        decay: Weight of the past mean, in [0, 1).
     """
 
     def __init__(self, model: Transformer, decay: float):
         self._weights, self._decay = list(parameters(model).values()), decay
         self.model = copy.deepcopy(model)
-        """The model with the mean as its weights."""
+        """Model with the averaged weights."""
         self._means = list(parameters(self.model).values())
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Takes in the weights after update ``step``."""
+        """Adds the weights after update ``step`` to the average."""
         decay = min(self._decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._means, self._weights, 1 - decay)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors in use, by name."""
+        """The live tensors of the average, by their names in a checkpoint."""
         return named_running_mean(parameters(self.model))

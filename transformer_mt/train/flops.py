@@ -1,9 +1,8 @@
-"""How much of the hardware a run uses: model FLOPs utilisation (MFU).
+"""Model FLOPs utilisation (MFU), as in PaLM (https://arxiv.org/abs/2204.02311, appendix B).
 
-Counted is the arithmetic that the model needs, not what an implementation does: matrix products
-only, a multiplication and an addition being two operations, no padding, and of causal attention
-the pairs that its mask lets through. MFU is that count a second over the devices' peak rate, as in
-PaLM (https://arxiv.org/abs/2204.02311, appendix B).
+MFU is the rate of floating-point operations (FLOPs) that the model needs over the peak rate of the
+devices. Only matrix products count, with two operations for each multiplication and addition;
+padding and masked pairs of causal attention do not.
 """
 
 import re
@@ -18,9 +17,9 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 
-# Name as torch has it, without the vendor's → TFLOP/s. Half precision is that of the tensor cores
-# with dense operands (data sheets boast of twice that, with sparse ones) and fp32 sums; fp32 is
-# without TF32, as PyTorch multiplies by default. From https://www.nvidia.com/en-us/data-center/
+# Device name in torch, without the vendor → TFLOP/s. Half precision is the rate of tensor cores
+# with dense operands and fp32 accumulation (data sheets also give twice that, for sparse operands);
+# fp32 is without TF32, PyTorch's default. From https://www.nvidia.com/en-us/data-center/
 # (a100, h100, h200, l4, l40s, products/a10-gpu, v100, tesla-t4), and for the two cards from
 # https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf
 _HALF = ("bf16", "fp16")
@@ -46,13 +45,12 @@ Lengths = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class FlopsMeter:
-    """Turns target tokens a second into a share of what the devices could do."""
+    """Converts target tokens per second into model FLOPs utilisation."""
 
     per_target: float
-    """Operations of an update for each of its target tokens, those for the source included: the
-    mean over the training pairs."""
+    """FLOPs of an update for each target token, source side included; mean over the corpus."""
     peak: float
-    """Operations a second that all devices together can do at most."""
+    """Peak FLOP/s of all devices together."""
 
     def mfu(self, targets_per_second: float) -> float:
         """Model FLOPs utilisation, 0 to 1."""
@@ -62,14 +60,14 @@ class FlopsMeter:
 def flops_meter(
     config: ModelConfig, vocab_size: int, train: TokenStore, precision: str, world: World
 ) -> FlopsMeter | None:
-    """A meter for training on these pairs, or None where the device's peak rate is not known.
+    """Creates a meter for a training corpus; None if the peak rate of the device is unknown.
 
     Args:
-        config: The model.
-        vocab_size: V.
+        config: Sizes of the model.
+        vocab_size: Number of pieces V.
         train: Training pairs.
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        world: The ranks; their devices are taken to be alike.
+        world: Ranks, all assumed to have the same device.
     """
     if world.device.type != "cuda":
         return None
@@ -81,10 +79,7 @@ def flops_meter(
 
 
 def peak_rate(device_name: str, precision: str) -> float | None:
-    """Peak operations a second of a device by its name in ``torch.cuda``; None if unknown.
-
-    A slice of a device (MIG) is not known: its name does not tell its rate.
-    """
+    """Peak FLOP/s of a device by its name in ``torch.cuda``; None if unknown, as for MIG slices."""
     name = re.sub(r"^(NVIDIA |Tesla |GeForce )*", "", device_name)
     for pattern, rates in _PEAKS.items():
         if "MIG" not in name and re.fullmatch(pattern, name) and precision in rates:
@@ -95,27 +90,27 @@ def peak_rate(device_name: str, precision: str) -> float | None:
 def update_flops(
     config: ModelConfig, vocab_size: int, src_lengths: Lengths, tgt_lengths: Lengths
 ) -> float:
-    """Operations of forward and backward on these pairs.
+    """FLOPs of the forward and backward pass on sentence pairs of the given lengths.
 
-    A weight of a matrix product takes 6 operations for each token that it meets: 2 forward, 4
-    backward, for the gradients of both factors. An attention layer adds 6·H·(d_k + d_v) for each
-    query and key that see each other: two products, Q Kᵀ and the weights times V.
+    Each weight of a matrix takes 6 FLOPs a token: 2 forward and 4 backward, for the gradients of
+    both factors. An attention layer adds 6·H·(d_k + d_v) for each pair of query and key that is not
+    masked, for the two products Q Kᵀ and softmax(…) V.
 
     Args:
-        config: The model.
-        vocab_size: V.
-        src_lengths: [pairs] tokens that the encoder reads.
-        tgt_lengths: [pairs] tokens that the decoder reads.
+        config: Sizes of the model.
+        vocab_size: Number of pieces V.
+        src_lengths: [number of pairs] source tokens.
+        tgt_lengths: [number of pairs] target tokens.
     """
     D, F = config.d_model, config.d_ff
     keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
     S, T = (lengths.astype(np.float64) for lengths in (src_lengths, tgt_lengths))
     encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
     self_attention, feed_forward = D * 2 * (keys + values), 2 * D * F
-    # The cross-attention's keys and values are of the source, queries and outputs of the target.
+    # Cross-attention projects source tokens to keys and values, target tokens to queries.
     cross = D * (keys + values)
     src_weights = encoder * (self_attention + feed_forward) + decoder * cross
     tgt_weights = decoder * (self_attention + cross + feed_forward) + D * vocab_size
     products = src_weights * S.sum() + tgt_weights * T.sum()
-    seen = encoder * (S @ S) + decoder * ((T @ T + T.sum()) / 2 + T @ S)
-    return float(6 * products + 6 * (keys + values) * seen)
+    attended = encoder * (S @ S) + decoder * ((T @ T + T.sum()) / 2 + T @ S)
+    return float(6 * products + 6 * (keys + values) * attended)

@@ -1,4 +1,4 @@
-"""What suits the machine where the configuration leaves the choice to it."""
+"""Hardware-dependent choices: precision, compilation, and tokens in one forward pass."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
-from transformer_mt.model.varlen import has_kernel
+from transformer_mt.model.attention import has_varlen_kernel
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +18,13 @@ _CPU_TOKENS = 8192
 
 
 def pick_precision(name: str, device: torch.device) -> str:
-    """``fp32``, ``bf16`` or ``fp16``; ``auto`` is bf16 where the hardware multiplies it faster."""
+    """The precision to train in: ``auto`` is bf16 if the hardware has fast bf16 products."""
     if name != "auto":
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
-    # The names are private to torch: where they are gone, fp32 is the safe answer.
+    # These functions are private to torch; without them fp32 is the safe choice.
     tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     fast = any(getattr(torch.cpu, name, bool)() for name in tests)
     return "bf16" if fast else "fp32"
@@ -33,38 +33,44 @@ def pick_precision(name: str, device: torch.device) -> str:
 def pick_compiled(
     choice: bool | None, model: ModelConfig, device: torch.device, precision: str
 ) -> bool:
-    """Whether to compile the training step for buffers of one shape (``data.buffers``).
+    """Whether to compile the training step, for buffers of a fixed shape.
 
-    By itself on a GPU, in the precision and for the heads that its attention kernel takes. On a
-    CPU it shows that the step compiles, and is slow.
+    The default (None) compiles on a GPU if its attention kernel supports the precision and the
+    head sizes. On a CPU a compiled step is slow, and meant for tests.
+
+    Args:
+        choice: The setting ``train.compile``.
+        model: Sizes of the model.
+        device: Device of the training.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
 
     Raises:
-        InputError: It is asked for where there is no kernel, or nothing to compile with.
+        InputError: ``train.compile=true`` is impossible: no suitable kernel or no C compiler.
     """
     if device.type != "cuda":
         return bool(choice)
     possible = (
         precision == "bf16"
-        and has_kernel(model.key_size, model.value_size)
+        and has_varlen_kernel(model.key_size, model.value_size)
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
     if choice is not False and possible and not _has_compiler():
-        needs = "needs a C compiler (gcc or clang) and the headers of Python (python3-dev)"
+        needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
         if choice:
             raise InputError(f"train.compile=true {needs}: install them")
-        log.warning("the training step is not compiled, which %s, and slower", needs)
+        log.warning("the training step is not compiled and slower: compilation %s", needs)
         return False
     if choice and not possible:
         raise InputError(
-            "train.compile=true on a GPU needs bf16, heads with d_k = d_v, a multiple of 8 up to "
-            f"256, and an Ampere GPU or a later one; here: {precision}, d_k={model.key_size}, "
+            "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 256, and an "
+            f"Ampere GPU or later; here: {precision}, d_k={model.key_size}, "
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
 
 
 def _has_compiler() -> bool:
-    """Whether there is what Triton needs, and takes, to build the host's side of a kernel."""
+    """Whether Triton finds the C compiler and the headers that it needs for host code."""
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     scheme = sysconfig.get_default_scheme()
     include = sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
@@ -72,10 +78,10 @@ def _has_compiler() -> bool:
 
 
 def training_tokens(model: ModelConfig, device: torch.device) -> int:
-    """Tokens a side in one forward pass, where ``train.max_tokens_per_device`` leaves it open.
+    """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
 
-    A token keeps some hundred bytes a layer and dimension until the backward pass; 400, twice a
-    generous count, leave room for weights, optimizer and logits.
+    Until the backward pass a token occupies up to 200 bytes for each layer and dimension; 400 leave
+    room for weights, optimizer state and logits.
     """
     if device.type != "cuda":
         return _CPU_TOKENS

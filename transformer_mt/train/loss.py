@@ -1,8 +1,9 @@
-"""Cross-entropy with label smoothing (§5.4), fused with the output layer.
+"""Label-smoothed cross-entropy (§5.4), fused with the output layer.
 
-The logits of an update of 25,000 tokens over 37,000 pieces are 3.7 GB in fp32, and their gradient
-as much again. Here they exist for some rows at a time: a chunk's gradient is taken from its logits
-at once, in the forward pass.
+Shapes: N target tokens, D model, V vocabulary.
+
+The logits of 25,000 tokens over 37,000 pieces are 3.7 GB in fp32, and so is their gradient. Here
+they exist for a chunk of rows at a time: the forward pass also computes the gradient of each chunk.
 """
 
 from typing import Any
@@ -15,13 +16,13 @@ from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.model.linear import product, weight_gradient
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
-"""Most rows of logits held at a time: 0.3 GB and 1.2 GB in fp32 at the paper's vocabulary."""
+"""Maximum rows of a chunk: 0.3 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
 
 _COMPILED_ROWS = 32768
-"""Within a compiled step; more rows could be 2³¹ logits, and indices would take 64 bits."""
+"""Maximum rows in a compiled step: with more, 2³¹ logits or more would need 64-bit indices."""
 
 _VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
-"""The logits' width, in memory, is a multiple of this: what matrix units like."""
+"""Logits are padded to a multiple of this width, for which matrix units are faster."""
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -29,9 +30,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
-    Of the three terms only the softmax is a full matrix: the one-hot touches an element a row, and
-    the products with the constant ε / V are the sums of all columns, taken once. So the wide
-    matrix of logits is passed over as few times as possible.
+    Only the softmax is a full [N, V] matrix: the one-hot term touches one element a row, and the
+    products with the constant ε / V are sums over columns, computed once.
     """
 
     @staticmethod
@@ -40,7 +40,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         targets: Tensor,
-        smoothing: float,
+        label_smoothing: float,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
@@ -50,11 +50,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(torch.float32, weight.dtype)
         vocab_size = weight.shape[0]
         padding = -vocab_size % _VOCAB_MULTIPLE[device]
-        # Compiled, all chunks' logits live at once: then a few large products are better.
-        most = _COMPILED_ROWS if torch.compiler.is_compiling() else _CHUNK_ROWS[device]
-        chunks = -(-len(targets) // most)
+        # A compiled graph holds the logits of all chunks at once, so few large ones are better.
+        max_rows = _COMPILED_ROWS if torch.compiler.is_compiling() else _CHUNK_ROWS[device]
+        chunks = -(-len(targets) // max_rows)
         counted = (targets != IGNORE_INDEX)[:, None]
-        # Rows that do not count add nothing to any sum over rows if they are zero.
+        # Ignored rows are zero, so that they add nothing to any sum over rows.
         rows = hidden.to(exact) * counted
         columns = weight.to(exact).sum(0)
         grad_hidden, grad_weight = [], torch.zeros_like(weight) if needs_grad else None
@@ -72,15 +72,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 nll -= (log_p.gather(1, y) * keep).sum()
                 if grad_weight is None:
                     continue
-                grad = _less_at(log_p.exp_(), y, 1 - smoothing)
+                grad = _subtract_at(log_p.exp_(), y, 1 - label_smoothing)
                 grad = F.pad(grad.to(dtype), (0, padding))
                 grad_hidden.append(product(grad, matrix.T))
                 grad_weight += weight_gradient(grad, x)[:vocab_size]
-            # ε times the sum over rows of (the target's logit − the mean logit).
-            picked = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
-            loss = nll + smoothing * (picked - (rows @ columns).sum() / vocab_size)
+            # Plus ε times the sum over rows of (target logit − mean logit).
+            target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
+            loss = nll + label_smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
         if grad_weight is not None:
-            share = smoothing / vocab_size
+            share = label_smoothing / vocab_size
             grad_weight -= rows.sum(0) * share
             grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
             ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight)
@@ -95,40 +95,34 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None
 
 
-def _less_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
-    """``values``, less ``amount`` in one column of each row; may be done in place.
-
-    Args:
-        values: [N, V].
-        columns: [N, 1] int64.
-        amount: What is taken away.
-    """
-    if torch.compiler.is_compiling():  # which joins this, but no scatter, to what is around it
+def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
+    """Subtracts ``amount`` from [N, V] values at one column [N, 1] of each row, maybe in place."""
+    if torch.compiler.is_compiling():  # the compiler fuses this with its surroundings, no scatter
         every = torch.arange(values.shape[1], device=values.device)
         return torch.where(every == columns, values - amount, values)
     return values.scatter_add_(1, columns, values.new_full(columns.shape, -amount))
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum over target tokens of the cross-entropy with smoothed labels, and of the plain one.
+    """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
-    The label distribution is (1 − ε) · one-hot + ε / V, uniform over all pieces, after Szegedy et
-    al. 2015, whom the paper cites.
+    The smoothed label distribution is (1 − ε) · one-hot + ε / V, uniform over all pieces, as in
+    Szegedy et al. 2015, which the paper cites.
 
     Args:
-        hidden: [N, D] decoder outputs.
-        weight: [V, D] output matrix; logits are ``hidden @ weight.T``, computed in the autocast
-            dtype where autocast is on, and softmaxed in fp32.
-        targets: [N] int64; ``IGNORE_INDEX`` where there is nothing to predict.
-        smoothing: ε_ls.
+        hidden: [N, D] decoder output.
+        weight: [V, D] output matrix; logits are ``hidden @ weight.T``, in the autocast dtype if
+            autocast is on, and the softmax is in fp32.
+        targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
+        label_smoothing: ε_ls.
 
     Returns:
-        The loss to minimise, and the negative log-likelihood, which has no gradient; both are
-        sums over tokens, scalars in fp32 (float64 for float64 weights).
+        The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
+        fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, targets, smoothing, torch.is_grad_enabled()
+        hidden, weight, targets, label_smoothing, torch.is_grad_enabled()
     )
     return loss, nll

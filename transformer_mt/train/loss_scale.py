@@ -1,33 +1,37 @@
-"""The loss scale that keeps small fp16 gradients from vanishing (Micikevicius et al. 2018, §3.2).
+"""Dynamic loss scaling for fp16 training (Micikevicius et al. 2018, §3.2).
 
-``torch.amp.GradScaler`` does the same for torch's own optimizers. Here the factor is divided out
-together with the clipping, one decision holds for all optimizers, and the state is tensors that a
-checkpoint copies: no step waits for the device.
+``torch.amp.GradScaler`` decides separately for each optimizer whether to skip an update, and its
+state is Python numbers; here one decision holds for all, without synchronising host and device, and
+the state is tensors that a checkpoint copies.
 """
 
 import torch
 from torch import Tensor
 
-_FIRST, _LARGEST = 2.0**16, 2.0**24
-_PATIENCE = 2000
-"""Updates without an overflow after which the factor is doubled, as in GradScaler."""
+_INITIAL_SCALE, _MAX_SCALE = 2.0**16, 2.0**24
+_GROWTH_INTERVAL = 2000
+"""Updates without overflow after which the scale is doubled, as in ``GradScaler``."""
 
 
 class LossScaler:
-    """A factor on the loss: halved when gradients overflow, doubled after long without."""
+    """Loss scale that is halved when gradients overflow and doubled after 2,000 updates without."""
 
     def __init__(self, device: torch.device):
-        self.factor = torch.full((), _FIRST, device=device)
+        self.factor = torch.full((), _INITIAL_SCALE, device=device)
         self._good = torch.zeros((), device=device)
 
     def update(self, overflow: Tensor) -> None:
-        """Takes in whether the latest gradient overflowed, a scalar bool on the device."""
+        """Adapts the scale.
+
+        Args:
+            overflow: Scalar bool on the device, whether the latest gradient was not finite.
+        """
         self._good.add_(1).mul_(~overflow)
-        grow = self._good >= _PATIENCE
+        grow = self._good >= _GROWTH_INTERVAL
         self._good.mul_(~grow)
         self.factor.mul_(torch.where(overflow, 0.5, 1.0)).mul_(torch.where(grow, 2.0, 1.0))
-        self.factor.clamp_(1.0, _LARGEST)
+        self.factor.clamp_(1.0, _MAX_SCALE)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors in use, by name."""
+        """The live tensors, by their names in a checkpoint."""
         return {"loss_scale.factor": self.factor, "loss_scale.good": self._good}

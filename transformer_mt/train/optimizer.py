@@ -1,138 +1,157 @@
-"""The optimizer: Adam (§5.3), or Muon for the matrices of the layers and Adam for the rest."""
+"""Optimizers: Adam (§5.3), and Muon for the matrices of the layers with Adam for the rest.
 
-from collections.abc import Iterable
+To add one, write a function that builds it, register it in ``OPTIMIZERS`` and add its name to
+``OptimizerConfig``.
+"""
+
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import OptimizerConfig
-from transformer_mt.model.attention import SelfAttention, SourceProjection
+from transformer_mt.model.attention import CrossKVProjection, SelfAttention
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
+    """Builds the optimizer that the config names, for a model already on its device."""
+    return OPTIMIZERS[config.name](model, config)
+
+
+def adam(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
+    """Adam for all weights, with decoupled weight decay for matrices."""
+    weights = dict(model.named_parameters())
+    return Optimizer(weights, _adamw(weights.values(), config))
+
+
+def muon(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
+    """Muon for the matrices of the layers, Adam for embeddings, biases and norms."""
+    weights = dict(model.named_parameters())
+    sizes = hidden_matrices(model)
+    stacked = {name: StackedWeight(weights.pop(name), rows) for name, rows in sizes.items()}
+    return Optimizer(
+        weights, _adamw(weights.values(), config), stacked, _muon(stacked.values(), config)
+    )
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module, OptimizerConfig], "Optimizer"]] = {
+    "adam": adam,
+    "muon": muon,
+}
+"""Builders of optimizers by their name in ``optimizer.name``."""
 
 
 class Optimizer:
-    """PyTorch's Adam and Muon as one optimizer of one model.
+    """A fused optimizer of torch, and optionally a second one for matrices stacked in weights.
 
     It works on the memory of the weights, so the model must stay on its device.
 
     Args:
-        weights: Parameters for Adam, by name.
-        stacks: Parameters for Muon, by name.
-        config: Settings of both.
+        weights: Parameters of ``fused``, by name.
+        fused: Optimizer that supports ``grad_scale`` and ``found_inf``, with allocated state.
+        stacked: Parameters of ``matrix_optimizer``, by name.
+        matrix_optimizer: Optimizer of the matrices in ``stacked``.
     """
 
     def __init__(
         self,
         weights: dict[str, nn.Parameter],
-        stacks: dict[str, "Stack"],
-        config: OptimizerConfig,
+        fused: torch.optim.Optimizer,
+        stacked: dict[str, "StackedWeight"] | None = None,
+        matrix_optimizer: torch.optim.Optimizer | None = None,
     ):
-        self._weights, self._stacks = weights, stacks
-        self._adam = _adam(weights.values(), config)
-        self._parts: list[torch.optim.Optimizer] = [self._adam]
-        if stacks:
-            self._parts.append(_muon(stacks.values(), config))
+        self._weights, self._fused, self._stacked = weights, fused, stacked or {}
+        self._optimizers = [fused] if matrix_optimizer is None else [fused, matrix_optimizer]
 
     def set_lr(self, lr: float) -> None:
-        """Sets the learning rate of the steps to come; it is 0 at first."""
-        for part in self._parts:
-            for group in part.param_groups:
+        """Sets the learning rate, which is 0 initially."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
                 group["lr"] = lr
 
     def zero_grad(self) -> None:
-        """Drops all gradients."""
+        """Frees all gradients."""
         for parameter in self._weights.values():
             parameter.grad = None
-        for stack in self._stacks.values():
-            stack.weight.grad = None
+        for weight in self._stacked.values():
+            weight.parameter.grad = None
 
-    def step(self, divisor: Tensor | None = None, skip: Tensor | None = None) -> None:
-        """Moves every weight that has a gradient.
+    def step(self, grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
+        """Updates each weight that has a gradient.
 
         Args:
-            divisor: Scalar that the gradients are divided by first.
-            skip: Scalar bool; where it is True nothing moves and nothing is remembered. Adam reads
-                it on the device. Muon cannot, and has the host wait for it.
+            grad_scale: Scalar that gradients are divided by first.
+            found_inf: Scalar bool; if True, neither weights nor state change. Adam reads it on the
+                device; for Muon the host waits for it.
         """
-        if self._stacks and skip is not None and skip.item():
+        if self._stacked and found_inf is not None and found_inf.item():
             return
-        # What amp.GradScaler tells torch's fused kernels, which take fp32 only.
-        scale, found = (None if given is None else given.float() for given in (divisor, skip))
-        self._adam.grad_scale = scale  # type: ignore[attr-defined]
-        self._adam.found_inf = found  # type: ignore[attr-defined]
-        for stack in self._stacks.values():
-            stack.share_gradient(divisor)
-        for part in self._parts:
-            part.step()
-        for stack in self._stacks.values():
-            stack.drop_gradient()
+        # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
+        scale, skip = (None if x is None else x.float() for x in (grad_scale, found_inf))
+        self._fused.grad_scale = scale  # type: ignore[attr-defined]
+        self._fused.found_inf = skip  # type: ignore[attr-defined]
+        for weight in self._stacked.values():
+            weight.split_gradient(grad_scale)
+        for optimizer in self._optimizers:
+            optimizer.step()
+        for weight in self._stacked.values():
+            weight.clear_gradient()
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers of past gradients, as ``<parameter>.<quantity>``.
+        """The live state tensors, as ``<parameter>.<quantity>``, complete before the first step.
 
-        These are the tensors in use: copying a checkpoint's values into them restores it.
+        Copying the values of a checkpoint into them restores it.
         """
         state = {
             f"{name}.{key}": value
             for name, parameter in self._weights.items()
-            for key, value in self._adam.state[parameter].items()
+            for key, value in self._fused.state[parameter].items()
         }
-        momenta = {f"{name}.momentum_buffer": s.momentum for name, s in self._stacks.items()}
+        momenta = {f"{name}.momentum_buffer": w.momentum for name, w in self._stacked.items()}
         return state | momenta
 
 
-class Stack:
-    """A weight of one or more matrices, each also a tensor of its own on the same memory.
+class StackedWeight:
+    """Parameter that stacks one or more matrices, each also a tensor on the same memory.
 
     Args:
-        weight: [sum of sizes, N].
-        sizes: Rows of each matrix.
+        parameter: [sum of sizes, N].
+        sizes: Number of rows of each matrix.
     """
 
-    def __init__(self, weight: nn.Parameter, sizes: list[int]):
-        self.weight = weight
-        self.momentum = torch.zeros_like(weight)
-        self._sizes = sizes
-        self.matrices = weight.detach().split(sizes)
+    def __init__(self, parameter: nn.Parameter, sizes: list[int]):
+        self.parameter, self._sizes = parameter, sizes
+        self.matrices = parameter.detach().split(sizes)
+        self.momentum = torch.zeros_like(parameter)
+        self.momenta = self.momentum.split(sizes)
 
-    def momenta(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """Each matrix with its rows of the momentum."""
-        return zip(self.matrices, self.momentum.split(self._sizes), strict=True)
-
-    def share_gradient(self, divisor: Tensor | None) -> None:
-        """Gives each matrix its rows of the weight's gradient."""
-        if self.weight.grad is not None:
-            if divisor is not None:
-                self.weight.grad.div_(divisor)
-            parts = self.weight.grad.split(self._sizes)
+    def split_gradient(self, grad_scale: Tensor | None) -> None:
+        """Gives each matrix its rows of the gradient, divided by ``grad_scale``."""
+        if self.parameter.grad is not None:
+            if grad_scale is not None:
+                self.parameter.grad.div_(grad_scale)
+            parts = self.parameter.grad.split(self._sizes)
             for matrix, part in zip(self.matrices, parts, strict=True):
                 matrix.grad = part
 
-    def drop_gradient(self) -> None:
-        """Takes it away again, or its memory would outlive ``zero_grad``."""
+    def clear_gradient(self) -> None:
+        """Drops the gradients of the matrices, whose memory would outlive ``zero_grad``."""
         for matrix in self.matrices:
             matrix.grad = None
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """The optimizer that the config names, for a model already on its device."""
-    weights = dict(model.named_parameters())
-    sizes = hidden_matrices(model) if config.name == "muon" else {}
-    stacks = {name: Stack(weights.pop(name), rows) for name, rows in sizes.items()}
-    return Optimizer(weights, stacks, config)
-
-
 def hidden_matrices(model: nn.Module) -> dict[str, list[int]]:
-    """The weights of the linear layers, by name, with the rows of each matrix in them.
+    """Names of the weights of linear layers → number of rows of each matrix stacked in them.
 
-    Muon makes the update of a matrix orthogonal, which is meant for one linear map: W^Q, W^K and
-    W^V in one weight are three. Tables of embeddings and positions are none.
+    Muon orthogonalises the update of a matrix, which is meant for one linear map: W^Q, W^K and W^V
+    in one weight are three. Embeddings and learned positions are lookup tables, not linear maps.
     """
     sizes: dict[nn.Module, list[int]] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention):
             sizes[module.qkv_proj] = module.sizes
-        elif isinstance(module, SourceProjection):
+        elif isinstance(module, CrossKVProjection):
             sizes[module.proj] = module.sizes
     return {
         f"{name}.weight": sizes.get(module, [module.out_features])
@@ -141,11 +160,11 @@ def hidden_matrices(model: nn.Module) -> dict[str, list[int]]:
     }
 
 
-# Both allocate at once what torch would in the first step, so that ``state`` is complete from the
-# start and there is something to copy a checkpoint into.
+# Both allocate in advance the state that torch would allocate in the first step, so that there is
+# something to copy a checkpoint into.
 
 
-def _adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+def _adamw(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for parameter in parameters:
@@ -154,7 +173,7 @@ def _adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors},
     ]
-    adam = torch.optim.AdamW(  # without decay, Adam to the last bit
+    adamw = torch.optim.AdamW(  # without weight decay it equals Adam bit for bit
         groups,
         lr=0.0,
         betas=(config.beta1, config.beta2),
@@ -163,24 +182,24 @@ def _adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.
         fused=True,
     )
     for parameter in [*matrices, *vectors]:
-        adam.state[parameter] = {
+        adamw.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-    return adam
+    return adamw
 
 
-def _muon(stacks: Iterable[Stack], config: OptimizerConfig) -> torch.optim.Muon:
+def _muon(weights: Iterable["StackedWeight"], config: OptimizerConfig) -> torch.optim.Muon:
     assert config.momentum is not None  # checked by the config
-    momenta = [pair for stack in stacks for pair in stack.momenta()]
-    muon = torch.optim.Muon(
-        [matrix for matrix, _ in momenta],
+    momenta = {m: b for w in weights for m, b in zip(w.matrices, w.momenta, strict=True)}
+    optimizer = torch.optim.Muon(
+        list(momenta),
         lr=0.0,
         weight_decay=config.weight_decay,
         momentum=config.momentum,
         adjust_lr_fn="match_rms_adamw",  # updates as large as Adam's: one schedule suits both
     )
-    for matrix, momentum in momenta:
-        muon.state[matrix]["momentum_buffer"] = momentum
-    return muon
+    for matrix, momentum in momenta.items():
+        optimizer.state[matrix]["momentum_buffer"] = momentum
+    return optimizer

@@ -1,25 +1,51 @@
-"""The learning rate as a function of the step (§5.3)."""
+"""Learning-rate schedules with warm-up (§5.3).
+
+To add one, write a function, register it in ``SCHEDULES`` and add its name to ``ScheduleConfig``.
+"""
+
+from collections.abc import Callable
 
 from transformer_mt.config import ScheduleConfig
+
+Schedule = Callable[[int, ScheduleConfig, int, int], float]
+"""Step (from 1), config, d_model and total number of steps → learning rate."""
 
 
 def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:
     """Learning rate of an update.
 
-    ``noam`` is equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5).
-
     Args:
-        step: The update, from 1.
+        step: Number of the update, from 1.
         config: Name and parameters of the schedule.
-        d_model: Size of the model; enters ``noam``.
-        max_steps: Updates in all; enters ``linear``.
+        d_model: Size of the model, used by ``noam``.
+        max_steps: Number of updates of the run, used by ``linear``.
     """
-    warmup = config.warmup_steps
-    factor: float = min(step**-0.5, step * warmup**-1.5)
-    if config.name == "noam":
-        return d_model**-0.5 * factor
+    return SCHEDULES[config.name](step, config, d_model, max_steps)
+
+
+def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5)."""
+    return d_model**-0.5 * _warmup_then_decay(step, config.warmup_steps)
+
+
+def inverse_sqrt(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Same shape as ``noam``, with ``peak_lr`` at the end of the warm-up."""
     assert config.peak_lr is not None  # checked by the config
-    if config.name == "inverse_sqrt":
-        return config.peak_lr * warmup**0.5 * factor
+    return config.peak_lr * config.warmup_steps**0.5 * _warmup_then_decay(step, config.warmup_steps)
+
+
+def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Linear warm-up to ``peak_lr``, then linear decay; zero one step after the last."""
+    assert config.peak_lr is not None  # checked by the config
+    warmup = config.warmup_steps
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)
+
+
+def _warmup_then_decay(step: int, warmup_steps: int) -> float:
+    factor: float = min(step**-0.5, step * warmup_steps**-1.5)
+    return factor
+
+
+SCHEDULES: dict[str, Schedule] = {"noam": noam, "inverse_sqrt": inverse_sqrt, "linear": linear}
+"""Schedules by their name in ``schedule.name``."""

@@ -178,14 +178,14 @@ def test_batches_never_change_a_translation(translator: Settings) -> None:
 def test_batches_hold_no_more_than_batch_tokens(
     translator: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, padded = Transformer.start, []
+    start, padded = Transformer.init_decoder_state, []
 
     def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
         (bucket,) = src.layout.buckets
         padded.append(bucket.num_sequences * bucket.max_length * beam_size)
         return start(model, src, beam_size)
 
-    monkeypatch.setattr(Transformer, "start", spy)
+    monkeypatch.setattr(Transformer, "init_decoder_state", spy)
     translator(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
     assert max(padded) <= 600
     assert len(padded) < 20
@@ -217,7 +217,7 @@ def test_blank_lines_are_not_asked_about(
     normalization: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Transformer, "start", refuse)
+    monkeypatch.setattr(Transformer, "init_decoder_state", refuse)
     tokenizer = make_tokenizer(tmp_path, normalization)
     lines = [*BLANK, "\u200b\ufeff", "\x01"]
     if normalization == "nmt_nfkc":
@@ -242,7 +242,7 @@ def test_whitespace_around_and_between_words_does_not_matter(translator: Setting
 def test_long_lines_are_cut_before_words(
     translator: Settings, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    start, parts = Transformer.start, []
+    start, parts = Transformer.init_decoder_state, []
 
     def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
         *ids, end = src.tokens.tolist()
@@ -250,7 +250,7 @@ def test_long_lines_are_cut_before_words(
         parts.append(ids)
         return start(model, src, beam_size)
 
-    monkeypatch.setattr(Transformer, "start", spy)
+    monkeypatch.setattr(Transformer, "init_decoder_state", spy)
     cutting = translator(max_source_tokens=12, max_extra_tokens=0, batch_tokens=1)
     found = cutting.translate_nbest([line], 2)
     assert (cutting.cut_lines, len(found[0])) == (1, 1)

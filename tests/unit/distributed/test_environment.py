@@ -1,10 +1,10 @@
-"""A Slurm step as srun, sbatch and salloc describe it to a process."""
+"""Ranks from the environment of torchrun, srun, sbatch and salloc."""
 
 from itertools import product
 
 import pytest
 
-from transformer_mt.distributed import adopt_slurm_step
+from transformer_mt.distributed import set_ranks_from_slurm
 from transformer_mt.distributed.environment import env_rank, env_size, first_host
 from transformer_mt.errors import InputError
 
@@ -30,58 +30,60 @@ OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 def adopted(environ: dict[str, str]) -> dict[str, str]:
     environ = dict(environ)
-    adopt_slurm_step(environ)
+    set_ranks_from_slurm(environ)
     return {name: environ[name] for name in OURS if name in environ}
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "complaint"),
+    ("rank", "size", "message"),
     [
-        ("a", "2", "RANK='a', which is not a number"),
-        ("0", "", "WORLD_SIZE='', which is not a number"),
-        ("-1", "2", "RANK='-1', which is not a number"),
-        ("2", "2", "RANK=2 and WORLD_SIZE=2: ranks are counted from 0"),
-        ("0", "0", "RANK=0 and WORLD_SIZE=0: ranks are counted from 0"),
+        ("a", "2", "RANK='a' is not a number"),
+        ("0", "", "WORLD_SIZE='' is not a number"),
+        ("-1", "2", "RANK='-1' is not a number"),
+        ("2", "2", "RANK=2 must be below WORLD_SIZE=2"),
+        ("0", "0", "RANK=0 must be below WORLD_SIZE=0"),
     ],
 )
-def test_a_launcher_that_makes_no_sense(
-    monkeypatch: pytest.MonkeyPatch, rank: str, size: str, complaint: str
+def test_invalid_launcher_variables_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, rank: str, size: str, message: str
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", size)
-    for ask in (env_rank, env_size):
-        with pytest.raises(InputError, match=complaint):
-            ask()
+    for read in (env_rank, env_size):
+        with pytest.raises(InputError, match=message):
+            read()
 
 
 @pytest.mark.parametrize("leftover", ["RANK", "WORLD_SIZE"])
-def test_half_a_launcher_is_none(monkeypatch: pytest.MonkeyPatch, leftover: str) -> None:
+def test_a_single_launcher_variable_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, leftover: str
+) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(leftover, "3")
     assert (env_rank(), env_size()) == (0, 1)
 
 
-def test_a_task_knows_its_place() -> None:
+def test_slurm_task_gets_its_rank() -> None:
     found = adopted(TASK)
     port = int(found.pop("MASTER_PORT"))
     assert found == {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2", "MASTER_ADDR": "gnode10"}
     assert 1024 <= port < 32768
 
 
-def test_tasks_share_a_port_that_steps_and_jobs_do_not() -> None:
+def test_master_port_is_shared_by_tasks_and_differs_between_steps_and_jobs() -> None:
     def port(**changed: str) -> str:
         return adopted({**TASK, **changed})["MASTER_PORT"]
 
     assert port(SLURM_PROCID="0", SLURM_LOCALID="0") == port()
-    beside = {
+    ports = {
         port(SLURM_JOB_ID=str(200505 + job), SLURM_STEP_ID=str(step))
         for job, step in product(range(20), range(5))
     }
-    assert len(beside) == 100
+    assert len(ports) == 100
 
 
-def test_what_the_user_says_is_kept() -> None:
+def test_variables_set_by_the_user_are_kept() -> None:
     found = adopted({**TASK, "MASTER_ADDR": "10.1.2.3", "MASTER_PORT": "4000"})
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.1.2.3", "4000")
 
@@ -95,20 +97,20 @@ def test_what_the_user_says_is_kept() -> None:
         {**TASK, "SLURM_PROCID": "0", "SLURM_PTY_PORT": "40123"},  # srun --ntasks=8 --pty bash
     ],
 )
-def test_elsewhere_a_process_is_alone(environ: dict[str, str]) -> None:
+def test_a_process_outside_a_step_of_several_tasks_is_single(environ: dict[str, str]) -> None:
     assert adopted(environ) == {}
 
 
-def test_torchrun_inside_a_step_has_the_word() -> None:
-    place = {"RANK": "1", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
-    assert adopted({**TASK, **place}) == place
+def test_torchrun_inside_a_step_takes_precedence() -> None:
+    ranks = {"RANK": "1", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
+    assert adopted({**TASK, **ranks}) == ranks
 
 
 @pytest.mark.parametrize("name", ["SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_LOCALID"])
-def test_an_environment_that_lacks_something_is_refused(name: str) -> None:
+def test_missing_slurm_variables_are_rejected(name: str) -> None:
     environ = {key: value for key, value in TASK.items() if key != name}
     with pytest.raises(InputError, match=name):
-        adopt_slurm_step(environ)
+        set_ranks_from_slurm(environ)
 
 
 @pytest.mark.parametrize(
@@ -123,5 +125,5 @@ def test_an_environment_that_lacks_something_is_refused(name: str) -> None:
         ("n-1,n-[2-3]", "n-1"),
     ],
 )
-def test_first_host_of_a_list(nodes: str, first: str) -> None:
+def test_first_host_of_a_node_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first

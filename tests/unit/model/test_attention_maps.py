@@ -1,4 +1,4 @@
-"""Attention weights against PyTorch's own layer, and what asking for them must not change."""
+"""Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def model_of(norm: str = "post", **changes: object) -> Transformer:
 
 @contextmanager
 def inputs_of(modules: list[nn.Module]) -> Iterator[list[list[Tensor]]]:
-    """What each module is given as its first argument, by hooks of the test's own."""
+    """The first argument of each call of each module."""
     seen: list[list[Tensor]] = [[] for _ in modules]
     handles = [
         module.register_forward_pre_hook(lambda _, args, to=to: to.append(args[0]))
@@ -49,7 +49,7 @@ def torch_weights(wq: Tensor, wk: Tensor, query: Tensor, key: Tensor, causal: bo
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_weights_are_those_of_torchs_layer(norm: str) -> None:
+def test_weights_equal_torch_multihead_attention(norm: str) -> None:
     model = model_of(norm)
     layers = [*model.encoder, *model.decoder]
     own = [layer.get_submodule("self_attention") for layer in layers]
@@ -65,31 +65,31 @@ def test_the_weights_are_those_of_torchs_layer(norm: str) -> None:
             torch.testing.assert_close([*maps.encoder, *maps.decoder][i], expected)
         for i, module in enumerate(cross):
             (x,) = seen[len(own) + i]
-            # Keys and values of all layers are one matrix: keys of layer i are its part 2i.
+            # Keys and values of all layers are one matrix: the keys of layer i are its part 2i.
             wk = model.source_projection.proj.weight.chunk(2 * len(cross))[2 * i]
             wq = module.get_parameter("q_proj.weight")
             torch.testing.assert_close(maps.cross[i], torch_weights(wq, wk, x, memory, False))
 
 
-def rows_of(maps: AttentionMaps) -> list[Tensor]:
+def all_maps(maps: AttentionMaps) -> list[Tensor]:
     return [*maps.encoder, *maps.decoder, *maps.cross]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_shapes_sums_and_causality_with_values_of_another_size(norm: str) -> None:
+def test_shapes_sums_and_causality_with_different_value_size(norm: str) -> None:
     maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT)
     S, T = len(SRC), len(TGT)
     assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
     assert [tuple(m.shape) for m in maps.cross] == [(H, T, S)] * 3
-    for weights in rows_of(maps):
+    for weights in all_maps(maps):
         assert (weights.dtype, weights.device.type) == (torch.float32, "cpu")
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
     for weights in maps.decoder:
         assert torch.equal(weights, weights.tril())
 
 
-def test_later_target_tokens_change_no_earlier_row() -> None:
+def test_later_target_tokens_do_not_change_earlier_rows() -> None:
     model = model_of()
     maps, longer = (attention_maps(model, SRC, tgt) for tgt in (TGT, [*TGT, 14, 15]))
     T = len(TGT)
@@ -99,17 +99,17 @@ def test_later_target_tokens_change_no_earlier_row() -> None:
         torch.testing.assert_close(long[:, :T], short)
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    """No hook, no change of mode, and not one random number drawn: a resumed run stays exact."""
+def test_model_mode_hooks_and_random_state_are_restored() -> None:
+    """No random number is drawn, so that a resumed run stays exact."""
     model = model_of().train()
     state = torch.get_rng_state()
     maps = attention_maps(model, SRC, TGT)
     assert model.training
     assert all(module.training and not module._forward_pre_hooks for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
-    assert not any(weights.requires_grad for weights in rows_of(maps))
+    assert not any(weights.requires_grad for weights in all_maps(maps))
     for weights, again in zip(
-        rows_of(maps), rows_of(attention_maps(model.eval(), SRC, TGT)), strict=True
+        all_maps(maps), all_maps(attention_maps(model.eval(), SRC, TGT)), strict=True
     ):
         assert torch.equal(weights, again)  # no dropout
     with pytest.raises(IndexError):
@@ -117,12 +117,12 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
-def test_half_precision_gives_fp32_weights() -> None:
+def test_weights_are_fp32_under_autocast() -> None:
     model = model_of()
-    exact = rows_of(attention_maps(model, SRC, TGT))
+    exact = all_maps(attention_maps(model, SRC, TGT))
     with torch.autocast("cpu", torch.bfloat16):
         maps = attention_maps(model, SRC, TGT)
-    for weights, reference in zip(rows_of(maps), exact, strict=True):
+    for weights, reference in zip(all_maps(maps), exact, strict=True):
         assert weights.dtype == torch.float32
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
         torch.testing.assert_close(weights, reference, atol=0.05, rtol=0)

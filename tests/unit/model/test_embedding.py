@@ -1,4 +1,4 @@
-"""Embeddings and positions against the formulas of §3.4 and §3.5."""
+"""Embeddings and positional encodings against the formulas of §3.4 and §3.5."""
 
 import math
 
@@ -19,7 +19,7 @@ def positional_encoding(pos: int, d_model: int) -> list[float]:
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
-def test_sinusoids_are_the_papers_formula(d_model: int) -> None:
+def test_sinusoids_match_the_formula_of_the_paper(d_model: int) -> None:
     positions = [0, 1, 2, 9, 100, 1023, 5000]
     expected = torch.tensor([positional_encoding(p, d_model) for p in positions]).double()
     got = sinusoids(5001, d_model)
@@ -32,7 +32,7 @@ def embed(embedding: Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
     return embedding(tokens, positions, int(positions.max()) + 1)
 
 
-def test_learned_positions_are_a_table_of_their_own() -> None:
+def test_learned_positions_are_a_separate_parameter() -> None:
     embedding = Embedding(7, ModelConfig(d_model=6, num_heads=1, positions="learned")).double()
     tokens, positions = torch.tensor([3, 3, 6]), torch.tensor([0, 5, 1])
     got = embed(embedding, tokens, positions)
@@ -43,7 +43,7 @@ def test_learned_positions_are_a_table_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("d_model", [64, 256])
-def test_scaled_embeddings_begin_with_mean_zero_and_unit_variance(d_model: int) -> None:
+def test_scaled_embeddings_have_zero_mean_and_unit_variance_at_initialization(d_model: int) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         embedding = Embedding(1000, ModelConfig(d_model=d_model))
@@ -66,12 +66,12 @@ def test_source_target_and_output_share_one_matrix() -> None:
     model.logits(model(Batch(src, tgt, tgt.tokens)))[:, 9].sum().backward()
     gradient = model.embedding.weight.grad
     assert gradient is not None
-    # Tokens of the source, tokens of the target, and the one whose logit was asked for.
+    # Source tokens, target tokens and the token of the logit.
     assert gradient.nonzero()[:, 0].unique().tolist() == [4, 5, 6, 7, 9]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_sinusoids_grow_past_the_size_of_the_table(dtype: torch.dtype) -> None:
+def test_sinusoids_extend_beyond_the_initial_table(dtype: torch.dtype) -> None:
     config = ModelConfig(d_model=6, num_heads=1, max_positions=4)
     embedding = Embedding(3, config).to(dtype)
     tokens, positions = torch.zeros(50, dtype=torch.int64), torch.arange(50)
@@ -86,5 +86,5 @@ def test_sinusoids_grow_past_the_size_of_the_table(dtype: torch.dtype) -> None:
     torch.testing.assert_close(pe, expected, rtol=0, atol=rounding)
 
 
-def test_sinusoids_are_no_part_of_a_saved_model() -> None:
+def test_sinusoids_are_not_saved() -> None:
     assert list(Embedding(3, ModelConfig()).state_dict()) == ["weight"]

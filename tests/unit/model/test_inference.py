@@ -1,4 +1,4 @@
-"""A model made ready for decoding says what it said before."""
+"""A model prepared for decoding gives the logits of the original."""
 
 from typing import Any
 
@@ -24,20 +24,20 @@ def transformer(**config: Any) -> Transformer:
 
 def steps(model: Transformer) -> Tensor:
     with torch.inference_mode():
-        state = model.start(Packed.from_sequences(SOURCES), 2)
+        state = model.init_decoder_state(Packed.from_sequences(SOURCES), 2)
         state.reserve(3)
         logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
     return torch.stack(logits).float()
 
 
 @pytest.fixture(autouse=True)
-def none_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These models are small: all their products would be left to the plain kernel."""
+def prepack_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The products of these models are too small for the prepacked kernel otherwise."""
     monkeypatch.setattr(inference, "_SMALL", 0)
 
 
 @pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_v": 5}])
-def test_same_logits(config: dict[str, Any]) -> None:
+def test_decoding_steps_give_the_same_logits(config: dict[str, Any]) -> None:
     model = transformer(**config)
     before = {name: p.clone() for name, p in model.named_parameters()}
     expected = steps(model)
@@ -51,7 +51,7 @@ def test_same_logits(config: dict[str, Any]) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-def test_whole_sequences_too() -> None:
+def test_whole_sequences_give_the_same_logits() -> None:
     model, src = transformer(), Packed.from_sequences(SOURCES)
     tgt = Packed.from_sequences([[2, 4], [2], [2, 8, 9]])
     ready = for_inference(model)
@@ -60,7 +60,7 @@ def test_whole_sequences_too() -> None:
     torch.testing.assert_close(got, expected)
 
 
-def test_small_products_are_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_products_stay_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "_SMALL", 2**19)
     model = transformer()
     assert torch.equal(steps(for_inference(model, torch.bfloat16)), steps(model))

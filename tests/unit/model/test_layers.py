@@ -1,4 +1,4 @@
-"""Dropout against its definition and its binomial law; the two residual connections."""
+"""Dropout against its definition and distribution; the two residual connections."""
 
 import math
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
 
     assert near(~kept, p)
     assert abs(float(out.mean()) - 1) < 5 * math.sqrt(p / (1 - p) / n)
-    # Four elements come from one draw of 64 bits: each by itself, and independent of the others.
+    # Four elements share a 64-bit draw: each has probability p, independent of the others.
     lanes = ~kept.view(-1, 4)
     for i in range(4):
         assert near(lanes[:, i], p)
@@ -40,16 +40,16 @@ def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 5), (0, 4)])
-def test_dropout_of_any_number_of_elements(shape: tuple[int, ...]) -> None:
+def test_dropout_of_any_shape(shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.float64)
     outputs = torch.stack([Dropout(0.5)(x) for _ in range(400)])
     dropped = outputs == 0
     assert torch.equal(outputs, torch.where(dropped, 0.0, 2 * x))
-    share = dropped.double().mean(dim=0)  # each element on its own: 400 throws of a coin
+    share = dropped.double().mean(dim=0)  # of 400 draws for each element
     assert ((share - 0.5).abs() < 5 * math.sqrt(0.25 / 400)).all()
 
 
-def test_dropout_of_a_tensor_that_is_not_contiguous() -> None:
+def test_dropout_of_a_non_contiguous_tensor() -> None:
     x = torch.randn(6, 5, dtype=torch.float64).t()
     out = Dropout(0.5)(x)
     assert torch.equal(out, torch.where(out == 0, 0.0, 2 * x))
@@ -57,7 +57,7 @@ def test_dropout_of_a_tensor_that_is_not_contiguous() -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_dropout_without_p_or_in_evaluation_is_the_identity(p: float) -> None:
+def test_dropout_is_the_identity_with_p_0_or_in_eval_mode(p: float) -> None:
     x = torch.randn(5, 7)
     dropout = Dropout(p)
     before = torch.get_rng_state()
@@ -66,7 +66,7 @@ def test_dropout_without_p_or_in_evaluation_is_the_identity(p: float) -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3])
-def test_the_gradient_of_dropout_is_its_scaled_mask(p: float) -> None:
+def test_dropout_gradient_is_the_scaled_mask(p: float) -> None:
     x = torch.randn(33, 7, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(33, 7, dtype=torch.float64)
     out = Dropout(p)(x)
@@ -75,7 +75,7 @@ def test_the_gradient_of_dropout_is_its_scaled_mask(p: float) -> None:
     torch.testing.assert_close(x.grad, weight * mask, rtol=1e-14, atol=0)
 
 
-def test_dropout_follows_the_seed() -> None:
+def test_dropout_depends_on_the_seed() -> None:
     def two_calls(seed: int) -> tuple[Tensor, Tensor]:
         torch.manual_seed(seed)
         return dropout(x), dropout(x)
@@ -90,7 +90,7 @@ def test_dropout_follows_the_seed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dropout_keeps_the_type(dtype: torch.dtype) -> None:
+def test_dropout_preserves_the_dtype(dtype: torch.dtype) -> None:
     out = Dropout(0.3)(torch.ones(1001, dtype=dtype))
     assert out.dtype == dtype
     assert float(out.max()) == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
@@ -113,14 +113,14 @@ def residual(norm: str, dropout: float) -> Residual:
 # The small scale makes the variance about ε: it would show a wrong ε.
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_the_residual_connections(dropout: float, scale: float) -> None:
+def test_residual_connections(dropout: float, scale: float) -> None:
     x = scale * torch.randn(5, 8, dtype=torch.float64)
     matrix = torch.randn(8, 8, dtype=torch.float64)
 
     def sublayer(y: Tensor) -> Tensor:
         return y @ matrix
 
-    def dropped(y: Tensor) -> Tensor:  # what the module draws after the same seed
+    def dropped(y: Tensor) -> Tensor:  # the same mask as the module draws
         torch.manual_seed(2)
         return Dropout(dropout)(y)
 

@@ -1,4 +1,4 @@
-"""Our linear layer against PyTorch's, whichever library multiplies."""
+"""``Linear`` against ``nn.Linear``, with and without oneDNN."""
 
 import pytest
 import torch
@@ -18,14 +18,12 @@ def gradients(layer: nn.Linear, x: Tensor, weights: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (7, 5, 3), (130, 64, 192)])
-def test_values_and_gradients_are_those_of_pytorch_in_float64(
-    n: int, k: int, m: int, bias: bool
-) -> None:
+def test_values_and_gradients_equal_torch_in_float64(n: int, k: int, m: int, bias: bool) -> None:
     torch.manual_seed(0)
     ours, exact = Linear(k, m, bias=bias), nn.Linear(k, m, bias=bias).double()
     exact.load_state_dict(ours.state_dict())
     wide, weights = torch.randn(n, 2 * k), torch.randn(n, m)
-    x = wide[:, :k]  # rows that do not follow each other in memory
+    x = wide[:, :k]  # non-contiguous rows
     got = gradients(ours, x, weights)
     wanted = gradients(exact, x.double(), weights.double())
     assert len(got) == len(wanted) == (4 if bias else 3)
@@ -34,7 +32,7 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(
 
 
 @pytest.mark.skipif(not linear._AVAILABLE, reason="this PyTorch has no oneDNN")
-def test_training_in_fp32_takes_the_other_library_and_nothing_else_does(
+def test_only_fp32_training_uses_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
@@ -55,7 +53,7 @@ def test_training_in_fp32_takes_the_other_library_and_nothing_else_does(
     assert len(taken) == 1
 
 
-def test_without_that_library_products_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_the_same_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     x, w, b = torch.randn(9, 6), torch.randn(4, 6), torch.randn(4)
     here = product(x, w, b)

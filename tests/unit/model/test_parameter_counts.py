@@ -1,4 +1,4 @@
-"""The number of trainable parameters: by hand, and as Table 3 of the paper gives it.
+"""Number of trainable parameters, against a formula and against Table 3 of the paper.
 
 The paper rounds to millions and does not say how large the vocabulary of these models was ("about
 37000 tokens", §5.1). Each of its counts, less the parameters of the layers, divided by d_model,
@@ -50,7 +50,7 @@ def row(name: str) -> ModelConfig:
 
 
 def count(config: ModelConfig, vocab_size: int) -> int:
-    """Parameters of the model that is really built (without memory for them)."""
+    """Parameters of the model as it is built, without allocating memory."""
     with torch.device("meta"):
         model = Transformer(config, vocab_size)
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -75,7 +75,7 @@ def by_hand(c: ModelConfig, vocab_size: int) -> int:
     return embedding + learned + layers + final_norms
 
 
-def test_the_base_model_digit_by_digit() -> None:
+def test_base_model_has_the_exact_count() -> None:
     attention = 4 * 512 * 512
     feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
     assert (attention, feed_forward) == (1_048_576, 2_099_712)
@@ -86,13 +86,13 @@ def test_the_base_model_digit_by_digit() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_row_of_table_3_has_the_parameters_of_the_formula(name: str) -> None:
+def test_each_row_of_table_3_matches_the_formula(name: str) -> None:
     assert count(row(name), 37_000) == by_hand(row(name), 37_000)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_any_model_has_the_parameters_of_the_formula(norm: str, positions: str) -> None:
+def test_unusual_sizes_match_the_formula(norm: str, positions: str) -> None:
     config = ModelConfig(
         d_model=10, d_ff=7, num_heads=3, num_encoder_layers=2, num_decoder_layers=4, d_k=5, d_v=11,
         norm=norm, positions=positions, max_positions=9,
@@ -101,7 +101,7 @@ def test_any_model_has_the_parameters_of_the_formula(norm: str, positions: str) 
 
 
 def implied(config: ModelConfig, millions: int) -> tuple[float, float]:
-    """Sizes of the vocabulary with which the count rounds to that many millions."""
+    """Interval of vocabulary sizes with which the count rounds to ``millions``."""
     layers, unit = count(config, 0), config.d_model
     return (millions * 1e6 - 5e5 - layers) / unit, (millions * 1e6 + 5e5 - layers) / unit
 
@@ -113,8 +113,8 @@ def test_one_vocabulary_explains_every_count_of_table_3() -> None:
     assert counts == PAPER_MILLIONS
 
 
-def test_the_vocabularies_implied_are_about_the_papers() -> None:
-    # Were there a matrix each for source, target and output, they would be a third of that.
+def test_implied_vocabularies_are_about_the_size_in_the_paper() -> None:
+    # Separate matrices for source, target and output would imply a third of that.
     assert pytest.approx(37_000, rel=0.12) == VOCABULARY
     assert implied(row("big"), BIG_MILLIONS) == pytest.approx((37_000, 37_000), rel=0.05)
 
@@ -129,6 +129,8 @@ def test_the_vocabularies_implied_are_about_the_papers() -> None:
         ("C_layers_2", {"num_decoder_layers": 6}),  # N of the encoder only
     ],
 )
-def test_no_other_reading_of_a_row_fits_that_vocabulary(name: str, misread: dict[str, Any]) -> None:
+def test_misreadings_of_a_row_do_not_fit_that_vocabulary(
+    name: str, misread: dict[str, Any]
+) -> None:
     low, high = implied(replace(row(name), **misread), PAPER_MILLIONS[name])
     assert not low <= VOCABULARY <= high

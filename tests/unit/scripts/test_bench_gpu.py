@@ -22,8 +22,8 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model import attention
+from transformer_mt.model.attention import varlen_attention
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model.varlen import varlen_attention
 from transformer_mt.train.flops import update_flops
 from transformer_mt.train.step import LossModule
 

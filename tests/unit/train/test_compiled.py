@@ -1,4 +1,4 @@
-"""The compiled step for buffers of one shape, as on a GPU, here by the compiler for CPUs."""
+"""The compiled training step for buffers of a fixed shape, on a CPU."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 def text() -> TokenStore:
-    """Sentences of the built-in sample; a word's number is where it was first seen."""
+    """Sentences of the built-in sample; words are numbered in order of appearance."""
     words: dict[str, int] = {}
 
     def encode(line: str) -> list[int]:
@@ -57,7 +57,7 @@ def step(of: Transformer, compiled: bool) -> TrainStep:
     return TrainStep(of, OptimizerConfig(), 0.1, "fp32", World(CPU), compiled=compiled)
 
 
-def test_200_updates_of_text_compile_once_and_are_those_of_the_eager_step() -> None:
+def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
     assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
@@ -81,7 +81,7 @@ def test_200_updates_of_text_compile_once_and_are_those_of_the_eager_step() -> N
     assert mine[-20:].mean() < mine[:20].mean() - 0.5  # it learns
 
 
-def test_dropout_is_drawn_anew_in_every_update_and_by_the_seed() -> None:
+def test_dropout_depends_on_the_seed_of_each_update() -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
     shape = plan_buffers(store, plan, 512)

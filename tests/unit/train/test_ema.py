@@ -1,4 +1,4 @@
-"""The running mean of the weights, by its formula."""
+"""The exponential moving average of the weights against its formula."""
 
 import torch
 
@@ -7,7 +7,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.ema import EMA
 
 
-def test_by_the_formula() -> None:
+def test_ema_follows_its_formula() -> None:
     sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2}
     model = Transformer(ModelConfig(**sizes, num_encoder_layers=1, num_decoder_layers=1), 11)
     mean = EMA(model, decay=0.3)

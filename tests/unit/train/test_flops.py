@@ -1,4 +1,4 @@
-"""Counts of operations against PyTorch's own counter, and peak rates by name."""
+"""FLOPs against PyTorch's counter, and peak rates by device name."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,27 +30,29 @@ def store_of(src: list[int], tgt: list[int]) -> TokenStore:
     "changes",
     [{}, {"norm": "pre"}, {"d_k": 3, "d_v": 7}, {"num_encoder_layers": 1, "num_decoder_layers": 4}],
 )
-def test_the_count_is_torchs(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_AVAILABLE", False)  # the counter does not know oneDNN's product
+def test_flops_equal_the_count_of_pytorch(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "_AVAILABLE", False)  # the counter does not know oneDNN's operator
     sizes = {"d_model": 12, "d_ff": 20, "num_heads": 2, "dropout": 0.0}
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
     config = ModelConfig(**{**sizes, **layers, **changes})
     model = Transformer(config, V)
-    # All of one length, so that nothing is padded: the counter would count padding.
+    # Equal lengths, since the counter would count padding.
     pairs, S, T = 3, 7, 5
     store = store_of([S] * pairs, [T] * pairs)
     batch = collate(store, [np.arange(pairs)])
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         model.logits(model(batch)).sum().backward()
     heads = config.num_heads * (config.key_size + config.value_size)
-    masked = T * T - T * (T + 1) // 2  # what causal attention computes and does not need
+    masked = T * T - T * (T + 1) // 2  # computed by causal attention, but masked
     extra = pairs * 6 * heads * config.num_decoder_layers * masked
     own = update_flops(config, V, store.src.lengths, store.tgt.lengths)
     assert own + extra == counter.get_total_flops()
 
 
-def test_the_base_step_is_the_one_worked_out_by_hand() -> None:
-    """25,000 + 25,000 tokens in sentences of 25, V = 37,000: 9.6 TFLOP in the design notes."""
+def test_base_model_update_takes_9_6_tflop() -> None:
+    """25,000 + 25,000 tokens in sentences of 25, V = 37,000."""
     lengths = np.full(1000, 25)
     flops = update_flops(ModelConfig(), 37000, lengths, lengths)
     assert flops == pytest.approx(9.6e12, rel=0.02)
@@ -71,13 +73,13 @@ def test_the_base_step_is_the_one_worked_out_by_hand() -> None:
         ("NVIDIA L40S", "bf16", 362),
         ("NVIDIA A10", "bf16", 125),
         ("Tesla V100-SXM2-16GB", "fp16", 125),
-        ("Tesla V100-SXM2-16GB", "bf16", None),  # it has none
+        ("Tesla V100-SXM2-16GB", "bf16", None),  # not supported
         ("Tesla T4", "fp16", 65),
         ("NVIDIA GeForce RTX 3090", "bf16", 71),
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),  # another chip
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),  # a different chip
         ("NVIDIA A10G", "bf16", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a slice of one
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a slice
         ("NVIDIA H200 MIG 1g.18gb", "bf16", None),
         ("Some GPU", "bf16", None),
     ],
@@ -87,7 +89,7 @@ def test_peak_rates_by_name(name: str, precision: str, tera: float | None) -> No
     assert rate == (None if tera is None else pytest.approx(tera * 1e12))
 
 
-def test_a_meter_knows_the_mean_of_the_corpus_and_all_devices(
+def test_meter_averages_the_corpus_and_counts_all_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, store = ModelConfig(), store_of([10, 20], [5, 10])
@@ -100,9 +102,9 @@ def test_a_meter_knows_the_mean_of_the_corpus_and_all_devices(
     assert meter is not None
     total = update_flops(config, V, store.src.lengths, store.tgt.lengths)
     assert meter.per_target * 15 == pytest.approx(total)
-    # At this rate the 15 target tokens take as long as 8 devices at their peak would.
+    # At this rate the 15 target tokens take as long as on 8 devices at their peak rate.
     assert meter.mfu(15 / (total / (8 * 989.4e12))) == pytest.approx(1)
 
 
-def test_utilisation_is_a_share() -> None:
+def test_mfu_is_a_fraction() -> None:
     assert FlopsMeter(per_target=2e9, peak=1e15).mfu(200_000) == pytest.approx(0.4)

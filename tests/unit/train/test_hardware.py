@@ -1,4 +1,4 @@
-"""What is chosen where the configuration leaves the choice to the machine."""
+"""Hardware-dependent defaults."""
 
 import sys
 import sysconfig
@@ -18,7 +18,7 @@ BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_precision_is_what_the_hardware_multiplies_fastest(
+def test_auto_precision_is_bf16_on_hardware_with_fast_bf16(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def supported(including_emulation: bool = True) -> bool:
@@ -44,7 +44,7 @@ def test_precision_is_what_the_hardware_multiplies_fastest(
         (None, ModelConfig(d_model=96, d_k=12, d_v=12), GPU, "bf16", False),
     ],
 )
-def test_the_step_is_compiled_where_it_can_be(
+def test_step_is_compiled_where_possible(
     choice: bool | None,
     model: ModelConfig,
     device: torch.device,
@@ -57,7 +57,7 @@ def test_the_step_is_compiled_where_it_can_be(
     assert pick_compiled(choice, model, device, precision) is picked
 
 
-def test_without_a_compiler_the_step_is_not_compiled(
+def test_step_is_not_compiled_without_a_c_compiler(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
@@ -67,7 +67,7 @@ def test_without_a_compiler_the_step_is_not_compiled(
     assert "needs a C compiler (gcc or clang)" in caplog.text
     assert pick_compiled(None, BASE, GPU, "fp32") is False
     assert pick_compiled(False, BASE, GPU, "bf16") is False
-    assert len(caplog.records) == 1  # where there was nothing to compile nothing is said
+    assert len(caplog.records) == 1  # no warning where nothing would be compiled
     with pytest.raises(InputError, match=r"train\.compile=true needs a C compiler"):
         pick_compiled(True, BASE, GPU, "bf16")
     monkeypatch.setenv("CC", sys.executable)  # any program
@@ -75,17 +75,19 @@ def test_without_a_compiler_the_step_is_not_compiled(
     assert pick_compiled(None, BASE, GPU, "bf16") is headers
 
 
-def test_what_cannot_be_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_true_is_rejected_where_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     with pytest.raises(InputError, match="needs bf16"):
         pick_compiled(True, BASE, GPU, "fp32")
-    with pytest.raises(InputError, match=r"Ampere GPU or a later one; here: bf16.*Tesla T4"):
+    with pytest.raises(InputError, match=r"Ampere GPU or later; here: bf16.*Tesla T4"):
         pick_compiled(True, BASE, GPU, "bf16")
     assert pick_compiled(None, BASE, GPU, "bf16") is False
 
 
-def test_more_memory_and_smaller_models_take_more_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_tokens_grow_with_memory_and_shrink_with_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def tokens(model: ModelConfig, gigabytes: int) -> int:
         properties = SimpleNamespace(total_memory=gigabytes * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)

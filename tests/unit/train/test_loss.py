@@ -1,4 +1,4 @@
-"""The fused loss against PyTorch's cross-entropy over whole logits, and against its own slopes."""
+"""The fused loss against ``F.cross_entropy`` on full logits, and its gradient numerically."""
 
 import pytest
 import torch
@@ -27,10 +27,10 @@ def by_pytorch(smoothing: float) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     return loss, nll, torch.autograd.grad(loss, (hidden, weight))
 
 
-# Chunks of one row, of some rows with a rest, of all rows at once.
+# Chunks of one row, of several rows with a remainder, of all rows.
 @pytest.mark.parametrize("rows_at_a_time", [1, 5, N - 1, N, 10 * N])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
-def test_it_is_pytorchs_cross_entropy(
+def test_loss_and_gradients_equal_cross_entropy(
     smoothing: float, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(loss_module._CHUNK_ROWS, "cpu", rows_at_a_time)
@@ -45,7 +45,7 @@ def test_it_is_pytorchs_cross_entropy(
 
 
 @pytest.mark.parametrize("rows_at_a_time", [5, N])
-def test_what_is_ignored_counts_nowhere(
+def test_ignored_targets_do_not_contribute(
     rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(loss_module._CHUNK_ROWS, "cpu", rows_at_a_time)
@@ -63,7 +63,7 @@ def test_what_is_ignored_counts_nowhere(
     assert not gradients[0][[0, 7, 8, 35, 36]].any()
 
 
-def test_a_width_that_matrix_units_like_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_the_vocabulary_does_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(loss_module._VOCAB_MULTIPLE, "cpu", 8)  # 11 pieces in 16 columns
     hidden, weight, targets = problem()
     loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
@@ -74,7 +74,7 @@ def test_a_width_that_matrix_units_like_changes_nothing(monkeypatch: pytest.Monk
     torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_its_gradient_is_its_slope() -> None:
+def test_gradient_equals_finite_differences() -> None:
     hidden, weight, targets = problem()
 
     def loss(hidden: Tensor, weight: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def test_its_gradient_is_its_slope() -> None:
     assert torch.autograd.gradcheck(loss, (hidden, weight))
 
 
-def test_the_gradient_is_scaled_by_what_follows() -> None:
+def test_gradient_scales_with_the_upstream_gradient() -> None:
     hidden, weight, targets = problem()
     loss, _ = smoothed_cross_entropy(hidden, weight, targets, 0.1)
     scaled = torch.autograd.grad(-0.25 * loss, (hidden, weight))
@@ -96,7 +96,7 @@ def test_nll_has_no_gradient() -> None:
     assert not nll.requires_grad
 
 
-def test_a_loss_without_gradient_is_the_same() -> None:
+def test_loss_is_the_same_under_no_grad() -> None:
     hidden, weight, targets = problem()
     with_gradient = smoothed_cross_entropy(hidden, weight, targets, 0.1)
     with torch.no_grad():
@@ -113,13 +113,13 @@ def test_large_logits_do_not_overflow() -> None:
     assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (hidden, weight)))
 
 
-def test_under_autocast_only_the_products_are_rounded() -> None:
+def test_autocast_rounds_only_the_products() -> None:
     hidden, weight, targets = problem(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
     gradients = torch.autograd.grad(loss, (hidden, weight))
     assert (loss.dtype, nll.dtype) == (torch.float32, torch.float32)
-    # Independent: the same rounding of the operands, then everything in float64.
+    # Reference: the same rounding of the operands, then float64.
     rounded = [t.detach().bfloat16().double().requires_grad_() for t in (hidden, weight)]
     exact = cross_entropy(rounded[0] @ rounded[1].T, targets, label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(loss.double(), exact, rtol=5e-3, atol=0)

@@ -1,4 +1,4 @@
-"""The loss scale against torch's own GradScaler."""
+"""The loss scaler against ``torch.amp.GradScaler``."""
 
 import random
 from itertools import pairwise
@@ -8,9 +8,9 @@ import torch
 from transformer_mt.train.loss_scale import LossScaler
 
 
-def test_it_moves_as_gradscaler_does() -> None:
+def test_scale_follows_gradscaler() -> None:
     draw = random.Random(0)
-    # Long runs without an overflow, so that it grows as well; a few in a row.
+    # Long runs without overflow, so that the scale also grows, and a few overflows in a row.
     overflows = [draw.random() < (0.2 if i % 5000 < 50 else 0) for i in range(10_000)]
     theirs = torch.amp.GradScaler("cpu")
     weight = torch.nn.Parameter(torch.zeros(1))
@@ -26,10 +26,10 @@ def test_it_moves_as_gradscaler_does() -> None:
         assert ours.factor.item() == theirs.get_scale()
         seen.append(ours.factor.item())
     assert len(set(seen)) > 5
-    assert any(later > earlier for earlier, later in pairwise(seen))  # it grows as well
+    assert any(later > earlier for earlier, later in pairwise(seen))
 
 
-def test_it_goes_on_from_its_state() -> None:
+def test_restoring_the_state_resumes_exactly() -> None:
     one, two = (LossScaler(torch.device("cpu")) for _ in range(2))
     for _ in range(1500):
         one.update(torch.tensor(False))

@@ -1,4 +1,4 @@
-"""Adam by its formula, and Muon on stacked matrices as torch's Muon on each matrix alone."""
+"""Adam against its formula, and Muon on stacked matrices against torch's Muon on each matrix."""
 
 import re
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.optimizer import make_optimizer
+from transformer_mt.train.optimizer import OPTIMIZERS, make_optimizer
 
-V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # shapes that tell queries, keys and values apart
+V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # queries, keys and values have different shapes
 ADAM = OptimizerConfig()
 MUON = OptimizerConfig(name="muon", momentum=0.9)
 RATES = [1e-3, 5e-3, 2e-3]
@@ -41,7 +42,7 @@ def gradients(model: Transformer, seed: int) -> dict[str, Tensor]:
 
 
 def train(model: Transformer, config: OptimizerConfig) -> Iterator[dict[str, Tensor]]:
-    """The weights before and after each of some steps."""
+    """The weights initially and after each step."""
     optimizer = make_optimizer(model, config)
     yield {name: p.detach().clone() for name, p in model.named_parameters()}
     for seed, lr in enumerate(RATES):
@@ -51,6 +52,13 @@ def train(model: Transformer, config: OptimizerConfig) -> Iterator[dict[str, Ten
             model.get_parameter(name).grad = gradient
         optimizer.step()
         yield {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_config_accepts_the_registered_optimizers_only() -> None:
+    with pytest.raises(InputError) as error:
+        OptimizerConfig(name="?")
+    (choices,) = re.findall("not one of: (.*)", str(error.value))
+    assert choices.split(", ") == list(OPTIMIZERS)
 
 
 def adam_by_hand(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
@@ -66,7 +74,7 @@ def adam_by_hand(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
 
 
 def muon_alone(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
-    """PyTorch's Muon on a matrix that is a parameter of its own."""
+    """PyTorch's Muon on a single matrix."""
     matrix = torch.nn.Parameter(start.clone())
     muon = torch.optim.Muon(
         [matrix], lr=0.0, weight_decay=0.0, momentum=0.9, adjust_lr_fn="match_rms_adamw"
@@ -80,12 +88,12 @@ def muon_alone(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
     return path
 
 
-def is_muons(name: str) -> bool:
+def is_hidden_matrix(name: str) -> bool:
     return re.search(r"proj|linear", name) is not None and name.endswith("weight")
 
 
 def rows_of_each_matrix(name: str) -> list[int]:
-    """By §3.2: the matrices that a weight stacks, if any."""
+    """Number of rows of each matrix stacked in a weight (§3.2)."""
     if "qkv_proj" in name:
         return [H * K, H * K, H * K_V]
     if "source_projection" in name:
@@ -95,7 +103,7 @@ def rows_of_each_matrix(name: str) -> list[int]:
     return [16 if "linear1" in name else D]
 
 
-def test_adam_moves_every_weight_by_its_formula() -> None:
+def test_adam_follows_its_formula() -> None:
     model = tiny()
     states = list(train(model, ADAM))
     for name in states[0]:
@@ -106,7 +114,7 @@ def test_adam_moves_every_weight_by_its_formula() -> None:
             torch.testing.assert_close(got.double(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_adam_is_torchs_adam_to_the_last_bit() -> None:
+def test_adam_equals_torch_adam_bit_for_bit() -> None:
     model, reference = tiny(), tiny()
     adam = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     for seed, state in enumerate(list(train(model, ADAM))[1:]):
@@ -117,14 +125,14 @@ def test_adam_is_torchs_adam_to_the_last_bit() -> None:
         torch.testing.assert_close(dict(reference.named_parameters()), state, rtol=0, atol=0)
 
 
-def test_with_muon_every_weight_moves_as_a_matrix_alone_or_by_adam() -> None:
+def test_muon_updates_each_stacked_matrix_separately_and_adam_the_rest() -> None:
     model = tiny()
     states = list(train(model, MUON))
     shapes = []
     for name, start in states[0].items():
         grads = [gradients(model, seed)[name] for seed in range(len(RATES))]
         path = torch.stack([state[name] for state in states])
-        if not is_muons(name):
+        if not is_hidden_matrix(name):
             expected = torch.stack(adam_by_hand(start, grads))
             torch.testing.assert_close(path.double(), expected, rtol=1e-6, atol=1e-7)
             continue
@@ -140,7 +148,7 @@ def test_with_muon_every_weight_moves_as_a_matrix_alone_or_by_adam() -> None:
     )
 
 
-def test_muon_is_for_matrices_and_adam_for_tables_biases_and_norms() -> None:
+def test_muon_takes_matrices_and_adam_embeddings_biases_and_norms() -> None:
     model = tiny()
     names = make_optimizer(model, MUON).state()
     muons = {n.removesuffix(".momentum_buffer") for n in names if n.endswith(".momentum_buffer")}
@@ -153,8 +161,8 @@ def test_muon_is_for_matrices_and_adam_for_tables_biases_and_norms() -> None:
     assert all(model.get_parameter(name).ndim == 2 for name in muons)
 
 
-def test_the_update_of_each_matrix_is_near_orthogonal_and_of_adams_size() -> None:
-    # Far from each other in size, as the gradients of queries and values can be.
+def test_muon_updates_are_nearly_orthogonal_and_of_the_size_of_adams() -> None:
+    # Gradients of queries and values can differ in scale by orders of magnitude.
     model = tiny()
     optimizer = make_optimizer(model, MUON)
     weight = model.get_parameter("encoder.0.self_attention.qkv_proj.weight")
@@ -166,13 +174,13 @@ def test_the_update_of_each_matrix_is_near_orthogonal_and_of_adams_size() -> Non
     update = before - weight.detach()
     for part in update.split([H * K, H * K, H * K_V]):
         singular = torch.linalg.svdvals(part) / (0.2 * max(part.shape) ** 0.5)
-        assert singular.min() > 0.5  # as near to 1 as Newton and Schulz's iteration brings them
+        assert singular.min() > 0.5  # as near to 1 as the Newton–Schulz iteration gets
         assert singular.max() < 1.5
         assert 0.1 < part.pow(2).mean().sqrt() < 0.3  # Liu et al. 2025: AdamW's is 0.2 to 0.4
 
 
 @pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_the_state_is_all_there_is_to_remember(config: OptimizerConfig) -> None:
+def test_restoring_the_state_resumes_exactly(config: OptimizerConfig) -> None:
     model, other = tiny(), tiny()
     optimizer, fresh = make_optimizer(model, config), make_optimizer(other, config)
     assert all(not value.any() for value in fresh.state().values())
@@ -193,7 +201,7 @@ def test_the_state_is_all_there_is_to_remember(config: OptimizerConfig) -> None:
 
 
 @pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_without_a_gradient_nothing_moves(config: OptimizerConfig) -> None:
+def test_weights_without_gradient_do_not_change(config: OptimizerConfig) -> None:
     model = tiny()
     optimizer = make_optimizer(model, config)
     optimizer.set_lr(1.0)

@@ -1,12 +1,14 @@
-"""Learning rates against equation (3), typed here once more, and against the shapes promised."""
+"""Learning-rate schedules against equation (3) and their documented shapes."""
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
 
 from transformer_mt.config import ScheduleConfig
-from transformer_mt.train.schedule import learning_rate
+from transformer_mt.errors import InputError
+from transformer_mt.train.schedule import SCHEDULES, learning_rate
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 
@@ -14,6 +16,13 @@ NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 def paper(step: int) -> float:
     # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
     return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
+
+
+def test_config_accepts_the_registered_schedules_only() -> None:
+    with pytest.raises(InputError) as error:
+        ScheduleConfig(name="?")
+    (choices,) = re.findall("not one of: (.*)", str(error.value))
+    assert choices.split(", ") == list(SCHEDULES)
 
 
 @pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
@@ -30,7 +39,7 @@ def test_noam_peaks_at_the_end_of_the_warm_up() -> None:
     assert rates[3999:] == sorted(rates[3999:], reverse=True)
 
 
-def test_inverse_sqrt_has_the_shape_of_noam_and_the_peak_it_is_given() -> None:
+def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
     config = ScheduleConfig(name="inverse_sqrt", warmup_steps=400, peak_lr=2e-3)
 
     def rate(step: int) -> float:
@@ -44,9 +53,7 @@ def test_inverse_sqrt_has_the_shape_of_noam_and_the_peak_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
-def test_linear_goes_up_then_down_and_its_last_update_still_learns(
-    warmup: int, max_steps: int
-) -> None:
+def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: int) -> None:
     config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
     rates = [
         learning_rate(step, config, d_model=64, max_steps=max_steps)
@@ -59,5 +66,5 @@ def test_linear_goes_up_then_down_and_its_last_update_still_learns(
         steps = [b - a for a, b in pairwise(part)]
         assert steps == pytest.approx(steps[:1] * len(steps))
         assert all(sign * step > 0 for step in steps)
-    # One more step of that size would be zero.
+    # The next step would be zero.
     assert rates[-1] == pytest.approx(down[0] - down[1])

@@ -1,4 +1,4 @@
-"""One update against Adam by hand on the mean loss of whole logits."""
+"""One update against ``torch.optim.Adam`` on the mean loss of full logits."""
 
 from collections.abc import Iterator, Sequence
 
@@ -64,7 +64,7 @@ def state(model: Transformer) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def test_three_updates_are_adam_on_the_mean_loss() -> None:
+def test_updates_equal_adam_on_the_mean_loss() -> None:
     store, rates = pairs(30), [1e-3, 5e-3, 2e-3]
     model, reference = tiny(), tiny()
     step = stepper(model)
@@ -73,7 +73,7 @@ def test_three_updates_are_adam_on_the_mean_loss() -> None:
     for number, lr in enumerate(rates):
         batch = plan[number]
         result = step(micro_batches(store, batch, 20), batch.num_targets, lr, seed=number)
-        # By hand: whole logits, PyTorch's cross-entropy, its mean over all target tokens.
+        # Reference: full logits, PyTorch's cross-entropy, mean over all target tokens.
         (whole,) = micro_batches(store, batch, 10**6)
         logits = reference.logits(reference(whole))
         loss = cross_entropy(logits, whole.tgt_out, label_smoothing=SMOOTHING)
@@ -89,7 +89,7 @@ def test_three_updates_are_adam_on_the_mean_loss() -> None:
         assert result.grad_norm.item() == pytest.approx(norm.norm().item(), rel=1e-8)
 
 
-def test_the_first_update_moves_every_weight_by_the_learning_rate() -> None:
+def test_first_update_changes_each_weight_by_the_learning_rate() -> None:
     # Adam's first step is lr · g / (|g| + ε'): its size does not depend on the gradient.
     store = pairs(30)
     model = tiny()
@@ -121,20 +121,20 @@ def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
     )
 
 
-def test_a_stand_in_counts_for_nothing() -> None:
+def test_a_batch_of_weight_zero_does_not_contribute() -> None:
     store = pairs(25)
     batch = everything(store)
     (whole,) = micro_batches(store, batch, 10**6)
-    (stand_in,) = micro_batches(store, batch, 10**6, rank=1000, world_size=1001)
-    assert stand_in.weight == 0.0
+    (dummy,) = micro_batches(store, batch, 10**6, rank=1000, world_size=1001)
+    assert dummy.weight == 0.0
     alone = accumulated(store, [whole], batch.num_targets)
-    with_it = accumulated(store, [whole, stand_in], batch.num_targets)
-    torch.testing.assert_close(with_it, alone, rtol=0, atol=0)
-    result = stepper(tiny())([stand_in], batch.num_targets, 1e-3, seed=0)
+    with_dummy = accumulated(store, [whole, dummy], batch.num_targets)
+    torch.testing.assert_close(with_dummy, alone, rtol=0, atol=0)
+    result = stepper(tiny())([dummy], batch.num_targets, 1e-3, seed=0)
     assert (result.loss.item(), result.nll.item()) == (0, 0)
 
 
-def test_gradients_of_the_update_before_are_gone() -> None:
+def test_gradients_do_not_accumulate_across_updates() -> None:
     store = pairs(25)
     batch = everything(store)
     parts = micro_batches(store, batch, 30)
@@ -148,7 +148,7 @@ def test_gradients_of_the_update_before_are_gone() -> None:
     )
 
 
-def test_the_seed_alone_decides_about_dropout() -> None:
+def test_dropout_depends_on_the_seed_only() -> None:
     store = pairs(25)
     batch = everything(store)
 
@@ -162,7 +162,7 @@ def test_the_seed_alone_decides_about_dropout() -> None:
     assert len({loss(seed) for seed in range(4)}) == 4
 
 
-def test_bf16_is_close_and_keeps_the_weights_in_fp32() -> None:
+def test_bf16_gradients_are_close_and_weights_stay_fp32() -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
@@ -176,7 +176,7 @@ def test_bf16_is_close_and_keeps_the_weights_in_fp32() -> None:
         grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
         gradients[precision] = torch.cat(grads)
     difference = (gradients["fp32"] - gradients["bf16"]).norm() / gradients["fp32"].norm()
-    assert 1e-5 < difference < 0.05  # rounded, but the same
+    assert 1e-5 < difference < 0.05  # rounded, but close
 
 
 MUON = OptimizerConfig(name="muon", momentum=0.9)
@@ -184,7 +184,7 @@ MUON = OptimizerConfig(name="muon", momentum=0.9)
 
 @pytest.mark.parametrize("optimizer", [OptimizerConfig(), MUON], ids=["adam", "muon"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_update_without_a_finite_gradient_never_was(
+def test_an_update_with_a_non_finite_gradient_is_skipped(
     optimizer: OptimizerConfig, value: float
 ) -> None:
     torch.set_default_dtype(torch.float32)
@@ -215,7 +215,7 @@ def test_an_update_without_a_finite_gradient_never_was(
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_a_long_gradient_is_cut_as_torch_cuts_it() -> None:
+def test_clipping_equals_torch_clip_grad_norm() -> None:
     store = pairs(25)
     batch = everything(store)
     parts = micro_batches(store, batch, 10**6)
@@ -227,7 +227,7 @@ def test_a_long_gradient_is_cut_as_torch_cuts_it() -> None:
         model = tiny()
         step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU, clip_norm=clip_norm)
         assert step(parts, batch.num_targets, 0.0, seed=0).grad_norm == norm
-        # Adam's first mean is a tenth of the gradient that it was given.
+        # After one step exp_avg is a tenth of the gradient.
         for name, parameter in plain.named_parameters():
             assert parameter.grad is not None
             given = step.state()[f"{name}.exp_avg"] / 0.1
@@ -235,7 +235,7 @@ def test_a_long_gradient_is_cut_as_torch_cuts_it() -> None:
             torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-9)
 
 
-def test_fp16_is_close_and_survives_an_overflow() -> None:
+def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
@@ -263,7 +263,7 @@ def test_fp16_is_close_and_survives_an_overflow() -> None:
     assert all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def test_weight_decay_is_adamws_and_spares_vectors() -> None:
+def test_weight_decay_equals_adamw_and_excludes_vectors() -> None:
     store = pairs(25)
     batch = everything(store)
     parts = micro_batches(store, batch, 10**6)

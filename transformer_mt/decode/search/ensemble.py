@@ -15,7 +15,7 @@ from transformer_mt.model.transformer import Transformer
 
 def open_search(models: Sequence[Transformer], src: Packed, beam_size: int) -> StepFunction:
     """A search for the translations of sentences, by one model or by the mean of several."""
-    members = [_Single(model, model.start(src, beam_size)) for model in models]
+    members = [_Single(model, model.init_decoder_state(src, beam_size)) for model in models]
     return members[0] if len(members) == 1 else Ensemble(members)
 
 

@@ -1,4 +1,4 @@
-"""mt-train on a corpus and a model that take seconds, as a process of its own."""
+"""mt-train as a subprocess, on a corpus and a model that take seconds."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LONG = 180.0
+TIMEOUT = 180.0
 BIN = Path(sys.executable).parent
 MT_TRAIN = str(BIN / "mt-train")
 SETTINGS = [
@@ -71,16 +71,16 @@ def start(
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        out, err = process.communicate(timeout=LONG)
+        out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
     return process.returncode, out, err
 
 
-def wait_until(process: subprocess.Popen[str], true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONG
-    while not true():
+def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -96,7 +96,7 @@ def records(run_dir: Path, split: str) -> list[dict[str, float]]:
 
 
 def workers(launcher: int) -> list[int]:
-    """Process ids of a launcher's workers, rank 0 first: it was started first."""
+    """Process ids of a launcher's workers, in the order of ranks."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     found = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return sorted(map(int, found))
