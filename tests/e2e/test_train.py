@@ -412,7 +412,7 @@ def test_a_damaged_checkpoint_costs_its_updates_and_nothing_else(
     damage_newest(copy)
     status, _, err = train(copy).wait()
     assert status == 0
-    assert "step_00000040 cannot be used and is left out: the checksum of optimizer" in err
+    assert "step_00000040 cannot be used and is ignored: the checksum of optimizer" in err
     assert "resuming after update 32" in err
     same_model(copy, finished[0])
 

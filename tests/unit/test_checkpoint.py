@@ -92,7 +92,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(
     restored = tiny(2)
     other = optimizer_of(restored, config)
     update(restored, other, seed=9)  # whatever it remembers is replaced
-    (found,) = ckpt.whole_checkpoints(tmp_path)
+    (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
     ckpt.restore(found, restored, other)
@@ -156,8 +156,8 @@ def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> No
 def test_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
     for step in (20, 100, 3):
         save(tmp_path, step)
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [3, 20, 100]
-    assert ckpt.whole_checkpoints(tmp_path / "nothing") == []
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [3, 20, 100]
+    assert ckpt.valid_checkpoints(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -188,14 +188,14 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
         patch.setattr(Path, "rename", count(Path.rename))
         with pytest.raises(Killed):
             save(tmp_path, 2)
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.step for c in found] in ([1], [1, 2])
     assert [p.name for p in (tmp_path / "checkpoints").glob("step_*")] == [
         c.path.name for c in found
     ]
     assert (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes() == before
     save(tmp_path, 2)  # what was left is no hindrance, and is gone
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [1, 2]
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [1, 2]
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
         "step_00000001",
         "step_00000002",
@@ -278,14 +278,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     monkeypatch.setattr(ckpt.log, "warning", lambda text, *args: warnings.append(text % args))
     save(tmp_path, 10)
     damaged = save(tmp_path, 20).path
-    assert len(ckpt.whole_checkpoints(tmp_path)) == 2
+    assert len(ckpt.valid_checkpoints(tmp_path)) == 2
     assert warnings == []
     damage(damaged)
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10]
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [10]
     (warning,) = warnings
     assert f"{damaged} cannot be used" in warning
     save(tmp_path, 20)  # training comes here again
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10, 20]
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [10, 20]
 
 
 def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,14 +298,14 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             flipped = bytearray(whole)
             flipped[place] ^= 1 << int(rng.integers(8))
             (path / name).write_bytes(flipped)
-            assert ckpt.whole_checkpoints(tmp_path) == []
+            assert ckpt.valid_checkpoints(tmp_path) == []
         (path / name).write_bytes(whole)
-    assert len(ckpt.whole_checkpoints(tmp_path)) == 1
+    assert len(ckpt.valid_checkpoints(tmp_path)) == 1
 
 
 def test_the_average_is_the_mean(tmp_path: Path) -> None:
     checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
-    found = ckpt.mean(checkpoints[1:])
+    found = ckpt.average(checkpoints[1:])
     assert found.keys() == weights(tiny(9)).keys()
     for name, tensor in found.items():
         arrays = []
@@ -317,7 +317,7 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
 
 
 def test_the_average_of_one_is_itself(tmp_path: Path) -> None:
-    assert_equal(ckpt.mean([save(tmp_path, 1)]), weights_of(1, tmp_path))
+    assert_equal(ckpt.average([save(tmp_path, 1)]), weights_of(1, tmp_path))
 
 
 def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
@@ -338,7 +338,7 @@ def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
     saved = save(tmp_path, 1)
     assert saved.validation is None
     ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
-    (found,) = ckpt.whole_checkpoints(tmp_path)
+    (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
     path = saved.path / "validation.json"
     whole = path.read_text()
@@ -373,7 +373,7 @@ def test_one_that_goes_leaves_nothing_damaged(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", cut)
         with pytest.raises(InterruptedError):
-            ckpt.delete(saved.path) if how == "deleted" else save(tmp_path, 1)
+            ckpt.delete_checkpoint(saved.path) if how == "deleted" else save(tmp_path, 1)
     assert list((tmp_path / "checkpoints").glob("step_*")) == []
     save(tmp_path, 1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]

@@ -85,7 +85,7 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
-    limits = StoppingCriteria.of(job.train, steps_per_epoch=5000)
+    limits = StoppingCriteria(job.train, steps_per_epoch=5000)
     assert limits.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
     assert [source.hub for source in job.data.train] == ["wmt/wmt14"]

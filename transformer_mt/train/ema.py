@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from transformer_mt.checkpoint import named_running_mean, parameters
+from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.model.transformer import Transformer
 
 
@@ -33,4 +33,4 @@ class EMA:
 
     def state(self) -> dict[str, Tensor]:
         """The tensors in use, by name."""
-        return named_running_mean(parameters(self.model))
+        return ema_state(parameters(self.model))

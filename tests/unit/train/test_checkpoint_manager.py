@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
@@ -23,15 +24,24 @@ def saver(
     folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
 ) -> CheckpointManager:
     settings = TrainConfig(checkpoint_every=10, **config)
-    return CheckpointManager(folder, settings, StoppingCriteria.of(settings, 1), found or [])
+    return CheckpointManager(folder, settings, StoppingCriteria(settings, 1), found or [])
 
 
-def tensors(step: int) -> ckpt.Snapshot:
-    weight = torch.full((2, 3), float(step))
-    return {
-        "model.safetensors": {"w": weight},
-        "optimizer.safetensors": {"w.exp_avg": -weight, "running_mean.w": weight / 2},
-    }
+class Tensors(nn.Module):
+    """A model and its optimizer, whose values tell the step."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((2, 3), float(step)))
+
+    def state(self) -> dict[str, Tensor]:
+        weight = self.w.detach()
+        return {"w.exp_avg": -weight, "running_mean.w": weight / 2}
+
+
+def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
+    tensors = Tensors(step)
+    manager.save(at(step, best), tensors, tensors)
 
 
 def at(step: int, best: int = 0) -> TrainingState:
@@ -39,7 +49,7 @@ def at(step: int, best: int = 0) -> TrainingState:
 
 
 def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.whole_checkpoints(folder)]
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
 
 
 def published(folder: Path) -> float:
@@ -67,7 +77,7 @@ def test_what_is_kept_and_what_is_made_of_it(
 ) -> None:
     one = saver(tmp_path, **config)
     for step in STEPS:
-        one.save(at(step, best if step > best else 0), tensors(step))
+        save(one, step, best if step > best else 0)
     final = one.finish(at(STEPS[-1], best))
     one.close()
     assert kept(tmp_path) == left
@@ -78,12 +88,12 @@ def test_what_is_kept_and_what_is_made_of_it(
 def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
     first = saver(tmp_path, average_checkpoints=2)
     for step in (10, 20, 30):
-        first.save(at(step, best=10), tensors(step))
+        save(first, step, best=10)
     first.close()
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.step for c in found] == [10, 20, 30]
     second = saver(tmp_path, found, average_checkpoints=2)
-    second.save(at(40, best=10), tensors(40))
+    save(second, 40, best=10)
     second.finish(at(40, best=10))
     second.close()
     assert kept(tmp_path) == [10, 30, 40]
@@ -92,9 +102,10 @@ def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
 
 def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
-        ckpt.save_checkpoint(tmp_path, {"step": step}, tensors(step))
+        tensors = Tensors(step)
+        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors))
     for average, mean in ((1, 40), (4, 25)):
-        found = ckpt.whole_checkpoints(tmp_path)
+        found = ckpt.valid_checkpoints(tmp_path)
         one = saver(tmp_path, found, average_checkpoints=average)
         one.finish(at(40, best=20))
         one.close()
@@ -108,19 +119,19 @@ def test_an_average_of_fewer_than_asked_is_told(
 ) -> None:
     first = saver(tmp_path, average_checkpoints=3)
     for step in (10, 20, 30, 40):
-        first.save(at(step), tensors(step))
+        save(first, step)
     caplog.set_level(logging.INFO, "transformer_mt")
     first.finish(at(40))
     first.close()
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     again = saver(tmp_path, found, average_checkpoints=asked)
     again.finish(at(40))
     again.close()
     number = min(asked, 3)
-    model = "the model is the average of {} checkpoints, of updates {} to 40".format
+    model = "the final model is the average of {} checkpoints, of updates {} to 40".format
     assert [record.getMessage() for record in caplog.records] == [
         model(3, 20),  # as many as there ever were
-        model(number, 50 - 10 * number) + ": older ones are gone" * warns,
+        model(number, 50 - 10 * number) + ": older ones have been deleted" * warns,
     ]
 
 
@@ -129,31 +140,31 @@ def test_a_best_checkpoint_that_is_gone_is_told(
 ) -> None:
     one = saver(tmp_path, final="best")
     for step in (10, 20, 30):
-        one.save(at(step, best=20 * (step > 10)), tensors(step))
+        save(one, step, best=20 * (step > 10))
     one.close()
     (tmp_path / "checkpoints" / "step_00000020" / "model.safetensors").write_bytes(b"damaged")
-    again = saver(tmp_path, ckpt.whole_checkpoints(tmp_path), final="best")
+    again = saver(tmp_path, ckpt.valid_checkpoints(tmp_path), final="best")
     caplog.set_level(logging.INFO, "transformer_mt")
     again.finish(at(30, best=20))
     again.close()
     assert published(tmp_path) == 30
     assert caplog.records[-1].getMessage() == (
-        "the model is the checkpoint of update 30, the newest: the best by BLEU, of update 20, is "
-        "gone"
+        "the final model is the checkpoint of update 30, the latest: the best by "
+        "train.best_by=bleu, of update 20, is missing"
     )
 
 
 def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:
     one = saver(tmp_path, final="best")
-    one.save(at(10), tensors(10))
-    one.validated(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
-    one.save(at(20, best=10), tensors(20))
+    save(one, 10)
+    one.record_validation(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
+    save(one, 20, best=10)
     one.wait()
     assert published(tmp_path) == 10
-    one.validated(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
+    one.record_validation(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
     assert published(tmp_path) == 20
     one.close()
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
 
 
@@ -169,7 +180,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 
     monkeypatch.setattr(ckpt, "save_file", slow)
     one = saver(tmp_path)
-    one.save(at(10), tensors(10))  # returns
+    save(one, 10)  # returns
     one.check()
     assert kept(tmp_path) == []
     disk.set()
@@ -186,7 +197,7 @@ def test_what_cannot_be_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, then: str
 ) -> None:
     one = saver(tmp_path)
-    one.save(at(10), tensors(10))
+    save(one, 10)
     one.wait()
 
     def full(*_: Any) -> None:
@@ -194,9 +205,9 @@ def test_what_cannot_be_written_is_told(
 
     with monkeypatch.context() as patch:
         patch.setattr(ckpt, "save_file", full)
-        one.save(at(20), tensors(20))
+        save(one, 20)
         call = {
-            "save": lambda: one.save(at(30), tensors(30)),
+            "save": lambda: save(one, 30),
             "check": lambda: (one._thread.submit(int).result(), one.check()),  # behind it
             "wait": one.wait,
             "finish": lambda: one.finish(at(20)),

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -32,9 +32,11 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.checkpoint_manager import CheckpointManager
-from transformer_mt.train.monitor import TIME_KEYS, Monitor
+from transformer_mt.train.metrics_log import TIME_KEYS
+from transformer_mt.train.monitor import Monitor
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
+from transformer_mt.train.validation_result import ValidationResult
 
 V = 23
 CPU = World(torch.device("cpu"))
@@ -62,17 +64,19 @@ def _handlers() -> Iterator[None]:
 
 
 class Bleu:
-    """Gives these scores, one at each validation, the last one for ever."""
+    """A validator with fixed scores, one at each validation; the last one repeats."""
+
+    higher_is_better: ClassVar = {"bleu": True}
 
     def __init__(self, *scores: float, then: Callable[[int], None] | None = None):
         self.scores, self.calls, self.then = scores or (0.0,), 0, then
 
-    def __call__(self, model: Transformer) -> tuple[float, None]:
+    def __call__(self, model: Transformer) -> ValidationResult:
         assert not model.training
         self.calls += 1
         if self.then:
             self.then(self.calls)
-        return self.scores[min(self.calls, len(self.scores)) - 1], None
+        return ValidationResult({"bleu": self.scores[min(self.calls, len(self.scores)) - 1]})
 
 
 def trainer(
@@ -124,7 +128,7 @@ def steps(folder: Path, split: str) -> list[int]:
 
 
 def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.whole_checkpoints(folder)]
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +146,7 @@ def test_a_run_shorter_than_its_warm_up_says_so(
     for name, last, told in (("a", 9, True), ("b", 10, False)):
         caplog.clear()
         trainer(tmp_path / name, max_steps=last).run()
-        assert ("its warm-up has 10 updates" in caplog.text) == told
+        assert ("its warm-up of 10 updates" in caplog.text) == told
 
 
 def test_an_undisturbed_run(whole: Path) -> None:
@@ -192,8 +196,8 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
     class ByStep(Bleu):
         """The scores of the undisturbed run, whichever validation comes first."""
 
-        def __call__(self, model: Transformer) -> tuple[float, None]:
-            return scores[run._at.step], None
+        def __call__(self, model: Transformer) -> ValidationResult:
+            return ValidationResult({"bleu": scores[run.done]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -210,8 +214,8 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
     assert records(tmp_path) == records(whole)
     assert kept(tmp_path) == kept(whole)
     for one, other in zip(
-        ckpt.whole_checkpoints(tmp_path),
-        ckpt.whole_checkpoints(whole),
+        ckpt.valid_checkpoints(tmp_path),
+        ckpt.valid_checkpoints(whole),
         strict=True,
     ):
         for name in ("model.safetensors", "optimizer.safetensors"):
@@ -292,8 +296,7 @@ def test_patience_by_perplexity(tmp_path: Path) -> None:
 @pytest.mark.parametrize("final", ["best", "average", "ema"])
 def test_the_final_model(tmp_path: Path, final: str) -> None:
     decay = 0.5 if final == "ema" else None
-    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay)
-    run.run()
+    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay).run()
     last = tmp_path / "checkpoints/step_00000024"
     if final == "best":
         expected = weights(tmp_path / "checkpoints/step_00000012")
@@ -310,14 +313,15 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
     torch.testing.assert_close(weights(tmp_path), expected, rtol=1e-6, atol=1e-8)
     if final != "average":
         assert_equal(weights(tmp_path), expected)
-    assert_equal({n: p.detach() for n, p in run.model.named_parameters()}, weights(tmp_path))
+    assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
+    assert not model.training
 
 
 def test_validation_is_of_the_running_mean_if_the_model_will_be(tmp_path: Path) -> None:
     seen: list[Weights] = []
 
     class Looking(Bleu):
-        def __call__(self, model: Transformer) -> tuple[float, None]:
+        def __call__(self, model: Transformer) -> ValidationResult:
             seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
             return super().__call__(model)
 
@@ -364,7 +368,7 @@ def test_a_validation_that_is_no_number_is_told_of_with_advice(tmp_path: Path) -
         for parameter in run.model.parameters():
             parameter.fill_(1e38)
     run._update = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
-    run._totals.add = lambda *_: None  # type: ignore[method-assign]
+    run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda *_: True  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
         run.run()
@@ -388,15 +392,15 @@ def test_killed_before_old_checkpoints_were_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
-    publish = CheckpointManager._publish
+    write_model = CheckpointManager._write_model
 
     def killed(self: CheckpointManager, best_step: int) -> dict[str, Tensor]:
-        if self._found[-1].step == 24:
+        if self._checkpoints[-1].step == 24:
             raise KeyboardInterrupt
-        return publish(self, best_step)
+        return write_model(self, best_step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointManager, "_publish", killed)
+        patch.setattr(CheckpointManager, "_write_model", killed)
         with pytest.raises(KeyboardInterrupt):
             trainer(tmp_path / "cut", Bleu(3, 2, 1)).run()
     assert len(kept(tmp_path / "cut")) > len(kept(tmp_path / "whole"))
@@ -407,7 +411,7 @@ def test_killed_before_old_checkpoints_were_deleted(
 
 def test_epochs(tmp_path: Path) -> None:
     run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
-    epoch = run._feed.epochs.steps_per_epoch
+    epoch = run._batches.epochs.steps_per_epoch
     assert 3 * epoch < 10**3
     run.run()
     assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]
@@ -420,7 +424,7 @@ def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
     last = steps(tmp_path, "valid")[-1]
     assert 10 < last < 60  # each update takes a second or two of this clock
-    state = ckpt.whole_checkpoints(tmp_path)[-1].state
+    state = ckpt.valid_checkpoints(tmp_path)[-1].state
     assert (state["step"], state["seconds"] >= 40) == (last, True)
     assert trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).is_finished
     assert not trainer(tmp_path, max_steps=10**6, max_hours=1.0).is_finished
@@ -441,9 +445,9 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 @pytest.mark.parametrize(
     ("limit", "longest", "advice"),
     [
-        (None, 1024, "say train.max_tokens_per_device=1024; the updates stay the same"),
-        (4000, 256, "say train.max_tokens_per_device=256; the updates stay the same"),
-        (256, 256, "lower data.cleaning.max_tokens, or take a smaller model"),
+        (None, 1024, "set train.max_tokens_per_device=1024; the updates stay the same"),
+        (4000, 256, "set train.max_tokens_per_device=256; the updates stay the same"),
+        (256, 256, "lower data.cleaning.max_tokens, or use a smaller model"),
     ],
 )
 def test_advice_where_memory_lacks_is_one_that_is_taken(
@@ -484,10 +488,10 @@ def test_tokens_of_an_interval_without_a_record_count_in_the_next(
 ) -> None:
     seen: dict[int, int] = {}
 
-    def training(_: Monitor, step: int, targets: int, *__: object) -> None:
+    def log_training(_: Monitor, step: int, targets: int, *__: object) -> None:
         seen[step] = targets
 
-    monkeypatch.setattr(Monitor, "training", training)
+    monkeypatch.setattr(Monitor, "log_training", log_training)
     trainer(tmp_path / "plain").run()
     plain = dict(seen)
     seen.clear()
@@ -511,6 +515,6 @@ def test_too_many_bad_updates_end_the_run(
     assert "\n" not in str(error.value)
     lines = json.loads((tmp_path / "not_finite.json").read_text())
     assert list(lines) == ["9", "10", "11"]
-    assert all(len(places) == len(run._feed.pairs(int(step))) for step, places in lines.items())
+    assert all(len(places) == len(run._batches.pairs(int(step))) for step, places in lines.items())
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
