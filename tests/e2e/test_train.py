@@ -727,7 +727,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "no folder": (
         lambda f: None,
         ["run_dir="],
-        "run_dir is empty: name a folder",
+        "run_dir is empty: set it to a folder",
     ),
     "a language by its name": (
         lambda f: None,

@@ -166,7 +166,10 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["optimizer=adam", "optimizer.momentum=0.9"], r"optimizer\.momentum=0\.9 is Muon's"),
+        (
+            ["optimizer=adam", "optimizer.momentum=0.9"],
+            r"optimizer\.momentum=0\.9 requires optimizer=muon",
+        ),
         (["optimizer.name=muon"], r"needs optimizer\.momentum in \[0, 1\), not None"),
         (["optimizer=muon", "optimizer.momentum=null"], r"needs optimizer\.momentum"),
         (["optimizer=muon", "optimizer.momentum=1"], r"needs optimizer\.momentum .* not 1\.0"),
