@@ -214,7 +214,7 @@ class TrainJob:
     cache_dir: str = "~/.cache/transformer_mt"
     """Folder of vocabularies and encoded corpora, shared by runs."""
     stage: str = "train"
-    """``train`` or ``prepare``. ``prepare`` learns the vocabulary, encodes the corpus, and stops."""
+    """``train`` or ``prepare``. ``prepare`` only learns the vocabulary and encodes the corpus."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -4,52 +4,30 @@ To add a metric, register it in ``VALIDATION_METRICS``: it is then logged, recor
 select checkpoints by it as well, add its name to the choices of ``train.best_by``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from transformer_mt.evaluate.metrics import validation_bleu
-
-
-class MetricFunction(Protocol):
-    """Scores translations of the validation set."""
-
-    def __call__(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        *,
-        tgt_lang: str,
-        normalization: str,
-    ) -> float:
-        """The corpus-level score.
-
-        Args:
-            hypotheses: Detokenised translations.
-            references: One list per reference set, each as long as ``hypotheses``.
-            tgt_lang: Language code of the target side.
-            normalization: ``data.normalization``.
-        """
-        ...
 
 
 @dataclass(frozen=True)
 class ValidationMetric:
     """A metric and its direction."""
 
-    function: MetricFunction
+    function: Callable[[Sequence[str], Sequence[Sequence[str]], str, str], float]
+    """Corpus-level score of hypotheses and reference sets, given the target language and
+    ``data.normalization``."""
     higher_is_better: bool = True
 
 
 def _bleu(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
-    *,
     tgt_lang: str,
     normalization: str,
 ) -> float:
-    result = validation_bleu(hypotheses, references, tgt_lang=tgt_lang, normalization=normalization)
-    return result.score
+    settings = {"tgt_lang": tgt_lang, "normalization": normalization}
+    return validation_bleu(hypotheses, references, **settings).score
 
 
 VALIDATION_METRICS: dict[str, ValidationMetric] = {

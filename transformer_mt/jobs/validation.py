@@ -51,14 +51,9 @@ class Validation:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
         translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
         hypotheses = translate_sharded(translator, self._sources, self._world)
-        data = self._job.data
+        data, references = self._job.data, [self._references]
         metrics = {
-            name: metric.function(
-                hypotheses,
-                [self._references],
-                tgt_lang=data.tgt_lang,
-                normalization=data.normalization,
-            )
+            name: metric.function(hypotheses, references, data.tgt_lang, data.normalization)
             for name, metric in VALIDATION_METRICS.items()
         }
         if not self._world.is_main:

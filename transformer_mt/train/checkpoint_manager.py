@@ -1,4 +1,3 @@
-# ruff: noqa: D102 (CheckpointManager inherits its docstrings)
 """Checkpoints of a run: written in the background, pruned, and made into the final model."""
 
 import logging
@@ -25,41 +24,7 @@ _MIN_KEPT = 2
 """Checkpoints kept at least: if the latest is damaged, the one before it is used."""
 
 
-class NullCheckpointManager:
-    """Writes nothing: the checkpoint manager of all ranks but the main one."""
-
-    def save(self, state: TrainingState, model: nn.Module, optimizer: Stateful) -> None:
-        """Copies the tensors and starts to write a checkpoint in the background.
-
-        Raises:
-            InputError: The previous checkpoint could not be written.
-        """
-
-    def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Stores the metrics of the latest checkpoint's validation in it."""
-
-    def clean_up(self) -> None:
-        """Deletes checkpoints that a run killed after its latest save did not come to delete."""
-
-    def wait(self) -> None:
-        """Waits until the checkpoint is written.
-
-        Raises:
-            InputError: It could not be written.
-        """
-
-    def check(self) -> None:
-        """Raises ``InputError`` if writing has failed; never waits."""
-
-    def finish(self, state: TrainingState) -> dict[str, Tensor]:
-        """Writes the final model's weights to the model folder and returns them."""
-        return {}
-
-    def close(self) -> None:
-        """Waits for the background thread, whether or not it succeeds."""
-
-
-class CheckpointManager(NullCheckpointManager):
+class CheckpointManager:
     """Writes checkpoints in a background thread, one at a time; only the main rank has one.
 
     Args:
@@ -82,11 +47,17 @@ class CheckpointManager(NullCheckpointManager):
         self._pending: Future[None] | None = None
 
     def save(self, state: TrainingState, model: nn.Module, optimizer: Stateful) -> None:
+        """Copies the tensors and starts to write a checkpoint in the background.
+
+        Raises:
+            InputError: The previous checkpoint could not be written.
+        """
         self.wait()
         snapshot = ckpt.snapshot(model, optimizer)
         self._pending = self._thread.submit(self._save, state.to_json(), state.best_step, snapshot)
 
     def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Stores the metrics of the latest checkpoint's validation in it."""
         self.wait()
         with self._explain_errors():
             ckpt.write_validation(self._checkpoints[-1], metrics)
@@ -94,20 +65,28 @@ class CheckpointManager(NullCheckpointManager):
                 self._write_model(state.best_step)
 
     def clean_up(self) -> None:
+        """Deletes what a run killed right after its latest checkpoint had still to delete."""
         with self._explain_errors():
             self._prune(int(self._checkpoints[-1].state["best_step"]))
 
     def wait(self) -> None:
+        """Waits until the checkpoint is written.
+
+        Raises:
+            InputError: It could not be written.
+        """
         pending, self._pending = self._pending, None
         if pending is not None:
             with self._explain_errors():
                 pending.result()
 
     def check(self) -> None:
+        """Raises ``InputError`` if writing has failed; never waits."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
     def finish(self, state: TrainingState) -> dict[str, Tensor]:
+        """Writes the final model's weights to the model folder and returns them."""
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
@@ -115,6 +94,7 @@ class CheckpointManager(NullCheckpointManager):
             return weights
 
     def close(self) -> None:
+        """Waits for the background thread, whether or not it succeeds."""
         self._thread.shutdown()
 
     @contextmanager
@@ -183,3 +163,20 @@ class CheckpointManager(NullCheckpointManager):
             weights = ckpt.average(self._model_checkpoints(best_step))
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass
+
+
+class NullCheckpointManager(CheckpointManager):
+    """Writes nothing: the checkpoint manager of all ranks but the main one."""
+
+    def __init__(self) -> None:
+        pass
+
+    save = record_validation = clean_up = wait = check = close = _ignore
+
+    def finish(self, state: TrainingState) -> dict[str, Tensor]:
+        """No weights."""
+        return {}

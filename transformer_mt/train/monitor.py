@@ -1,4 +1,3 @@
-# ruff: noqa: D102 (Monitor inherits its docstrings)
 """Progress of a run: progress bar and log lines, ``metrics.jsonl``, and the trackers."""
 
 import logging
@@ -9,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -25,44 +25,7 @@ _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 
 
-class NullMonitor:
-    """Records nothing: the monitor of all ranks but the main one."""
-
-    def update(self, step: int) -> None:
-        """Counts one update; called for each of them, without waiting for the device."""
-
-    def log_training(
-        self, step: int, num_targets: int, data_seconds: float, values: Mapping[str, float]
-    ) -> None:
-        """Records the updates since the last call.
-
-        Args:
-            step: Number of the latest update.
-            num_targets: Target tokens of these updates, those of this process only.
-            data_seconds: Time that this process has waited for data in these updates.
-            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (skipped updates of the
-                whole run), and any other metric to be recorded.
-        """
-
-    def log_validation(self, step: int, result: ValidationResult) -> None:
-        """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
-
-    def note(self, line: str) -> None:
-        """Logs a line above the progress bar."""
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Excludes the time spent in this context from tokens/s and the remaining time."""
-        yield
-
-    def sync(self) -> None:
-        """Writes the records to disk, before a checkpoint that relies on them."""
-
-    def close(self) -> None:
-        """Flushes and closes everything."""
-
-
-class Monitor(NullMonitor):
+class Monitor:
     """Records a run; only the main rank has one.
 
     Args:
@@ -89,6 +52,7 @@ class Monitor(NullMonitor):
         self._first_updates: list[float] = []
 
     def update(self, step: int) -> None:
+        """Counts one update; called for each of them, without waiting for the device."""
         self._bar.update(1)
         # The first update may include compilation; the next two give an estimate.
         if len(self._first_updates) < 3:
@@ -100,6 +64,15 @@ class Monitor(NullMonitor):
     def log_training(
         self, step: int, num_targets: int, data_seconds: float, values: Mapping[str, float]
     ) -> None:
+        """Records the updates since the last call.
+
+        Args:
+            step: Number of the latest update.
+            num_targets: Target tokens of these updates, those of this process only.
+            data_seconds: Time that this process has waited for data in these updates.
+            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (skipped updates of the
+                whole run), and any other metric to be recorded.
+        """
         now = time.perf_counter()
         seconds, steps = now - self._interval_start, step - self._interval_first_step
         self._interval_start, self._interval_first_step = now, step
@@ -120,6 +93,7 @@ class Monitor(NullMonitor):
         self.note(f"{progress} {format_values(values, remaining, _LOG_WIDTH - len(progress) - 1)}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
+        """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
         if step == self._metrics.last_validation:
             return
         values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
@@ -139,19 +113,23 @@ class Monitor(NullMonitor):
         )
 
     def note(self, line: str) -> None:
+        """Logs a line above the progress bar."""
         with tqdm.external_write_mode(file=sys.stderr):
             log.info("%s", line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Excludes the time spent in this context from tokens/s and the remaining time."""
         start = time.perf_counter()
         yield
         self._interval_start += time.perf_counter() - start
 
     def sync(self) -> None:
+        """Writes the records to disk, before a checkpoint that relies on them."""
         self._metrics.sync()
 
     def close(self) -> None:
+        """Flushes and closes everything."""
         self._bar.close()
         self._metrics.close()
         for tracker in self._trackers:
@@ -170,6 +148,24 @@ class Monitor(NullMonitor):
                 f"remaining {remaining_steps:,} would take {seconds / 86400:.0f} days. To see the "
                 "whole pipeline in minutes: mt-train experiment=quickstart"
             )
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass
+
+
+class NullMonitor(Monitor):
+    """Records nothing: the monitor of all ranks but the main one."""
+
+    def __init__(self) -> None:
+        pass
+
+    update = log_training = log_validation = note = sync = close = _ignore
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Does nothing."""
+        yield
 
 
 def format_values(values: Mapping[str, float], remaining: float, width: int) -> str:

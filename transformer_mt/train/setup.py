@@ -61,16 +61,9 @@ def set_up_training(
     *,
     resuming: bool,
 ) -> TrainingSetup:
-    """Builds all parts of a run; every rank calls it.
+    """Builds all parts of a run; every rank calls it, with the arguments of ``Trainer``.
 
-    Args:
-        job: Configuration.
-        train: Training pairs.
-        sampled: The same pairs with a new segmentation each epoch, or None.
-        valid: Validation pairs.
-        vocab_size: V.
-        world: Ranks that share the run.
-        resuming: Whether a checkpoint will replace the initial weights.
+    With ``resuming``, a checkpoint will replace the initial weights.
     """
     config, device = job.train, world.device
     precision = pick_precision(config.precision, device)
@@ -105,12 +98,7 @@ def set_up_training(
 def restore(
     checkpoint: Checkpoint | None, setup: TrainingSetup, world: World
 ) -> tuple[TrainingState, dict[str, float] | None]:
-    """Restores weights and optimizer on all ranks from a checkpoint that the main rank reads.
-
-    Args:
-        checkpoint: The checkpoint; None on other ranks.
-        setup: Parts whose tensors are overwritten.
-        world: Ranks that share the run.
+    """Restores all ranks from a checkpoint that only the main rank has.
 
     Returns:
         The position of the run, and the metrics of the checkpoint's validation, if it has one.
@@ -127,15 +115,9 @@ def restore(
 def final_model(
     job: TrainJob, vocab_size: int, weights: dict[str, Tensor], world: World
 ) -> Transformer:
-    """A new model with the final weights, in ``eval`` mode, on every rank.
+    """A new model, in ``eval`` mode, with weights by name that the main rank has.
 
     Not the model in training: its layers may be compiled, for batches of one shape only.
-
-    Args:
-        job: Configuration.
-        vocab_size: V.
-        weights: Weights by name on the main rank; empty on others.
-        world: Ranks that share the run.
     """
     model = Transformer(job.model, vocab_size).to(world.device)
     parameters = ckpt.parameters(model)
@@ -146,15 +128,7 @@ def final_model(
 
 
 def log_setup(job: TrainJob, setup: TrainingSetup, num_pairs: int, done: int, world: World) -> None:
-    """Logs the sizes of the model and of the run, and where it starts.
-
-    Args:
-        job: Configuration.
-        setup: The parts of the run.
-        num_pairs: Number of training pairs.
-        done: Number of updates done.
-        world: Ranks that share the run.
-    """
+    """Logs the sizes of model and run, and the number of updates done before."""
     log.info(
         "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
         f"{sum(p.numel() for p in setup.model.parameters()):,}",

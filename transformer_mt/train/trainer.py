@@ -85,7 +85,8 @@ class Trainer:
             self._sums.restore(self._state.metric_sums)
             if self._restored_metrics:
                 self._record_validation(self._restored_metrics)
-        self._monitor, self._checkpoints = NullMonitor(), NullCheckpointManager()
+        self._monitor: Monitor = NullMonitor()
+        self._checkpoints: CheckpointManager = NullCheckpointManager()
 
     @property
     def done(self) -> int:

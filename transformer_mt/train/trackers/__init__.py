@@ -51,14 +51,7 @@ def open_trackers(run_dir: Path, last_step: int | None) -> list[Tracker]:
 
 
 def log_final_scores(run_dir: Path, job: TrainJob, scores: Mapping[str, float], step: int) -> None:
-    """Logs the test scores of a finished run with all trackers.
-
-    Args:
-        run_dir: Run folder.
-        job: Configuration; its values are the hyper-parameters.
-        scores: Scores of the test set by metric.
-        step: Number of updates done.
-    """
+    """Logs the test scores of a run that ended at ``step`` with all trackers."""
     for tracker in open_trackers(run_dir, None):
         tracker.log_final_scores(step, scores, job)
         tracker.close()
