@@ -783,7 +783,7 @@ def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
     run_dir = tmp_path / "tuned"
     status, _, err = train(run_dir, *argv, folder=other).wait()
     assert status == 0, err
-    assert f"beginning with the weights of {finished[0]}\n" in err
+    assert f"starting from the weights of {finished[0]}\n" in err
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         with (
             safe_open(finished[0] / "model.safetensors", "pt") as old,

@@ -32,7 +32,7 @@ def result(loss: float, nll: float, finite: bool) -> StepResult:
 
 
 @pytest.mark.parametrize("cut", range(len(UPDATES) + 1))
-def test_sums_go_on_after_a_resume_to_the_last_bit(cut: int) -> None:
+def test_sums_are_exact_across_a_resume(cut: int) -> None:
     whole, first, second = (MetricSums(CPU, 10) for _ in range(3))
     for step, (loss, nll, finite, targets) in enumerate(UPDATES):
         whole.add(step, result(loss, nll, finite), targets)
@@ -60,20 +60,20 @@ def test_sums_go_on_after_a_resume_to_the_last_bit(cut: int) -> None:
         ("xx.xx.xx", 0),
         (".xxx", 2),
         ("xxx", 1),
-        ("xx.xxxx.", 4),  # noticed later, though it came to an end
+        ("xx.xxxx.", 4),  # reported later, although the row has ended
         ("xxx..xxx", 1),
     ],
 )
-def test_too_many_in_a_row(pattern: str, first: int) -> None:
+def test_too_many_skipped_updates_in_a_row(pattern: str, first: int) -> None:
     sums = MetricSums(CPU, max_skipped=3)
     for step, update in enumerate(pattern, 1):
         sums.add(step, result(1.0, 1.0, update == "."), 1)
-        if step % 4 == 2:  # the log is read, and the process begun anew
+        if step % 4 == 2:  # the interval is logged
             sums.clear()
     assert sums.first_of_too_many_skipped() == first
 
 
-def test_a_row_is_counted_on_after_a_resume() -> None:
+def test_the_count_of_skipped_updates_continues_after_a_resume() -> None:
     before, after = MetricSums(CPU, 3), MetricSums(CPU, 3)
     for step in (1, 2):
         before.add(step, result(1.0, 1.0, False), 1)

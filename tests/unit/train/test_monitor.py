@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs to read."""
+"""Progress of a run: log lines, progress bar, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import io
@@ -62,7 +62,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
+def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100, FlopsMeter(per_target=1e9, peak=1e13))
@@ -93,7 +93,7 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
             assert event.value == pytest.approx(record[key], rel=1e-6)
 
 
-def test_time_that_is_not_training_does_not_count(
+def test_paused_time_does_not_count_in_the_rate(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
@@ -107,14 +107,17 @@ def test_time_that_is_not_training_does_not_count(
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
 
 
-def test_what_a_killed_run_recorded_after_its_checkpoint_is_forgotten(tmp_path: Path) -> None:
+def test_records_after_the_latest_checkpoint_are_removed_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Monitor(tmp_path, 0, 100)
     for step in (10, 20, 30):
         first.log_training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 40, "spl')  # the kill came here
-    time.sleep(1.1)  # TensorBoard reads its files by the second in their names
+        file.write('{"step": 40, "spl')  # killed here
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
     second = Monitor(tmp_path, 20, 100)
     second.log_training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
     second.close()
@@ -123,7 +126,7 @@ def test_what_a_killed_run_recorded_after_its_checkpoint_is_forgotten(tmp_path: 
     assert [(e.step, e.value) for e in board.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 3)]
 
 
-def test_the_records_are_never_written_in_place(
+def test_metrics_jsonl_is_never_truncated_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "metrics.jsonl"
@@ -136,7 +139,7 @@ def test_the_records_are_never_written_in_place(
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(60.0, True), (0.5, False)])
-def test_a_run_of_weeks_is_announced_after_three_updates(
+def test_a_long_run_is_announced_after_three_updates(
     tmp_path: Path, lines: Any, clock: list[float], seconds: float, warned: bool
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100_000)
@@ -151,7 +154,7 @@ def test_a_run_of_weeks_is_announced_after_three_updates(
         assert "69 days" in warnings[0]  # 99,997 minutes
 
 
-def test_perplexity_of_a_hopeless_model_is_a_number() -> None:
+def test_perplexity_is_finite_for_any_loss() -> None:
     assert perplexity(0.0) == 1.0
     assert 1e300 < perplexity(1e9) < float("inf")
 
@@ -171,18 +174,18 @@ RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "d
         (9, ""),
     ],
 )
-def test_a_narrow_line_leaves_out_the_less_important(width: int, line: str) -> None:
+def test_a_narrow_line_leaves_out_less_important_values(width: int, line: str) -> None:
     assert format_values(RECORD, 9000, width) == line
 
 
-def test_a_line_of_a_long_run_on_a_gpu_fits_80_columns_whole() -> None:
+def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
     line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456}, 9000, 67)}"
     assert len(line) <= 80
     for part in ("loss", "ppl", "lr", "|g|", "tok/s", "MFU", "<2:30:00"):
         assert part in line
 
 
-def test_a_line_mentions_trouble() -> None:
+def test_waiting_and_skipped_updates_appear_only_if_they_occur() -> None:
     assert "wait" not in format_values(RECORD, 60, 80)
     assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12}, 60, 80)
     assert "skipped" not in format_values({**RECORD, "skipped": 0}, 60, 80)
@@ -190,7 +193,7 @@ def test_a_line_mentions_trouble() -> None:
 
 
 @pytest.mark.parametrize("columns", [200, 80, 40, 20])
-def test_the_bar_never_wraps(
+def test_the_progress_bar_never_wraps(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     columns: int,
@@ -226,7 +229,7 @@ def test_the_bar_never_wraps(
     assert lines()[-1] == "a note"
 
 
-def test_apart_from_the_clock_a_resumed_run_leaves_the_same_records(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> None:
     def monitored(folder: Path, first: int, steps: range) -> None:
         monitor = Monitor(folder, first, 100)
         for step in steps:
@@ -251,7 +254,7 @@ def test_apart_from_the_clock_a_resumed_run_leaves_the_same_records(tmp_path: Pa
     assert json.dumps(clockless(whole)) == json.dumps(clockless(parts))
 
 
-def test_the_validation_of_the_first_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
+def test_the_validation_of_the_resumed_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
     result = ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3})
     monitor = Monitor(tmp_path, 0, 100)
     monitor.log_training(10, 100, 0.0, TRAIN)
@@ -268,8 +271,8 @@ def test_the_validation_of_the_first_step_is_recorded_once(tmp_path: Path, lines
     assert [r["step"] for r in records(tmp_path)] == [10, 10, 20]
 
 
-def test_what_a_kill_leaves_is_on_the_board_up_to_the_last_record(tmp_path: Path) -> None:
-    """Nothing waits in a queue: earlier steps are never recorded again."""
+def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
+    """A resumed run never records earlier steps again."""
     monitor = Monitor(tmp_path, 0, 100)
     monitor.log_training(10, 100, 0.0, TRAIN)
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -277,7 +280,7 @@ def test_what_a_kill_leaves_is_on_the_board_up_to_the_last_record(tmp_path: Path
     monitor.close()
 
 
-def test_a_number_that_is_none_is_null(tmp_path: Path) -> None:
+def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     monitor.log_training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
     monitor.close()
@@ -315,8 +318,8 @@ SAMPLES = [
 ]
 
 
-def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
-    """By TensorBoard's own rendering, whatever signs of Markdown or HTML they hold."""
+def test_samples_are_rendered_literally(tmp_path: Path) -> None:
+    """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
     monitor = Monitor(tmp_path, 0, 100)
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
     monitor.close()
@@ -328,7 +331,7 @@ def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
     assert [tuple(row) for row in rows] == SAMPLES
 
 
-def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
+def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
     kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
@@ -359,7 +362,7 @@ def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
     assert "Target: <s> ▁x</p>" in text
 
 
-def test_scores_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:
+def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> None:
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
     log_final_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)

@@ -9,7 +9,7 @@ from transformer_mt.train.stopping import StoppingCriteria
 from transformer_mt.train.training_state import TrainingState
 
 
-def test_epochs_are_counted_in_updates() -> None:
+def test_intervals_in_epochs_are_converted_to_updates() -> None:
     config = TrainConfig(interval="epoch", validate_every=2, checkpoint_every=1, max_epochs=7)
     criteria = StoppingCriteria(config, steps_per_epoch=54)
     assert (criteria.checkpoint_every, criteria.validate_every, criteria.last_step) == (
@@ -17,7 +17,7 @@ def test_epochs_are_counted_in_updates() -> None:
         108,
         378,
     )
-    criteria = StoppingCriteria(TrainConfig(interval="epoch"), 54)  # once an epoch, unless told
+    criteria = StoppingCriteria(TrainConfig(interval="epoch"), 54)  # the default is once per epoch
     assert (criteria.checkpoint_every, criteria.validate_every) == (54, 54)
     assert StoppingCriteria(TrainConfig(max_steps=100, max_epochs=7), 54).last_step == 100
     assert StoppingCriteria(TrainConfig(max_steps=10**6, max_epochs=7), 54).last_step == 378
@@ -35,9 +35,7 @@ def test_epochs_are_counted_in_updates() -> None:
         (TrainingState(step=40, validations_without_improvement=3), False, True),
     ],
 )
-def test_a_run_ends_by_updates_by_hours_or_by_patience(
-    at: TrainingState, last: bool, over: bool
-) -> None:
+def test_limits_of_updates_hours_and_patience(at: TrainingState, last: bool, over: bool) -> None:
     criteria = StoppingCriteria(TrainConfig(max_steps=100, max_hours=1.0, patience=3), 54)
     assert (criteria.is_last_update(at), criteria.should_stop(at)) == (last, over)
     assert not StoppingCriteria(TrainConfig(), 54).should_stop(
@@ -45,7 +43,7 @@ def test_a_run_ends_by_updates_by_hours_or_by_patience(
     )
 
 
-def test_the_last_weights_are_validated_whenever_they_come() -> None:
+def test_the_last_weights_are_always_validated() -> None:
     criteria = StoppingCriteria(TrainConfig(max_steps=100, validate_every=30, max_hours=1.0), 54)
     wanted = [step for step in range(110) if criteria.needs_validation(TrainingState(step=step))]
     assert wanted == [30, 60, 90, *range(100, 110)]

@@ -1,4 +1,4 @@
-"""Whole runs of a toy model: how they end, what they keep, and that a stop changes nothing."""
+"""Complete runs of a tiny model: stopping, checkpoints, exact resuming, the final model."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ def pairs(count: int) -> TokenStore:
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    """Signals mean to pytest what they meant before."""
+    """Restores pytest's signal handlers."""
     before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -132,14 +132,14 @@ def kept(folder: Path) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing disturbed."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     trainer(folder, Bleu(1, 3, 2, 2.5)).run()
     return folder
 
 
-def test_a_run_shorter_than_its_warm_up_says_so(
+def test_a_run_shorter_than_its_warm_up_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "transformer_mt.train.trainer")
@@ -149,23 +149,23 @@ def test_a_run_shorter_than_its_warm_up_says_so(
         assert ("its warm-up of 10 updates" in caplog.text) == told
 
 
-def test_an_undisturbed_run(whole: Path) -> None:
-    assert steps(whole, "train") == [5, 10, 15, 20, 24]
-    assert steps(whole, "valid") == [6, 12, 18, 24]
-    # The last three of every fourth, and the best, which a validation made us save.
-    assert kept(whole) == [12, 16, 20, 24]
-    averaged = [whole / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
-    for name, tensor in weights(whole).items():
+def test_an_uninterrupted_run(uninterrupted: Path) -> None:
+    assert steps(uninterrupted, "train") == [5, 10, 15, 20, 24]
+    assert steps(uninterrupted, "valid") == [6, 12, 18, 24]
+    # The last three averaged checkpoints, and the best, which was saved for a validation.
+    assert kept(uninterrupted) == [12, 16, 20, 24]
+    averaged = [uninterrupted / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
+    for name, tensor in weights(uninterrupted).items():
         mean = torch.stack([weights(path)[name].double() for path in averaged]).mean(0)
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated end of the process."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """Ends the process, in effect, at the moment-th call of anything that touches the disk."""
+    """Simulates a kill at the moment-th disk access."""
     count = 0
 
     def wrap(owner: Any, name: str) -> None:
@@ -174,7 +174,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
             count += 1
-            if count >= moment:  # and nothing more is written
+            if count >= moment:  # every later access fails as well
                 raise Killed
             return real(*args, **kwargs)
 
@@ -188,13 +188,13 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 
 
 @pytest.mark.parametrize("moment", [*range(1, 30, 2), *range(30, 120, 9)])
-def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
-    whole: Path, tmp_path: Path, moment: int
+def test_a_run_killed_at_any_disk_access_resumes_exactly(
+    uninterrupted: Path, tmp_path: Path, moment: int
 ) -> None:
     scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 2.5}
 
     class ByStep(Bleu):
-        """The scores of the undisturbed run, whichever validation comes first."""
+        """The scores of the uninterrupted run, by step."""
 
         def __call__(self, model: Transformer) -> ValidationResult:
             return ValidationResult({"bleu": scores[run.done]})
@@ -210,12 +210,12 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
     assert killed or moment > 80
     run = trainer(tmp_path, ByStep())
     run.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
-    assert kept(tmp_path) == kept(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
     for one, other in zip(
         ckpt.valid_checkpoints(tmp_path),
-        ckpt.valid_checkpoints(whole),
+        ckpt.valid_checkpoints(uninterrupted),
         strict=True,
     ):
         for name in ("model.safetensors", "optimizer.safetensors"):
@@ -227,15 +227,15 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("validation", [1, 2, 4])
-def test_a_signal_ends_a_validation_which_is_done_again(
-    whole: Path, tmp_path: Path, number: signal.Signals, validation: int
+def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
+    uninterrupted: Path, tmp_path: Path, number: signal.Signals, validation: int
 ) -> None:
     def interrupt(call: int) -> None:
         if call == validation:
             os.kill(os.getpid(), number)
             for _ in range(10**6):
                 pass
-            raise AssertionError("the validation went on")
+            raise AssertionError("the validation continued")
 
     with pytest.raises(StoppedError) as stopped:
         trainer(tmp_path, Bleu(1, 3, 2, 2.5, then=interrupt)).run()
@@ -246,11 +246,13 @@ def test_a_signal_ends_a_validation_which_is_done_again(
     assert again.done == 6 * validation
     assert not again.is_finished
     again.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
 
 
-def test_a_signal_in_an_update_is_obeyed_after_it(whole: Path, tmp_path: Path) -> None:
+def test_a_signal_during_an_update_stops_training_after_it(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
     run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
     update = run._update
 
@@ -265,26 +267,26 @@ def test_a_signal_in_an_update_is_obeyed_after_it(whole: Path, tmp_path: Path) -
     assert kept(tmp_path) == [4, 6, 7]
     again = trainer(tmp_path, Bleu(3, 2, 2.5))
     again.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
-    assert kept(tmp_path) == kept(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
 
 
 def test_patience(tmp_path: Path) -> None:
     translate = Bleu(1, 3, 2, 2.9, 4)
     trainer(tmp_path, translate, max_steps=1000, patience=2).run()
-    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # 3 at 12, then two that are no better
+    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # best at 12, then two without improvement
     assert steps(tmp_path, "train")[-1] == 20
     again = trainer(tmp_path, translate, max_steps=1000, patience=2)
     assert again.is_finished
     more = trainer(tmp_path, translate, max_steps=1000, patience=3)
-    assert not more.is_finished  # 4 comes at 30; then three more
+    assert not more.is_finished  # improves at 30, then three without improvement
     more.run()
     assert steps(tmp_path, "valid")[-1] == 48
 
 
-def test_patience_by_perplexity(tmp_path: Path) -> None:
-    # So large a rate that the model gets no better.
+def test_patience_by_nll(tmp_path: Path) -> None:
+    # The learning rate is so large that the model stops improving.
     run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
     run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
     run.run()
@@ -317,7 +319,7 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
     assert not model.training
 
 
-def test_validation_is_of_the_running_mean_if_the_model_will_be(tmp_path: Path) -> None:
+def test_validation_uses_the_moving_average_with_final_ema(tmp_path: Path) -> None:
     seen: list[Weights] = []
 
     class Looking(Bleu):
@@ -339,8 +341,8 @@ def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]
     return load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
 
 
-def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
-    """Each is tested by itself elsewhere; here, that the trainer passes it on."""
+def test_settings_reach_the_training_step(tmp_path: Path) -> None:
+    """Each setting has its own test elsewhere; here, that the trainer passes it on."""
 
     def norm(state: dict[str, Tensor]) -> float:
         moments = [tensor.double() for name, tensor in state.items() if "exp_avg_sq" not in name]
@@ -362,7 +364,7 @@ def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
     assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
 
 
-def test_a_validation_that_is_no_number_is_told_of_with_advice(tmp_path: Path) -> None:
+def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: Path) -> None:
     run = trainer(tmp_path)
     with torch.no_grad():
         for parameter in run.model.parameters():
@@ -374,7 +376,7 @@ def test_a_validation_that_is_no_number_is_told_of_with_advice(tmp_path: Path) -
         run.run()
 
 
-def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
+def test_the_moving_average_resumes_exactly(tmp_path: Path) -> None:
     config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
     trainer(tmp_path / "whole", **config).run()
 
@@ -388,7 +390,7 @@ def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
     assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
-def test_killed_before_old_checkpoints_were_deleted(
+def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
@@ -450,7 +452,7 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
         (256, 256, "lower data.cleaning.max_tokens, or use a smaller model"),
     ],
 )
-def test_advice_where_memory_lacks_is_one_that_is_taken(
+def test_out_of_memory_advice_is_a_valid_setting(
     tmp_path: Path, limit: int | None, longest: int, advice: str
 ) -> None:
     cleaning = CleaningConfig(max_tokens=longest)
@@ -470,7 +472,7 @@ def test_advice_where_memory_lacks_is_one_that_is_taken(
         replace(job, train=replace(job.train, max_tokens_per_device=int(found[1])))
 
 
-def test_bad_updates_are_skipped_and_counted(
+def test_updates_that_are_not_finite_are_skipped_and_counted(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
     run = trainer(tmp_path, max_skipped=3)
@@ -481,7 +483,7 @@ def test_bad_updates_are_skipped_and_counted(
     assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
 
 
-def test_tokens_of_an_interval_without_a_record_count_in_the_next(
+def test_tokens_of_an_interval_without_record_count_in_the_next(
     tmp_path: Path,
     poison: Callable[[Trainer, Sequence[int]], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -505,7 +507,7 @@ def test_tokens_of_an_interval_without_a_record_count_in_the_next(
     }
 
 
-def test_too_many_bad_updates_end_the_run(
+def test_too_many_skipped_updates_stop_the_run(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
     run = trainer(tmp_path, max_skipped=3)

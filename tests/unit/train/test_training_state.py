@@ -33,7 +33,7 @@ def test_the_best_validation(
     assert TrainingState.from_json({**at.to_json(), "format": 3}) == at
 
 
-def test_perplexity_decides_while_bleu_is_0() -> None:
+def test_nll_decides_while_bleu_is_0() -> None:
     at = TrainingState()
     best = []
     for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
@@ -42,7 +42,7 @@ def test_perplexity_decides_while_bleu_is_0() -> None:
         best.append(at.best_step)
     assert best == [1, 2, 2, 4, 4]
     old = at.to_json()
-    del old["best_nll"]  # a checkpoint of an older version
+    del old["best_nll"]  # the first checkpoints of format 3 lack it
     assert TrainingState.from_json(old).best_value == 1
 
 
