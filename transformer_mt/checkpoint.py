@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 class Stateful(Protocol):
-    """Anything whose tensors are stored in a checkpoint beside the weights."""
+    """Anything whose tensors are stored in a checkpoint in addition to the weights."""
 
     def state(self) -> dict[str, Tensor]:
         """The live tensors by name; names and shapes never change."""

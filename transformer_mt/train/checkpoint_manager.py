@@ -64,8 +64,8 @@ class CheckpointManager:
             if self._config.final == "best" and state.best_step == state.step:
                 self._write_model(state.best_step)
 
-    def clean_up(self) -> None:
-        """Deletes what a run killed right after its latest checkpoint had still to delete."""
+    def prune_leftovers(self) -> None:
+        """Prunes the checkpoints of a run that was killed between saving and pruning."""
         with self._explain_errors():
             self._prune(int(self._checkpoints[-1].state["best_step"]))
 
@@ -175,7 +175,7 @@ class NullCheckpointManager(CheckpointManager):
     def __init__(self) -> None:
         pass
 
-    save = record_validation = clean_up = wait = check = close = _ignore
+    save = record_validation = prune_leftovers = wait = check = close = _ignore
 
     def finish(self, state: TrainingState) -> dict[str, Tensor]:
         """No weights."""

@@ -137,7 +137,7 @@ class Trainer:
         self._monitor = Monitor(self._run_dir, self.done, self._criteria.last_step, flops)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
         if self._validation_is_pending():
-            self._checkpoints.clean_up()
+            self._checkpoints.prune_leftovers()
 
     def _loop(self, batches: Iterator[tuple[list[Batch], int]], signals: Signals) -> None:
         config, world, state, criteria = self._job.train, self._world, self._state, self._criteria

@@ -48,8 +48,8 @@ class TrainingState:
     ) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        While the deciding score is 0, as the BLEU of a model that has just begun to learn, the
-        negative log-likelihood decides.
+        While the score is 0, as BLEU is at the start of training, the negative log-likelihood
+        decides.
 
         Args:
             metrics: Results of the validation; must contain ``nll`` and ``best_by``.

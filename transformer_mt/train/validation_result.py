@@ -1,4 +1,4 @@
-"""What a validation returns: metrics, sample translations, attention weights."""
+"""Result of a validation: metrics, sample translations, attention weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

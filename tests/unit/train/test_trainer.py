@@ -143,10 +143,10 @@ def test_a_run_shorter_than_its_warm_up_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "transformer_mt.train.trainer")
-    for name, last, told in (("a", 9, True), ("b", 10, False)):
+    for name, last, warned in (("a", 9, True), ("b", 10, False)):
         caplog.clear()
         trainer(tmp_path / name, max_steps=last).run()
-        assert ("its warm-up of 10 updates" in caplog.text) == told
+        assert ("its warm-up of 10 updates" in caplog.text) == warned
 
 
 def test_an_uninterrupted_run(uninterrupted: Path) -> None:
