@@ -1,4 +1,4 @@
-"""Checkpoints, which a run goes on from: safetensors and JSON, written whole or not at all."""
+"""Checkpoints of a run: saving, verifying, loading and averaging; safetensors and JSON only."""
 
 import hashlib
 import json
@@ -21,64 +21,45 @@ from transformer_mt.files import atomic, sha256, sync, write_text
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-"""Version of the checkpoint; a change that breaks going on from one raises it."""
+"""Version of the checkpoint format; raised by every change that breaks resuming."""
 
 _SHA256 = "sha256"
-_RUNNING_MEAN = "running_mean."
-"""Begins the names, beside the optimizer's, of a running mean of the weights."""
+_EMA_PREFIX = "running_mean."
+"""Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Writes a file of tensors atomically, their checksum in its header."""
-    with atomic(path) as temporary:
-        _write(tensors, temporary, {_SHA256: _tensors_digest(tensors)})
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Reads parameters into a model that has just these.
-
-    Raises:
-        InputError: The file is missing, damaged, or of a model of another shape.
-    """
-    tensors = _load(path)
-    with safe_open(path, "pt") as file:
-        expected = (file.metadata() or {}).get(_SHA256)
-    if expected not in (None, _tensors_digest(tensors)):
-        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
-    _assign(parameters(model), tensors, path)
+_VERIFY_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder ``checkpoints/step_…`` known to be whole."""
+    """A folder ``checkpoints/step_…`` whose checksums have been verified."""
 
     path: Path
     state: dict[str, Any]
-    """What the trainer keeps beside the weights."""
+    """Content of ``state.json``."""
 
     @property
     def step(self) -> int:
-        """Updates done."""
+        """Number of updates done."""
         return int(self.state["step"])
 
     @property
     def validation(self) -> dict[str, float] | None:
-        """What validating it gave, if that came to its end."""
+        """Metrics of the validation of these weights; None if it was not completed."""
         try:
-            found = json.loads(
-                (self.path / run_layout.CHECKPOINT_VALIDATION).read_text(encoding="utf-8")
-            )
-            values: dict[str, float] = found["values"]
-            return values if _digest(values) == found["sha256"] else None
+            text = (self.path / run_layout.CHECKPOINT_VALIDATION).read_text(encoding="utf-8")
+            content = json.loads(text)
+            values: dict[str, float] = content["values"]
+            return values if _digest(values) == content["sha256"] else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
 class Stateful(Protocol):
-    """What a checkpoint needs to know of an optimizer, or of whatever holds one."""
+    """Anything whose tensors are stored in a checkpoint in addition to the weights."""
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors it works on, by name; the names and shapes never change."""
+        """The live tensors by name; names and shapes never change."""
         ...
 
 
@@ -87,7 +68,7 @@ Snapshot = dict[str, dict[str, Tensor]]
 
 
 def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
-    """A copy, in the CPU's memory, of all that training changes."""
+    """Copies everything that training changes to CPU memory."""
     return {
         file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
         for file, tensors in _tensors(model, optimizer).items()
@@ -95,12 +76,18 @@ def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
 
 
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
-    """Writes ``checkpoints/step_…``: weights, optimizer and state, with their checksums."""
+    """Writes ``checkpoints/step_…`` atomically: weights, optimizer, state, and checksums.
+
+    Args:
+        run_dir: Run folder.
+        state: JSON values, among them ``step``.
+        tensors: What ``snapshot`` returned.
+    """
     path = run_dir / run_layout.CHECKPOINTS / _name(state["step"])
     unfinished = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
     if path.exists():
-        delete(path)
+        delete_checkpoint(path)
     unfinished.mkdir(parents=True)
     try:
         for name, values in tensors.items():
@@ -111,34 +98,48 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
         state["sha256"][run_layout.CHECKPOINT_STATE] = _state_digest(state)
         write_text(unfinished / run_layout.CHECKPOINT_STATE, json.dumps(state, indent=2))
         unfinished.rename(path)
-    finally:  # on a full disk its space is needed
+    finally:  # a full disk needs the space
         shutil.rmtree(unfinished, ignore_errors=True)
     sync(path.parent)
     return Checkpoint(path, state)
 
 
-def write_validation(checkpoint: Checkpoint, values: dict[str, float]) -> None:
-    """Notes in a checkpoint what validating it gave."""
-    content = {"values": values, "sha256": _digest(values)}
+def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
+    """Stores the metrics of a validation in the checkpoint that was validated."""
+    content = {"values": metrics, "sha256": _digest(metrics)}
     write_text(checkpoint.path / run_layout.CHECKPOINT_VALIDATION, json.dumps(content))
 
 
-def whole_checkpoints(run_dir: Path) -> list[Checkpoint]:
-    """Those of a run, oldest first; damaged ones, or of another format, are told and left out."""
+def delete_checkpoint(path: Path) -> None:
+    """Deletes a checkpoint; an interrupted deletion leaves no folder that looks damaged."""
+    hidden = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def steps(run_dir: Path) -> list[int]:
+    """Steps of all checkpoints of a run, valid or not, in ascending order."""
+    found = (run_dir / run_layout.CHECKPOINTS).glob("step_" + "[0-9]" * 8)
+    return sorted(int(path.name.removeprefix("step_")) for path in found)
+
+
+def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
+    """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
     found = []
     for path in sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s cannot be used and is left out: %s", path, error)
+        except _VERIFY_ERRORS as error:
+            log.warning("%s cannot be used and is ignored: %s", path, error)
     return found
 
 
-def checkpoint_of(run_dir: Path, step: int) -> Checkpoint:
-    """The checkpoint of a run at a step.
+def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
+    """The checkpoint of one step, verified.
 
     Raises:
-        InputError: There is none, or it is damaged.
+        InputError: It does not exist or is invalid.
     """
     path = run_dir / run_layout.CHECKPOINTS / _name(step)
     if not path.is_dir():
@@ -146,29 +147,23 @@ def checkpoint_of(run_dir: Path, step: int) -> Checkpoint:
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     try:
         return _verify(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _VERIFY_ERRORS as error:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def steps(run_dir: Path) -> list[int]:
-    """The steps that a run has checkpoints of, whole or not, in order."""
-    found = (run_dir / run_layout.CHECKPOINTS).glob("step_" + "[0-9]" * 8)
-    return sorted(int(path.name.removeprefix("step_")) for path in found)
-
-
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> None:
-    """Puts a checkpoint's weights and optimizer state back.
+    """Copies a checkpoint's weights and optimizer state into live tensors.
 
     Raises:
-        InputError: The checkpoint is of a model of another shape, or of another optimizer.
+        InputError: The checkpoint is of a model of a different shape, or of another optimizer.
     """
     for name, tensors in _tensors(model, optimizer).items():
         path = checkpoint.path / name
-        _assign(tensors, _load(path), path)
+        _copy_into(tensors, _load(path), path)
 
 
-def mean(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights (§6.1), taken in float64."""
+def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
+    """Element-wise mean of several checkpoints' weights (§6.1), computed in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
         weights = _load(checkpoint.path / run_layout.WEIGHTS)
@@ -178,23 +173,43 @@ def mean(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     return {n: (total[n] / len(checkpoints)).to(tensor.dtype) for n, tensor in weights.items()}
 
 
-def running_mean(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The running mean of the weights that training kept beside them."""
+def ema_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Exponential moving average of the weights, by parameter name (``train.final=ema``)."""
     return {
-        name.removeprefix(_RUNNING_MEAN): tensor
+        name.removeprefix(_EMA_PREFIX): tensor
         for name, tensor in _load(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
-        if name.startswith(_RUNNING_MEAN)
+        if name.startswith(_EMA_PREFIX)
     }
 
 
-def named_running_mean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A running mean of the weights by the names that ``running_mean`` looks for."""
-    return {_RUNNING_MEAN + name: tensor for name, tensor in tensors.items()}
+def ema_state(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Averaged weights under the names that ``ema_weights`` reads."""
+    return {_EMA_PREFIX + name: tensor for name, tensor in weights.items()}
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
-    """A model's weights, the tensors in use, by name."""
+    """A model's live weights by name, detached."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Writes a safetensors file atomically, with a checksum in its header."""
+    with atomic(path) as temporary:
+        _write(tensors, temporary, {_SHA256: _tensors_digest(tensors)})
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Copies the weights of a safetensors file into a model.
+
+    Raises:
+        InputError: The file is missing, damaged, or of a model of a different shape.
+    """
+    tensors = _load(path)
+    with safe_open(path, "pt") as file:
+        expected = (file.metadata() or {}).get(_SHA256)
+    if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
+        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    _copy_into(parameters(model), tensors, path)
 
 
 def _tensors(model: nn.Module, optimizer: Stateful) -> Snapshot:
@@ -204,30 +219,31 @@ def _tensors(model: nn.Module, optimizer: Stateful) -> Snapshot:
     }
 
 
-def _assign(own: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
-    shapes, found = (
-        {name: tuple(tensor.shape) for name, tensor in part.items()} for part in (own, tensors)
+def _copy_into(targets: dict[str, Tensor], values: dict[str, Tensor], path: Path) -> None:
+    expected, found = (
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (targets, values)
     )
-    if shapes != found:
-        name = min(name for name, _ in shapes.items() ^ found.items())
+    if expected != found:
+        name = min(name for name, _ in expected.items() ^ found.items())
         raise InputError(
             f"{path} does not fit the configuration: {name} has shape {found.get(name)}, "
-            f"expected {shapes.get(name)}"
+            f"expected {expected.get(name)}"
         )
-    for name, tensor in own.items():
-        tensor.copy_(tensors[name])
+    for name, tensor in targets.items():
+        tensor.copy_(values[name])
 
 
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path, header)  # as mode 0600, whatever the umask
+    save_file(tensors, path, header)  # sets mode 0600, whatever the umask
     path.chmod(mode)
 
 
 def _load(path: Path) -> dict[str, Tensor]:
     try:
-        path.open("rb").close()  # safetensors would call what may not be read absent
+        path.open("rb").close()  # safetensors reports an unreadable file as missing
         tensors: dict[str, Tensor] = load_file(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
@@ -236,24 +252,17 @@ def _load(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def delete(path: Path) -> None:
-    """Deletes a checkpoint, at once: cut short, it leaves none that looks damaged."""
-    hidden = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(hidden, ignore_errors=True)
-    path.rename(hidden)
-    shutil.rmtree(hidden)
-
-
 def _name(step: int) -> str:
     return f"step_{step:08d}"
 
 
 def _verify(path: Path) -> Checkpoint:
+    """Reads a checkpoint's state and compares all checksums."""
     state = json.loads((path / run_layout.CHECKPOINT_STATE).read_text())
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
-        raise ValueError(f"{run_layout.CHECKPOINT_STATE} says step {state['step']}")
+        raise ValueError(f"{run_layout.CHECKPOINT_STATE} is of step {state['step']}")
     if _state_digest(state) != state["sha256"][run_layout.CHECKPOINT_STATE]:
         raise ValueError(f"the checksum of {run_layout.CHECKPOINT_STATE} is wrong")
     for name in (run_layout.WEIGHTS, run_layout.CHECKPOINT_OPTIMIZER):
@@ -263,13 +272,9 @@ def _verify(path: Path) -> Checkpoint:
 
 
 def _state_digest(state: dict[str, Any]) -> str:
-    """Checksum of a state, in which it has itself no part."""
-    files = {
-        name: digest
-        for name, digest in state["sha256"].items()
-        if name != run_layout.CHECKPOINT_STATE
-    }
-    return _digest({**state, "sha256": files})
+    """Checksum of ``state.json``, computed without the checksum itself."""
+    digests = {k: v for k, v in state["sha256"].items() if k != run_layout.CHECKPOINT_STATE}
+    return _digest({**state, "sha256": digests})
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -117,7 +117,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     if not folder.is_dir():
         raise InputError(f"no model folder {folder.absolute()}")
     job, tokenizer = open_vocabulary(folder)
-    place = folder if step is None else ckpt.checkpoint_of(folder, step).path
+    place = folder if step is None else ckpt.open_checkpoint(folder, step).path
     weights = place / run_layout.WEIGHTS
     if not weights.exists():
         steps = ckpt.steps(folder)

@@ -39,10 +39,10 @@ def test_it_translates_as_it_did() -> None:
 
 
 def test_its_checkpoint_is_whole() -> None:
-    (found,) = ckpt.whole_checkpoints(FOLDER)
+    (found,) = ckpt.valid_checkpoints(FOLDER)
     assert found.step == 400
     assert found.validation is not None
-    weights = ckpt.mean([found])
+    weights = ckpt.average([found])
     model, _, _ = model_folder.load_model(FOLDER)
     for name, tensor in ckpt.parameters(model).items():
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)

@@ -412,7 +412,7 @@ def test_a_damaged_checkpoint_costs_its_updates_and_nothing_else(
     damage_newest(copy)
     status, _, err = train(copy).wait()
     assert status == 0
-    assert "step_00000040 cannot be used and is left out: the checksum of optimizer" in err
+    assert "step_00000040 cannot be used and is ignored: the checksum of optimizer" in err
     assert "resuming after update 32" in err
     same_model(copy, finished[0])
 
@@ -727,7 +727,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "no folder": (
         lambda f: None,
         ["run_dir="],
-        "run_dir is empty: name a folder",
+        "run_dir is empty: set it to a folder",
     ),
     "a language by its name": (
         lambda f: None,
@@ -783,7 +783,7 @@ def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
     run_dir = tmp_path / "tuned"
     status, _, err = train(run_dir, *argv, folder=other).wait()
     assert status == 0, err
-    assert f"beginning with the weights of {finished[0]}\n" in err
+    assert f"starting from the weights of {finished[0]}\n" in err
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         with (
             safe_open(finished[0] / "model.safetensors", "pt") as old,

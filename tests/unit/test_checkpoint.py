@@ -1,4 +1,4 @@
-"""Checkpoints and model folders: exact, whole or absent, and free of code."""
+"""Checkpoints and model folders: exact, complete or absent, and free of pickle."""
 
 import contextlib
 import errno
@@ -76,7 +76,7 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_training_goes_on_from_a_checkpoint_bit_for_bit(
+def test_training_resumes_from_a_checkpoint_bit_for_bit(
     tmp_path: Path, config: OptimizerConfig
 ) -> None:
     model = tiny(1)
@@ -91,8 +91,8 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(
 
     restored = tiny(2)
     other = optimizer_of(restored, config)
-    update(restored, other, seed=9)  # whatever it remembers is replaced
-    (found,) = ckpt.whole_checkpoints(tmp_path)
+    update(restored, other, seed=9)  # its state is replaced
+    (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
     ckpt.restore(found, restored, other)
@@ -107,8 +107,8 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(
     assert_equal(other.state(), optimizer.state())
 
 
-def test_adams_state_is_stored_as_torch_names_it(tmp_path: Path) -> None:
-    """As it was before there was a choice of optimizers: runs of then go on."""
+def test_adams_state_is_stored_under_torchs_names(tmp_path: Path) -> None:
+    """The format does not depend on the choice of optimizers."""
     saved = save(tmp_path, 1)
     model = tiny(1)
     adam = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -129,7 +129,9 @@ def test_adams_state_is_stored_as_torch_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("saved", [ADAM, MUON], ids=["adam", "muon"])
-def test_the_state_of_another_optimizer_is_refused(tmp_path: Path, saved: OptimizerConfig) -> None:
+def test_the_state_of_a_different_optimizer_is_rejected(
+    tmp_path: Path, saved: OptimizerConfig
+) -> None:
     model, (other,) = tiny(1), (c for c in (ADAM, MUON) if c is not saved)
     optimizer = optimizer_of(model, saved)
     update(model, optimizer, seed=1)
@@ -139,7 +141,7 @@ def test_the_state_of_another_optimizer_is_refused(tmp_path: Path, saved: Optimi
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_weights_are_stored_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
     model = tiny(1).to(dtype)
     special = torch.tensor([0.0, -0.0, float("inf"), float("nan"), 1e-40, 1 / 3], dtype=dtype)
     with torch.no_grad():
@@ -156,15 +158,15 @@ def test_every_bit_of_a_weight_is_kept(tmp_path: Path, dtype: torch.dtype) -> No
 def test_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
     for step in (20, 100, 3):
         save(tmp_path, step)
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [3, 20, 100]
-    assert ckpt.whole_checkpoints(tmp_path / "nothing") == []
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [3, 20, 100]
+    assert ckpt.valid_checkpoints(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize("number", range(1, 8))
-def test_a_save_that_is_cut_off_leaves_what_was_there(
+def test_an_interrupted_save_leaves_existing_checkpoints_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Cut at the number-th call to the disk: the checkpoint is whole, or not there at all."""
+    """Interrupted at the number-th disk access, the new checkpoint is complete or absent."""
     save(tmp_path, 1)
     before = (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes()
     calls = 0
@@ -188,21 +190,21 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
         patch.setattr(Path, "rename", count(Path.rename))
         with pytest.raises(Killed):
             save(tmp_path, 2)
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.step for c in found] in ([1], [1, 2])
     assert [p.name for p in (tmp_path / "checkpoints").glob("step_*")] == [
         c.path.name for c in found
     ]
     assert (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes() == before
-    save(tmp_path, 2)  # what was left is no hindrance, and is gone
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [1, 2]
+    save(tmp_path, 2)  # leftovers are removed
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [1, 2]
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
         "step_00000001",
         "step_00000002",
     ]
 
 
-def test_a_file_is_written_under_another_name_first(tmp_path: Path) -> None:
+def test_a_file_is_written_under_a_temporary_name(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with files.atomic(path) as temporary:
@@ -278,14 +280,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     monkeypatch.setattr(ckpt.log, "warning", lambda text, *args: warnings.append(text % args))
     save(tmp_path, 10)
     damaged = save(tmp_path, 20).path
-    assert len(ckpt.whole_checkpoints(tmp_path)) == 2
+    assert len(ckpt.valid_checkpoints(tmp_path)) == 2
     assert warnings == []
     damage(damaged)
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10]
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [10]
     (warning,) = warnings
     assert f"{damaged} cannot be used" in warning
-    save(tmp_path, 20)  # training comes here again
-    assert [c.step for c in ckpt.whole_checkpoints(tmp_path)] == [10, 20]
+    save(tmp_path, 20)  # training reaches this step again
+    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [10, 20]
 
 
 def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,14 +300,14 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             flipped = bytearray(whole)
             flipped[place] ^= 1 << int(rng.integers(8))
             (path / name).write_bytes(flipped)
-            assert ckpt.whole_checkpoints(tmp_path) == []
+            assert ckpt.valid_checkpoints(tmp_path) == []
         (path / name).write_bytes(whole)
-    assert len(ckpt.whole_checkpoints(tmp_path)) == 1
+    assert len(ckpt.valid_checkpoints(tmp_path)) == 1
 
 
-def test_the_average_is_the_mean(tmp_path: Path) -> None:
+def test_the_average_is_the_element_wise_mean(tmp_path: Path) -> None:
     checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
-    found = ckpt.mean(checkpoints[1:])
+    found = ckpt.average(checkpoints[1:])
     assert found.keys() == weights(tiny(9)).keys()
     for name, tensor in found.items():
         arrays = []
@@ -316,8 +318,8 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensor.numpy(), mean)
 
 
-def test_the_average_of_one_is_itself(tmp_path: Path) -> None:
-    assert_equal(ckpt.mean([save(tmp_path, 1)]), weights_of(1, tmp_path))
+def test_the_average_of_one_checkpoint_is_its_weights(tmp_path: Path) -> None:
+    assert_equal(ckpt.average([save(tmp_path, 1)]), weights_of(1, tmp_path))
 
 
 def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
@@ -334,21 +336,21 @@ def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
     assert_equal(weights_of(1, tmp_path), before)
 
 
-def test_a_validation_is_noted_in_its_checkpoint(tmp_path: Path) -> None:
+def test_validation_metrics_are_stored_in_the_checkpoint(tmp_path: Path) -> None:
     saved = save(tmp_path, 1)
     assert saved.validation is None
     ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
-    (found,) = ckpt.whole_checkpoints(tmp_path)
+    (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
     path = saved.path / "validation.json"
     whole = path.read_text()
     for damage in ("", "[1]", "{", "null", '{"values": {}}', whole.replace("20.0", "21.0")):
         assert damage != whole
         path.write_text(damage)
-        assert found.validation is None  # it is done again
+        assert found.validation is None  # the validation is repeated
 
 
-def test_others_may_read_a_model_if_the_umask_lets_them(tmp_path: Path) -> None:
+def test_file_modes_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         path = save(tmp_path, 1).path / "model.safetensors"
@@ -360,7 +362,7 @@ def test_others_may_read_a_model_if_the_umask_lets_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "saved again"])
-def test_one_that_goes_leaves_nothing_damaged(
+def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     saved = save(tmp_path, 1)
@@ -373,13 +375,13 @@ def test_one_that_goes_leaves_nothing_damaged(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", cut)
         with pytest.raises(InterruptedError):
-            ckpt.delete(saved.path) if how == "deleted" else save(tmp_path, 1)
+            ckpt.delete_checkpoint(saved.path) if how == "deleted" else save(tmp_path, 1)
     assert list((tmp_path / "checkpoints").glob("step_*")) == []
     save(tmp_path, 1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
 
 
-def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_frees_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -391,7 +393,7 @@ def test_a_failed_save_takes_no_space(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
     wider = tiny(1, replace(MODEL, d_ff=32))
@@ -470,7 +472,7 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
         (lambda f: append(f, "x: !!python/object/apply:os.system [echo]\n"), "is damaged"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_line(
+def test_a_damaged_folder_is_rejected_with_one_line(
     folder: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     damage(folder)
@@ -494,7 +496,7 @@ def test_a_vocabulary_that_is_not_that_of_the_training(folder: Path) -> None:
         model_folder.load_model(folder)
 
 
-def test_lost_weights_of_a_run_that_has_checkpoints(folder: Path) -> None:
+def test_missing_weights_of_a_run_that_has_checkpoints(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "checkpoints" / "step_00000007").mkdir(parents=True)
     with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or .* step=7$"):
@@ -535,7 +537,7 @@ ODD_STRINGS = [
 
 
 @pytest.mark.parametrize("text", ODD_STRINGS)
-def test_a_configuration_is_read_as_it_was_written(tmp_path: Path, text: str) -> None:
+def test_a_configuration_survives_writing_and_reading(tmp_path: Path, text: str) -> None:
     source = SourceConfig(src=text or "s", tgt=text or "t")
     data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source, source])
     written = TrainJob(
@@ -548,7 +550,7 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path, text: str) ->
     assert model_folder.read_config(tmp_path) == written
 
 
-def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
+def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
     written = job(decode=DecodeConfig(length_penalty=0.1 + 0.2))
     for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
         optimizer = replace(written.optimizer, eps=value)
@@ -557,7 +559,7 @@ def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
     assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
 
 
-def test_a_configuration_that_was_cut_off_is_refused(folder: Path) -> None:
+def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
     path = folder / "config.yaml"
     whole = path.read_bytes()
     assert b"length_penalty: 0.6\n" in whole  # cut off as 0. it would be another search
@@ -568,8 +570,8 @@ def test_a_configuration_that_was_cut_off_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> None:
-    """Else CTranslate2 would write empty lines, or a plausible text."""
+def test_weights_that_are_not_finite_are_rejected(folder: Path, value: float) -> None:
+    """CTranslate2 would otherwise produce empty lines or plausible text."""
     model, _, _ = model_folder.load_model(folder)
     with torch.no_grad():
         model.embedding.weight[7, 3] = value
@@ -578,7 +580,7 @@ def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> 
         model_folder.load_model(folder)
 
 
-def test_a_changed_bit_of_the_weights_is_noticed(folder: Path) -> None:
+def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
     path = folder / "model.safetensors"
     whole = path.read_bytes()
     for place in (-1, -len(whole) // 2):
@@ -594,17 +596,17 @@ def test_a_changed_bit_of_the_weights_is_noticed(folder: Path) -> None:
     assert_equal(weights(model_folder.load_model(folder)[0]), tensors)
 
 
-def test_a_full_disk_is_told_of_with_the_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     def write() -> None:
         with files.atomic(tmp_path / "out.de"):
-            raise OSError(errno.ENOSPC, "No space left on device")  # as a write says it
+            raise OSError(errno.ENOSPC, "No space left on device")  # like a write
 
     with pytest.raises(OSError, match="No space left") as caught:
         write()
     assert in_a_line(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
 
 
-def test_a_setting_that_was_off_when_it_was_given_up_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_removed_setting_that_was_off_is_ignored(tmp_path: Path) -> None:
     written = job()
     model_folder.write_config(tmp_path, written)
     path = tmp_path / "config.yaml"

@@ -90,7 +90,7 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
-    limits = StoppingCriteria.of(job.train, steps_per_epoch=5000)
+    limits = StoppingCriteria(job.train, steps_per_epoch=5000)
     assert limits.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
     assert [source.hub for source in job.data.train] == ["wmt/wmt14"]
@@ -175,7 +175,10 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["optimizer=adam", "optimizer.momentum=0.9"], r"optimizer\.momentum=0\.9 is Muon's"),
+        (
+            ["optimizer=adam", "optimizer.momentum=0.9"],
+            r"optimizer\.momentum=0\.9 requires optimizer=muon",
+        ),
         (["optimizer.name=muon"], r"needs optimizer\.momentum in \[0, 1\), not None"),
         (["optimizer=muon", "optimizer.momentum=null"], r"needs optimizer\.momentum"),
         (["optimizer=muon", "optimizer.momentum=1"], r"needs optimizer\.momentum .* not 1\.0"),

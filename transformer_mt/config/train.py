@@ -1,4 +1,4 @@
-"""Schemas of training: ``optimizer/``, ``schedule/``, ``train/``, ``distributed``, the job."""
+"""Settings of training: ``optimizer``, ``schedule``, ``train``, ``distributed``; the whole job."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,18 +11,22 @@ from transformer_mt.config.model import ModelConfig
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
-    """Adam (§5.3), alone or beside Muon; the learning rate is the schedule's."""
+    """Adam (§5.3), or Muon and Adam; the schedule sets the learning rate."""
 
     name: str = "adam"
-    """``adam``: the paper's, for every weight; ``muon``: Muon for the matrices of the layers,
-    Adam for embeddings, biases and norms."""
+    """Optimizer: ``adam`` or ``muon``. ``adam`` is the paper's, for every weight; ``muon`` is Muon
+    for the weight matrices of the layers and Adam for embeddings, biases and norms."""
     beta1: float = 0.9
+    """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = 0.98
+    """Adam's decay rate of the second moment (§5.3)."""
     eps: float = 1e-9
+    """Adam's ε, added to the denominator (§5.3)."""
     momentum: float | None = None
-    """Weight of the past in Muon's running mean of gradients (``muon`` only)."""
+    """Muon's momentum, in [0, 1); ``muon`` only."""
     weight_decay: float = 0.0
-    """Share of a matrix, times the learning rate, that each update takes off it (decoupled)."""
+    """Decoupled weight decay of the weight matrices. Each update multiplies them by
+    1 − learning rate × weight decay."""
 
     def __post_init__(self) -> None:
         choice("optimizer.name", self.name, "adam", "muon")
@@ -41,27 +45,31 @@ class OptimizerConfig:
         else:
             require(
                 self.momentum is None,
-                f"optimizer.momentum={self.momentum} is Muon's, unknown to optimizer={self.name}",
+                f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}",
             )
 
 
 @dataclass(kw_only=True, frozen=True)
 class ScheduleConfig:
-    """The learning rate as a function of the step (§5.3)."""
+    """Learning rate as a function of the step (§5.3)."""
 
     name: str = "noam"
-    """``noam``: the paper's formula, its peak set by d_model and warmup_steps;
-    ``inverse_sqrt``: the same shape with a given peak; ``linear``: straight down to zero at
-    train.max_steps or max_epochs."""
+    """Schedule: ``noam``, ``inverse_sqrt`` or ``linear``. ``noam`` is the paper's formula, whose
+    peak follows from ``model.d_model`` and ``warmup_steps``; ``inverse_sqrt`` has the same shape
+    and a given peak; ``linear`` falls linearly to zero at the last update."""
     warmup_steps: int = 4000
+    """Updates of linear warm-up (§5.3)."""
     peak_lr: float | None = None
-    """Learning rate at the end of the warm-up (``inverse_sqrt`` and ``linear`` only)."""
+    """Learning rate at the end of the warm-up; not for ``noam``."""
 
     def __post_init__(self) -> None:
         choice("schedule.name", self.name, "noam", "inverse_sqrt", "linear")
         require(self.warmup_steps >= 1, "schedule.warmup_steps must be ≥ 1")
         if self.name == "noam":
-            require(self.peak_lr is None, "schedule.peak_lr is set by the formula of schedule=noam")
+            require(
+                self.peak_lr is None,
+                "schedule=noam sets the peak by its formula: remove schedule.peak_lr",
+            )
         else:
             require(
                 self.peak_lr is not None and self.peak_lr > 0 and math.isfinite(self.peak_lr),
@@ -71,60 +79,62 @@ class ScheduleConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class TrainConfig:
-    """The training run (§5)."""
+    """Training (§5)."""
 
     seed: int = 1
-    """Seed of the initial weights, the order of the data and dropout."""
+    """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model folder whose weights and vocabulary training begins with: fine-tuning. The optimizer
-    and the schedule begin anew."""
+    """Model folder to fine-tune. Training starts from its weights and vocabulary, with a new
+    optimizer state and schedule."""
     batch_tokens: int = 25000
-    """Target tokens of one update, over all ranks and accumulation steps (§5.1)."""
+    """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = None
-    """Most tokens (of either side) in one forward pass; caps memory, never changes the recipe.
-    Null is 8192 on a CPU, and as many as the memory of the GPU holds on a GPU."""
+    """Maximum tokens, of either side, per forward pass. Limits memory and never changes the
+    updates. Null: 8192 on a CPU; as many as the GPU's memory holds on a GPU."""
     max_steps: int = 100000
-    """Updates in all (§5.2)."""
+    """Maximum number of updates (§5.2)."""
     max_epochs: int | None = None
-    """Most times that the training data is gone through; the run ends at this or ``max_steps``."""
+    """Maximum number of epochs. Training stops at this or at ``max_steps``, whichever is first."""
     max_hours: float | None = None
-    """Most hours of training and its validations, those before an interruption included. The last
-    validation and the test set come after."""
+    """Maximum hours of training and validation. Includes the time before an interruption, but not
+    the last validation and the test set."""
     patience: int | None = None
-    """End after this many validations in a row without a better one, by ``best_by``."""
+    """Stop after this many validations without improvement. ``best_by`` defines improvement."""
     best_by: str = "bleu"
-    """What makes a validation the best: ``bleu``, or ``nll``, the perplexity."""
+    """Metric of the best validation: ``bleu`` or ``nll``. ``nll`` is equivalent to perplexity;
+    while BLEU is 0, it decides as well."""
     final: str = "average"
-    """The final model: ``average`` of the last checkpoints (§6.1), ``best`` checkpoint, or ``ema``,
-    the running mean of the weights."""
+    """Final model: ``average``, ``best`` or ``ema``. The average of the last checkpoints (§6.1),
+    the checkpoint with the best validation, or the exponential moving average of the weights."""
     ema_decay: float | None = None
-    """Weight of the past in the running mean of the weights, e.g. 0.999 (``final: ema`` only)."""
+    """Decay of the moving average, e.g. 0.999; ``ema`` only."""
     label_smoothing: float = 0.1
-    """ε_ls (§5.4)."""
+    """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
-    """Compile the training step for batches of one fixed shape; null does so on GPUs, in bf16."""
+    """Compile the training step. Batches then have one fixed shape. Null: on GPUs with bf16."""
     precision: str = "auto"
-    """``fp32``, ``bf16`` or ``fp16`` (autocast, fp16 with a scaled loss), or ``auto``: bf16 where
-    the hardware has fast bf16."""
+    """``fp32``, ``bf16``, ``fp16`` or ``auto``. 16-bit types by autocast, fp16 with loss scaling;
+    ``auto`` is bf16 where the hardware is fast at it, else fp32."""
     clip_norm: float | None = None
-    """Longest gradient; a longer one is scaled down to this."""
+    """Maximum gradient norm. A gradient with a larger norm is scaled down to it."""
     max_skipped: int = 10
-    """Updates in a row that may be skipped as their gradient is not finite; then the run stops."""
+    """Stop after this many skipped updates in a row. An update is skipped if its gradient is not
+    finite."""
     device: str = "auto"
-    """``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU."""
+    """``cpu``, ``cuda`` or ``auto``. ``auto`` is CUDA if a GPU is available."""
     log_every: int = 100
-    """Steps between two lines of the log."""
+    """Updates between two log lines."""
     interval: str = "step"
-    """What ``validate_every`` and ``checkpoint_every`` count: ``step`` or ``epoch``."""
+    """Unit of the two intervals below: ``step`` or ``epoch``."""
     validate_every: int | None = None
-    """From one validation to the next: loss, perplexity and BLEU, and a checkpoint. Null is 1500
-    steps, or 1 epoch."""
+    """Interval between validations. Each computes loss, perplexity and BLEU, and saves a
+    checkpoint. Null: 1500 steps or 1 epoch."""
     checkpoint_every: int | None = None
-    """From one checkpoint to the next. Null is 1500 steps, 10 minutes of the paper's 0.4 s steps
-    (§6.1), or 1 epoch."""
+    """Interval between checkpoints. Null: 1500 steps, which are 10 minutes at the paper's 0.4 s
+    per step (§6.1), or 1 epoch."""
     average_checkpoints: int = 5
-    """How many of the last checkpoints are averaged into the final model (§6.1); as many, and at
-    least two, are kept, and the best."""
+    """Number of checkpoints in the final average (§6.1). As many, but at least two, are kept on
+    disk, and the best."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -155,7 +165,7 @@ class TrainConfig:
         else:
             require(
                 self.ema_decay is None,
-                f"train.ema_decay={self.ema_decay} belongs to train.final=ema, not {self.final}",
+                f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}",
             )
         limit = self.max_tokens_per_device
         require(limit is None or limit >= 1, f"train.max_tokens_per_device={limit} must be ≥ 1")
@@ -170,17 +180,17 @@ class DistributedConfig:
     """Data-parallel training."""
 
     processes: int | None = None
-    """Workers on this machine; null is one for each visible GPU, or one on the CPU. Under torchrun
-    and srun their environment decides instead."""
+    """Worker processes on this machine. Null: one per visible GPU, or one on the CPU. Under
+    torchrun and srun, their environment decides."""
     restarts: int = 3
-    """How often in a row, without a new checkpoint in between, all workers are started anew after
-    one was killed, hung or lost its GPU. Under torchrun its --max-restarts counts instead."""
+    """Restarts in a row without a new checkpoint. All workers are restarted after one was killed,
+    hung or lost its GPU. Under torchrun, its --max-restarts counts instead."""
     timeout_minutes: float = 10.0
-    """How long a worker waits for another one before it takes it for hung. A checkpoint, or what
-    the main worker alone does in a validation, must take less."""
+    """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
+    own part of a validation, must take less."""
     compression: str = "none"
-    """Of gradients on their way to other workers: ``none``, or ``bf16``: half the bytes, rounded to
-    8 bits of precision before they are summed."""
+    """Gradient compression between workers: ``none`` or ``bf16``. ``bf16`` halves the traffic and
+    rounds gradients to 8 bits of precision before they are summed."""
 
     def __post_init__(self) -> None:
         require(
@@ -197,36 +207,44 @@ class DistributedConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class TrainJob:
-    """Everything ``mt-train`` is told; the resolved copy is saved as ``config.yaml``."""
+    """Configuration of ``mt-train``; the resolved copy is saved as ``config.yaml``."""
 
     run_dir: str = "runs/wmt14_en_de"
-    """Folder of the run, and the model that comes out of it."""
+    """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Where vocabularies and encoded corpora are kept, to be shared by runs."""
+    """Folder of vocabularies and encoded corpora, shared by runs."""
     stage: str = "train"
-    """``train``, or ``prepare``: learn the vocabulary, encode the corpus, and stop there."""
+    """``train`` or ``prepare``. ``prepare`` only learns the vocabulary and encodes the corpus."""
     data: DataConfig = field(default_factory=DataConfig)
+    """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """Subword vocabulary."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    """Architecture of the model."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """Optimizer."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
+    """Batches, limits, precision, validation and checkpoints."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """Search of validations and of the test set."""
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    """Data-parallel training."""
 
     def __post_init__(self) -> None:
         choice("stage", self.stage, "train", "prepare")
         for key in ("run_dir", "cache_dir"):
-            require(bool(getattr(self, key)), f"{key} is empty: name a folder")
+            require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         limit = self.train.max_tokens_per_device
         require(
             limit is None or limit >= self.data.cleaning.max_tokens,
-            f"train.max_tokens_per_device={limit} is below the longest "
-            f"pair allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
+            f"train.max_tokens_per_device={limit} is less than the maximum length of a pair, "
+            f"data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
         )
         if self.model.positions == "learned":
             require(
                 self.model.max_positions >= self.data.cleaning.max_tokens,
-                f"model.max_positions={self.model.max_positions} is below the longest pair "
-                f"allowed, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
+                f"model.max_positions={self.model.max_positions} is less than the maximum length "
+                f"of a pair, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
             )

@@ -27,7 +27,7 @@ from transformer_mt.jobs.fine_tuning import with_vocabulary_of_start
 from transformer_mt.jobs.provenance import record_start
 from transformer_mt.jobs.validation import Validation
 from transformer_mt.train.signals import StoppedError
-from transformer_mt.train.tensorboard import record_scores
+from transformer_mt.train.trackers import log_final_scores
 from transformer_mt.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
     parameters = sum(p.numel() for p in trainer.model.parameters())
     record_start(run_dir, world, parameters, trainer.done)
     try:
-        trainer.run()
+        model = trainer.run()
     except StoppedError as stopped:
         if world.is_main:
             log.info("stopped; the same command goes on from here")
@@ -172,7 +172,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         if world.is_main:
             files.write_text(scores_file, "[]\n")  # all is done
         return
-    translator = Translator(trainer.model.eval(), tokenizer, job.decode, normalizer)
+    translator = Translator(model, tokenizer, job.decode, normalizer)
     source, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
     hypotheses = translate_sharded(translator, source, world)
     if world.is_main:
@@ -185,7 +185,7 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         for doubt in diagnose(hypotheses, references, source, tgt_lang=job.data.tgt_lang):
             log.warning("warning: of the test set, %s", doubt)
         files.write_text(scores_file, metrics.to_json(scores) + "\n")
-        record_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
+        log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
         print(metrics.to_text(scores))
 
 

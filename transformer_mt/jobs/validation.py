@@ -1,6 +1,6 @@
-"""Validation by translating: the BLEU of a model at work, and what a person looks at."""
+"""Validation during training: translates the validation set and computes all metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,61 +10,75 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
-from transformer_mt.evaluate import metrics
+from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.monitor import Shown
+from transformer_mt.train.validation_result import (
+    AttentionSample,
+    TranslationSample,
+    ValidationResult,
+)
 
-_SAMPLES = 5
-_MAP_TOKENS = 48
-"""Most tokens of a side in a picture of attention."""
+_NUM_SAMPLES = 5
+_MAX_MAP_TOKENS = 48
+"""Maximum number of tokens of a side in an attention map."""
 
 
 class Validation:
-    """Translates and scores the validation set; call it on every rank.
+    """Translates and scores the validation set; every rank calls it.
 
     Args:
-        job: The configuration.
+        job: Configuration.
         tokenizer: The model's vocabulary.
         pairs: The validation set.
-        world: The ranks, which translate a share each.
+        world: Ranks, each of which translates a share.
     """
 
     def __init__(self, job: TrainJob, tokenizer: Tokenizer, pairs: Sequence[Pair], world: World):
         self._job, self._tokenizer, self._world = job, tokenizer, world
         self._normalizer = Normalizer.of(job.data)
-        self._src, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
-        # From all over the set, at every validation the same ones.
-        self._samples = np.unique(np.linspace(0, len(pairs) - 1, _SAMPLES).astype(int)).tolist()
+        self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
+        # Evenly spaced lines, the same at every validation.
+        places = np.linspace(0, len(pairs) - 1, _NUM_SAMPLES).astype(int)
+        self._sample_lines: list[int] = np.unique(places).tolist()
 
-    def __call__(self, model: Transformer) -> tuple[float, Shown | None]:
-        """BLEU of a model in ``eval`` mode and, on the main rank, some of what it wrote.
+    @property
+    def higher_is_better(self) -> Mapping[str, bool]:
+        """Direction of each metric."""
+        return {name: metric.higher_is_better for name, metric in VALIDATION_METRICS.items()}
 
-        The BLEU is ``metrics.validation_bleu``.
-        """
+    def __call__(self, model: Transformer) -> ValidationResult:
+        """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
         translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
-        hypotheses = translate_sharded(translator, self._src, self._world)
-        data = self._job.data
-        score = metrics.validation_bleu(
-            hypotheses,
-            [self._references],
-            tgt_lang=data.tgt_lang,
-            normalization=data.normalization,
-        )
-        return score.score, self._show(model, hypotheses) if self._world.is_main else None
+        hypotheses = translate_sharded(translator, self._sources, self._world)
+        data, references = self._job.data, [self._references]
+        metrics = {
+            name: metric.function(hypotheses, references, data.tgt_lang, data.normalization)
+            for name, metric in VALIDATION_METRICS.items()
+        }
+        if not self._world.is_main:
+            return ValidationResult(metrics)
+        samples = [
+            TranslationSample(self._sources[i], self._references[i], hypotheses[i])
+            for i in self._sample_lines
+        ]
+        return ValidationResult(metrics, samples, self._attention(model, samples))
 
-    def _show(self, model: Transformer, hypotheses: Sequence[str]) -> Shown:
-        samples = [(self._src[i], self._references[i], hypotheses[i]) for i in self._samples]
-        most = _MAP_TOKENS
+    def _attention(
+        self, model: Transformer, samples: Sequence[TranslationSample]
+    ) -> AttentionSample | None:
+        """Attention weights of the longest sample that fits an attention map, if any does."""
+        max_tokens = _MAX_MAP_TOKENS
         if model.config.positions == "learned":
-            most = min(most, model.config.max_positions)
-        lines = [self._normalizer.src(source) for source, _, _ in samples]
+            max_tokens = min(max_tokens, model.config.max_positions)
+        lines = [self._normalizer.src(sample.source) for sample in samples]
         sources = [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
-        if not (fitting := [i for i, ids in enumerate(sources) if len(ids) <= most]):
-            return Shown(samples)
+        fitting = [i for i, ids in enumerate(sources) if len(ids) <= max_tokens]
+        if not fitting:
+            return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (written,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen][2])])
-        # Later tokens change no attention before them: the translation may be cut.
-        src, tgt_in = sources[chosen], [BOS, *written][:most]
+        (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen].translation)])
+        # Later tokens never change earlier attention weights: the translation may be truncated.
+        src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         pieces = self._tokenizer.pieces
-        return Shown(samples, attention_maps(model, src, tgt_in), pieces(src), pieces(tgt_in))
+        return AttentionSample(attention_maps(model, src, tgt_in), pieces(src), pieces(tgt_in))

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written beside training, pruned, and made into the model folder."""
+"""Checkpoints of a run: written in the background, pruned, and made into the final model."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.checkpoint import Checkpoint, Snapshot
+from transformer_mt.checkpoint import Checkpoint, Snapshot, Stateful
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
 from transformer_mt.train.stopping import StoppingCriteria
@@ -20,143 +20,163 @@ from transformer_mt.train.training_state import TrainingState
 
 log = logging.getLogger(__name__)
 
+_MIN_KEPT = 2
+"""Checkpoints kept at least: if the latest is damaged, the one before it is used."""
+
 
 class CheckpointManager:
-    """Writes checkpoints in a thread; only the main rank has one.
-
-    At most one is in writing: whoever comes with the next waits for it.
+    """Writes checkpoints in a background thread, one at a time; only the main rank has one.
 
     Args:
-        run_dir: Folder of the run.
-        config: Which checkpoints make the final model, and how many are kept.
-        limits: The run's intervals.
-        found: The whole checkpoints that are there, oldest first.
+        run_dir: Run folder.
+        config: How many checkpoints to keep, and how to make the final model of them.
+        criteria: Which checkpoints are averaged.
+        found: Valid checkpoints of the run, oldest first.
     """
 
     def __init__(
         self,
         run_dir: Path,
         config: TrainConfig,
-        limits: StoppingCriteria,
+        criteria: StoppingCriteria,
         found: Sequence[Checkpoint],
     ):
-        self._run_dir, self._config, self._limits = run_dir, config, limits
-        self._found = list(found)
+        self._run_dir, self._config, self._criteria = run_dir, config, criteria
+        self._checkpoints = list(found)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
+        self._pending: Future[None] | None = None
 
-    def save(self, at: TrainingState, snapshot: Snapshot) -> None:
-        """Begins to write a checkpoint.
+    def save(self, state: TrainingState, model: nn.Module, optimizer: Stateful) -> None:
+        """Copies the tensors and starts to write a checkpoint in the background.
 
         Raises:
-            InputError: The one before could not be written.
+            InputError: The previous checkpoint could not be written.
         """
         self.wait()
-        self._writing = self._thread.submit(self._save, at.to_state(), at.best_step, snapshot)
+        snapshot = ckpt.snapshot(model, optimizer)
+        self._pending = self._thread.submit(self._save, state.to_json(), state.best_step, snapshot)
 
-    def validated(self, at: TrainingState, values: dict[str, float]) -> None:
-        """Notes the validation of the latest checkpoint in it, once it is written."""
+    def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Stores the metrics of the latest checkpoint's validation in it."""
         self.wait()
-        with self._explained():
-            ckpt.write_validation(self._found[-1], values)
-            if self._config.final == "best" and at.best_step == at.step:
-                self._publish(at.best_step)
+        with self._explain_errors():
+            ckpt.write_validation(self._checkpoints[-1], metrics)
+            if self._config.final == "best" and state.best_step == state.step:
+                self._write_model(state.best_step)
 
-    def tidy(self) -> None:
-        """Deletes what a kill right after the latest checkpoint was written left to delete."""
-        with self._explained():
-            self._prune(int(self._found[-1].state["best_step"]))
+    def prune_leftovers(self) -> None:
+        """Prunes the checkpoints of a run that was killed between saving and pruning."""
+        with self._explain_errors():
+            self._prune(int(self._checkpoints[-1].state["best_step"]))
 
     def wait(self) -> None:
-        """Until the checkpoint in writing is there.
+        """Waits until the checkpoint is written.
 
         Raises:
             InputError: It could not be written.
         """
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            with self._explained():
-                writing.result()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            with self._explain_errors():
+                pending.result()
 
     def check(self) -> None:
-        """``wait``, but only for one that is done or failed already."""
-        if self._writing is not None and self._writing.done():
+        """Raises ``InputError`` if writing has failed; never waits."""
+        if self._pending is not None and self._pending.done():
             self.wait()
 
-    def finish(self, at: TrainingState) -> dict[str, Tensor]:
-        """The weights of the final model, which are in the model folder then."""
+    def finish(self, state: TrainingState) -> dict[str, Tensor]:
+        """Writes the final model's weights to the model folder and returns them."""
         self.wait()
-        with self._explained():
-            weights = self._publish(at.best_step)
-            log.info("the model is %s", self._origin(at))
+        with self._explain_errors():
+            weights = self._write_model(state.best_step)
+            log.info("the final model is %s", self._describe_model(state))
             return weights
 
     def close(self) -> None:
-        """Waits for what is in writing, whatever comes of it."""
+        """Waits for the background thread, whether or not it succeeds."""
         self._thread.shutdown()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError(
-                f"cannot write a checkpoint into {self._run_dir}: {reason}; mend this, then the "
-                "same command goes on from the checkpoint before"
+                f"cannot write a checkpoint into {self._run_dir}: {reason}; fix this and run the "
+                "same command to resume from the previous checkpoint"
             ) from None
 
     def _save(self, state: dict[str, Any], best_step: int, snapshot: Snapshot) -> None:
         saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
-        self._found = [*(c for c in self._found if c.step < saved.step), saved]
-        self._publish(best_step)
+        self._checkpoints = [*(c for c in self._checkpoints if c.step < saved.step), saved]
+        self._write_model(best_step)
         self._prune(best_step)
 
     def _prune(self, best_step: int) -> None:
-        # Two at least: were the newest damaged, the one before it is there.
-        keep = {c.step for c in self._averaged()[-max(2, self._config.average_checkpoints) :]}
-        keep |= {self._found[-1].step, best_step}
-        for stale in self._found:
-            if stale.step not in keep:
-                ckpt.delete(stale.path)
-        self._found = [c for c in self._found if c.step in keep]
+        """Deletes all but the averaged checkpoints, the latest, and the best."""
+        count = max(_MIN_KEPT, self._config.average_checkpoints)
+        kept_steps = {c.step for c in self._averageable()[-count:]}
+        kept_steps |= {self._checkpoints[-1].step, best_step}
+        for checkpoint in self._checkpoints:
+            if checkpoint.step not in kept_steps:
+                ckpt.delete_checkpoint(checkpoint.path)
+        self._checkpoints = [c for c in self._checkpoints if c.step in kept_steps]
 
-    def _averaged(self) -> list[Checkpoint]:
-        return [c for c in self._found if self._limits.is_averaged(c.step)]
+    def _averageable(self) -> list[Checkpoint]:
+        return [c for c in self._checkpoints if self._criteria.is_averaged(c.step)]
 
-    def _chosen(self, best_step: int) -> list[Checkpoint]:
-        """Whose average is the model: the last ones, or the best; the newest where that is gone."""
-        newest = self._found[-1]
+    def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
+        """The checkpoints whose average is the final model."""
+        latest = self._checkpoints[-1]
         if self._config.final == "best":
-            return [c for c in self._found if c.step == best_step] or [newest]
-        older = [c for c in self._averaged() if c is not newest]
-        return [*older, newest][-self._config.average_checkpoints :]
+            return [c for c in self._checkpoints if c.step == best_step] or [latest]
+        older = [c for c in self._averageable() if c is not latest]
+        return [*older, latest][-self._config.average_checkpoints :]
 
-    def _origin(self, at: TrainingState) -> str:
-        """What the model was made of."""
-        if self._config.final == "ema":
-            return "the running mean of the weights"
-        steps = [checkpoint.step for checkpoint in self._chosen(at.best_step)]
-        if self._config.final == "best":
-            by = {"bleu": "BLEU", "nll": "perplexity"}[self._config.best_by]
-            of = f"the checkpoint of update {steps[0]:,}"
-            best = f"the best by {by}"
-            gone = f"the newest: {best}, of update {at.best_step:,}, is gone"
-            return f"{of}, {best if steps[0] == at.best_step else gone}"
-        written = sum(map(self._limits.is_averaged, range(1, at.step + 1)))
-        fewer = len(steps) < min(self._config.average_checkpoints, written)
-        of = f"the checkpoint of update {steps[-1]:,}"
-        if len(steps) > 1:
-            of = (
-                f"the average of {len(steps)} checkpoints, of updates {steps[0]:,} to {steps[-1]:,}"
-            )
-        return of + (": older ones are gone" if fewer else "")
-
-    def _publish(self, best_step: int) -> dict[str, Tensor]:
-        """Writes the model folder's weights."""
-        if self._config.final == "ema":
-            weights = ckpt.running_mean(self._found[-1])
+    def _describe_model(self, state: TrainingState) -> str:
+        config = self._config
+        if config.final == "ema":
+            return "the exponential moving average of the weights"
+        steps = [checkpoint.step for checkpoint in self._model_checkpoints(state.best_step)]
+        single = f"the checkpoint of update {steps[-1]:,}"
+        if config.final == "best":
+            best = f"best by train.best_by={config.best_by}"
+            if steps[-1] == state.best_step:
+                return f"{single}, the {best}"
+            return f"{single}, the latest: the {best}, of update {state.best_step:,}, is missing"
+        written = sum(map(self._criteria.is_averaged, range(1, state.step + 1)))
+        missing = len(steps) < min(config.average_checkpoints, written)
+        if len(steps) == 1:
+            source = single
         else:
-            weights = ckpt.mean(self._chosen(best_step))
+            first, last = f"{steps[0]:,}", f"{steps[-1]:,}"
+            source = f"the average of {len(steps)} checkpoints, of updates {first} to {last}"
+        return source + (": older ones have been deleted" if missing else "")
+
+    def _write_model(self, best_step: int) -> dict[str, Tensor]:
+        """Writes the weights of the model folder."""
+        if self._config.final == "ema":
+            weights = ckpt.ema_weights(self._checkpoints[-1])
+        else:
+            weights = ckpt.average(self._model_checkpoints(best_step))
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass
+
+
+class NullCheckpointManager(CheckpointManager):
+    """Writes nothing: the checkpoint manager of all ranks but the main one."""
+
+    def __init__(self) -> None:
+        pass
+
+    save = record_validation = prune_leftovers = wait = check = close = _ignore
+
+    def finish(self, state: TrainingState) -> dict[str, Tensor]:
+        """No weights."""
+        return {}

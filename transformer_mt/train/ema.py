@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from transformer_mt.checkpoint import named_running_mean, parameters
+from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.model.transformer import Transformer
 
 
@@ -35,4 +35,4 @@ class EMA:
 
     def state(self) -> dict[str, Tensor]:
         """The live tensors of the average, by their names in a checkpoint."""
-        return named_running_mean(parameters(self.model))
+        return ema_state(parameters(self.model))

@@ -1,14 +1,63 @@
-"""``metrics.jsonl``: what a run has recorded of its updates and validations."""
+"""``metrics.jsonl``: one JSON object for each logged interval of training and each validation."""
 
 import json
+import math
+import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
+from transformer_mt.files import write_text
+
+TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
+"""Keys whose values depend on the clock; a resumed run repeats all others exactly."""
+
+
+class MetricsLog:
+    """Appends records to ``metrics.jsonl``.
+
+    Args:
+        run_dir: Run folder.
+        last_step: Updates done so far; records of later steps, left by a run that was killed after
+            its last checkpoint, are removed.
+    """
+
+    def __init__(self, run_dir: Path, last_step: int):
+        path = run_dir / run_layout.METRICS
+        kept = [record for record in read_records(run_dir) if record["step"] <= last_step]
+        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+        self._file = path.open("a", encoding="utf-8")
+        self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
+        """Step of the latest recorded validation."""
+
+    def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
+        """Writes one record; numbers that are not finite become null, as JSON has no NaN.
+
+        Args:
+            split: ``train`` or ``valid``.
+            step: Number of updates done.
+            values: Metrics by name.
+        """
+        record = {"step": step, "split": split, "time": time.time(), **values}
+        for key, value in values.items():
+            if not math.isfinite(value):
+                record[key] = None
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Writes the records to disk (fsync), before a checkpoint that relies on them."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """The records of a run, none if it has none; a line that a kill cut short is left out."""
+    """All records of a run, without a line that a kill cut short; empty if there is no file."""
     path = run_dir / run_layout.METRICS
     if not path.exists():
         return []

@@ -1,4 +1,9 @@
-"""SIGINT, SIGTERM, SIGHUP: the first ends the run in order, the second at once."""
+"""Stopping by SIGINT, SIGTERM or SIGHUP.
+
+After the first signal, training finishes its current update, saves a checkpoint and raises
+``StoppedError`` (see ``Trainer._stop``); a validation is interrupted immediately
+(``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
+"""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -6,60 +11,59 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-@dataclass(eq=False)  # not frozen: contextlib sets the traceback of what passes it
+
+@dataclass(eq=False)  # not frozen: contextlib sets the traceback of an exception that passes it
 class StoppedError(Exception):
-    """A signal ended training early; the latest update is in a checkpoint."""
+    """A signal stopped training; the latest update is in a checkpoint."""
 
     signal: int
 
 
 class Signals:
-    """What was received, and what to do at once."""
+    """Handler that remembers the first signal.
+
+    Args:
+        handled: Numbers of the handled signals.
+    """
 
     def __init__(self, handled: Sequence[int]) -> None:
         self._handled = handled
         self.received: int | None = None
-        """The first signal."""
-        self._abandon = False
+        """Number of the first signal."""
+        self._interrupting = False
 
     @contextmanager
-    def abandoning(self) -> Iterator[None]:
-        """Around work that may be thrown away: a signal raises ``StoppedError`` in its midst."""
+    def interrupting(self) -> Iterator[None]:
+        """Lets a signal raise ``StoppedError`` inside this context, for work that may be lost."""
         if self.received is not None:
             raise StoppedError(self.received)
-        self._abandon = True
+        self._interrupting = True
         try:
             yield
         finally:
-            self._abandon = False
+            self._interrupting = False
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
-        """The handler."""
+        """Handles a signal, and resets all handlers to the system's defaults."""
         self.received = number
         for handled in self._handled:
             signal.signal(handled, signal.SIG_DFL)
-        if self._abandon:
+        if self._interrupting:
             raise StoppedError(number)
 
 
-_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 @contextmanager
-def caught() -> Iterator[Signals]:
-    """Catches the signals for as long as the context lasts.
-
-    After the first, the process is about to end: signals keep the system's own meaning, so that
-    the second one ends it at once wherever it is by then.
-    """
-    # Under nohup a terminal that is closed ends nothing.
+def handle_signals() -> Iterator[Signals]:
+    """Installs the handler; restores the previous ones unless a signal came."""
+    # nohup ignores SIGHUP: closing the terminal must not stop the run.
     handled = [n for n in _HANDLED if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
     signals = Signals(handled)
-    old = {number: signal.signal(number, signals.receive) for number in handled}
+    previous = {number: signal.signal(number, signals.receive) for number in handled}
     try:
         yield signals
     finally:
         if signals.received is None:
-            for number, handler in old.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -1,28 +1,31 @@
-"""What may end a training before its time, in words that say what to do."""
+"""Errors that end training: out of memory, and numbers that are not finite."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from transformer_mt import run_layout
 from transformer_mt.batch import Batch
 from transformer_mt.errors import InputError, lacks_memory
 from transformer_mt.files import write_text
 
 _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
-    "(train.clip_norm), or delete the latest checkpoints and go on from an earlier one"
+    "(train.clip_norm), or delete the latest checkpoints to resume from an earlier one"
 )
 
 
 @contextmanager
-def memory_explained(parts: Sequence[Batch], limit: int, longest: int) -> Iterator[None]:
-    """Around the work on some batches.
+def explain_out_of_memory(
+    micro_batches: Sequence[Batch], max_tokens: int, max_length: int
+) -> Iterator[None]:
+    """Turns an out-of-memory error into a message with advice.
 
     Args:
-        parts: The batches.
-        limit: ``train.max_tokens_per_device``.
-        longest: ``data.cleaning.max_tokens``, which that may not be below.
+        micro_batches: The batches at work in this context.
+        max_tokens: ``train.max_tokens_per_device``.
+        max_length: ``data.cleaning.max_tokens``, a lower bound of ``max_tokens``.
 
     Raises:
         InputError: Memory does not suffice.
@@ -32,33 +35,34 @@ def memory_explained(parts: Sequence[Batch], limit: int, longest: int) -> Iterat
     except RuntimeError as error:
         if not lacks_memory(error):
             raise
-        targets = max(len(part.tgt_out) for part in parts)
-        advice = "lower data.cleaning.max_tokens, or take a smaller model"
-        if longest < limit:
-            less = max(longest, min(limit, targets) // 2)
-            advice = f"say train.max_tokens_per_device={less}; the updates stay the same"
+        targets = max(len(batch.tgt_out) for batch in micro_batches)
+        advice = "lower data.cleaning.max_tokens, or use a smaller model"
+        if max_length < max_tokens:
+            less = max(max_length, min(max_tokens, targets) // 2)
+            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
         raise InputError(
             f"out of memory on a batch of {targets:,} target tokens: {advice}"
         ) from None
 
 
-def not_finite(what: str, step: int) -> InputError:
-    """The error for numbers that are none after an update."""
-    return InputError(f"{what} not finite after update {step:,}: {_ADVICE}")
+def not_finite(subject: str, step: int) -> InputError:
+    """The error for weights or a loss with NaN or infinity; ``subject`` ends in a verb."""
+    return InputError(f"{subject} not finite after update {step:,}: {_ADVICE}")
 
 
 def too_many_skipped(run_dir: Path, steps: range, lines: Mapping[int, list[str]]) -> InputError:
-    """The error for updates that were skipped one after the other.
+    """The error for too many consecutive updates whose gradient is not finite.
 
     Args:
-        run_dir: Where ``not_finite.json`` is written.
-        steps: The updates.
-        lines: File and line of each pair in each of them; empty where another rank writes it.
+        run_dir: Run folder, where ``not_finite.json`` is written.
+        steps: The skipped updates.
+        lines: File and line of each training pair in each of them; empty on ranks that do not
+            write the file.
     """
-    path = run_dir / "not_finite.json"
+    path = run_dir / run_layout.NOT_FINITE_LINES
     if lines:
         write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
     return InputError(
         f"the gradient was not finite in {len(steps)} updates in a row, {steps[0]:,} to "
-        f"{steps[-1]:,}, which were skipped; the lines in them are in {path}: {_ADVICE}"
+        f"{steps[-1]:,}, which were skipped; their training pairs are listed in {path}: {_ADVICE}"
     )

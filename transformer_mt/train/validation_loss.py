@@ -1,4 +1,4 @@
-"""Loss and perplexity of the validation set."""
+"""Loss and negative log-likelihood of the validation set."""
 
 from collections.abc import Iterator
 
@@ -25,29 +25,31 @@ def validation_loss(
     max_tokens: int,
     world: World,
 ) -> dict[str, float]:
-    """``loss`` and ``nll``: means over target tokens, by all ranks together.
+    """Mean ``loss`` and ``nll`` per target token, computed by all ranks together.
 
     Args:
-        model: In ``eval`` mode.
-        valid: The set.
-        smoothing: ε_ls.
+        model: Model in ``eval`` mode.
+        valid: Validation pairs.
+        smoothing: Label smoothing ε_ls (§5.4).
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        max_tokens: Most tokens, of either side, in one forward pass.
-        world: The ranks.
+        max_tokens: Maximum number of tokens, of either side, in one forward pass.
+        world: Ranks that share the work.
     """
     sums = torch.zeros(2, device=world.device, dtype=torch.float64)
-    for batch in _share(valid, max_tokens, world):
+    for batch in _batches(valid, max_tokens, world):
         with autocast(world.device, precision):
             hidden = model(batch)
-            parts = smoothed_cross_entropy(hidden, model.embedding.weight, batch.tgt_out, smoothing)
-        sums += torch.stack(parts) * batch.weight
+            losses = smoothed_cross_entropy(
+                hidden, model.embedding.weight, batch.tgt_out, smoothing
+            )
+        sums += torch.stack(losses) * batch.weight
     loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
     return {"loss": loss, "nll": nll}
 
 
-def _share(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
-    """This rank's share of a set, in order of length."""
+def _batches(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
+    """This rank's share of the pairs, sorted by length."""
     order = np.argsort(store.tgt.lengths, kind="stable")
-    everything = GlobalBatch((order,), len(store.tgt.tokens))
-    for batch in micro_batches(store, everything, max_tokens, world.rank, world.size):
+    all_pairs = GlobalBatch((order,), len(store.tgt.tokens))
+    for batch in micro_batches(store, all_pairs, max_tokens, world.rank, world.size):
         yield batch.to(world.device)

@@ -1,4 +1,4 @@
-"""Validation by translating: the score, and what a person is shown."""
+"""Validation by translating: metrics, samples, attention maps."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from transformer_mt.config import (
     ModelConfig,
     SourceConfig,
     TokenizerConfig,
+    TrainConfig,
     TrainJob,
 )
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
@@ -20,6 +21,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
+from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS, ValidationMetric
 from transformer_mt.jobs import validation as validation_module
 from transformer_mt.jobs.validation import Validation
 from transformer_mt.model.transformer import Transformer
@@ -67,61 +69,81 @@ def test_lower_case_models_are_scored_in_lower_case(
     perfect = [pair.tgt.lower() for pair in PAIRS]
     monkeypatch.setattr(validation_module, "translate_sharded", lambda *_: perfect)
     model = model_of(lower.model)
-    assert Validation(lower, tokenizer, PAIRS, World(CPU))(model)[0] == pytest.approx(100)
-    assert Validation(job(), tokenizer, PAIRS, World(CPU))(model)[0] < 50
+    assert Validation(lower, tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] == pytest.approx(
+        100
+    )
+    assert Validation(job(), tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] < 50
 
 
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
     validation = Validation(job(), tokenizer, PAIRS, World(CPU))
     model = model_of(job().model)
-    bleu, shown = validation(model)
+    result = validation(model)
     hypotheses = translations(tokenizer, job())
     expected = sacrebleu.corpus_bleu(hypotheses, [[pair.tgt for pair in PAIRS]])
-    assert bleu == pytest.approx(expected.score)
-    assert shown is not None
+    assert result.metrics == {"bleu": pytest.approx(expected.score)}
     lines = [0, 2, 5, 7, 10]  # five of eleven, from the first to the last
-    assert shown.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
+    assert result.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
     with torch.no_grad():
         model.embedding.weight.mul_(-1)
-    _, later = validation(model)
-    assert later is not None
-    assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in shown.samples]
-    assert [s[2] for s in later.samples] != [s[2] for s in shown.samples]
+    later = validation(model)
+    assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in result.samples]
+    assert [s[2] for s in later.samples] != [s[2] for s in result.samples]
 
 
 def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
-    _, shown = Validation(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
-    assert shown is not None
-    assert shown.attention is not None
-    S, T = len(shown.src_pieces), len(shown.tgt_pieces)
+    result = Validation(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
+    attention = result.attention
+    assert attention is not None
+    S, T = len(attention.src_pieces), len(attention.tgt_pieces)
     assert S <= 48
     assert T <= 48
-    assert [tuple(w.shape) for w in shown.attention.encoder] == [(2, S, S)] * 2
-    assert [tuple(w.shape) for w in shown.attention.decoder] == [(2, T, T)]
-    assert [tuple(w.shape) for w in shown.attention.cross] == [(2, T, S)]
-    *words, end = shown.src_pieces
+    assert [tuple(w.shape) for w in attention.maps.encoder] == [(2, S, S)] * 2
+    assert [tuple(w.shape) for w in attention.maps.decoder] == [(2, T, T)]
+    assert [tuple(w.shape) for w in attention.maps.cross] == [(2, T, S)]
+    *words, end = attention.src_pieces
     assert end == "</s>"
     source = "".join(words).replace("▁", " ").strip()
-    assert source in [sample[0].strip() for sample in shown.samples]
-    assert shown.tgt_pieces[0] == "<s>"
+    assert source in [sample.source.strip() for sample in result.samples]
+    assert attention.tgt_pieces[0] == "<s>"
 
 
-def test_lines_beyond_the_learned_positions_are_not_pictured(tokenizer: Tokenizer) -> None:
+def test_lines_longer_than_the_learned_positions_have_no_attention_map(
+    tokenizer: Tokenizer,
+) -> None:
     learned = job(positions="learned", max_positions=256)
     model = model_of(replace(learned.model, max_positions=12))
     long = [Pair("a dog sees the house " * 9, "ein Hund")] * 3
-    _, shown = Validation(learned, tokenizer, long, World(CPU))(model)
-    assert shown is not None
-    assert shown.attention is None
-    assert len(shown.samples) == 3
-    _, shown = Validation(learned, tokenizer, [Pair("a dog", "ein Hund")], World(CPU))(model)
-    assert shown is not None
-    assert len(shown.samples) == 1
-    assert shown.attention is not None
-    assert len(shown.tgt_pieces) <= 12
+    result = Validation(learned, tokenizer, long, World(CPU))(model)
+    assert result.attention is None
+    assert len(result.samples) == 3
+    result = Validation(learned, tokenizer, [Pair("a dog", "ein Hund")], World(CPU))(model)
+    assert len(result.samples) == 1
+    assert result.attention is not None
+    assert len(result.attention.tgt_pieces) <= 12
 
 
-def test_the_ranks_share_the_work_and_one_of_them_shows_it(
+def test_a_registered_metric_is_computed(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(hypotheses: Any, references: Any, *settings: str) -> float:
+        assert settings == ("de", "none")
+        assert len(references[0]) == len(hypotheses)
+        return float(len(hypotheses))
+
+    metric = ValidationMetric(lines, higher_is_better=False)
+    monkeypatch.setitem(VALIDATION_METRICS, "lines", metric)
+    validation = Validation(job(), tokenizer, PAIRS, World(CPU))
+    assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
+    assert validation.higher_is_better == {"bleu": True, "lines": False}
+
+
+def test_checkpoints_can_be_selected_by_every_metric() -> None:
+    for name in VALIDATION_METRICS:
+        assert TrainConfig(best_by=name).best_by == name
+
+
+def test_the_ranks_share_the_work_and_the_main_one_returns_samples(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hypotheses = translations(tokenizer, job())
@@ -135,7 +157,8 @@ def test_the_ranks_share_the_work_and_one_of_them_shows_it(
 
         monkeypatch.setattr(World, "gather", gather)
         world = World(CPU, rank, 2)
-        bleu, shown = Validation(job(), tokenizer, PAIRS, world)(model_of(job().model))
+        result = Validation(job(), tokenizer, PAIRS, world)(model_of(job().model))
         references = [[pair.tgt for pair in PAIRS]]
-        assert bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, references).score)
-        assert (shown is not None) == (rank == 0)
+        expected = sacrebleu.corpus_bleu(hypotheses, references).score
+        assert result.metrics == {"bleu": pytest.approx(expected)}
+        assert bool(result.samples) == (result.attention is not None) == (rank == 0)

@@ -1,4 +1,4 @@
-"""Checkpoints written beside training: what is kept, what is made of them, what goes wrong."""
+"""Checkpoints of a run: background writing, pruning, the final model, failed writes."""
 
 import logging
 import threading
@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
@@ -19,19 +20,28 @@ from transformer_mt.train.stopping import StoppingCriteria
 from transformer_mt.train.training_state import TrainingState
 
 
-def saver(
+def manager(
     folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
 ) -> CheckpointManager:
     settings = TrainConfig(checkpoint_every=10, **config)
-    return CheckpointManager(folder, settings, StoppingCriteria.of(settings, 1), found or [])
+    return CheckpointManager(folder, settings, StoppingCriteria(settings, 1), found or [])
 
 
-def tensors(step: int) -> ckpt.Snapshot:
-    weight = torch.full((2, 3), float(step))
-    return {
-        "model.safetensors": {"w": weight},
-        "optimizer.safetensors": {"w.exp_avg": -weight, "running_mean.w": weight / 2},
-    }
+class Tensors(nn.Module):
+    """A model and its optimizer, whose values tell the step."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((2, 3), float(step)))
+
+    def state(self) -> dict[str, Tensor]:
+        weight = self.w.detach()
+        return {"w.exp_avg": -weight, "running_mean.w": weight / 2}
+
+
+def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
+    tensors = Tensors(step)
+    manager.save(at(step, best), tensors, tensors)
 
 
 def at(step: int, best: int = 0) -> TrainingState:
@@ -39,7 +49,7 @@ def at(step: int, best: int = 0) -> TrainingState:
 
 
 def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.whole_checkpoints(folder)]
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
 
 
 def published(folder: Path) -> float:
@@ -48,7 +58,7 @@ def published(folder: Path) -> float:
     return float(weight[0, 0])
 
 
-# Every tenth is averaged; 25 and 44 came of a validation or of a signal.
+# Every tenth step is averaged; a validation and a signal caused 25 and 44.
 STEPS = [10, 20, 25, 30, 40, 44]
 
 
@@ -62,12 +72,12 @@ STEPS = [10, 20, 25, 30, 40, 44]
         ({"final": "ema", "ema_decay": 0.9, "average_checkpoints": 2}, 0, [30, 40, 44], 22),
     ],
 )
-def test_what_is_kept_and_what_is_made_of_it(
+def test_kept_checkpoints_and_the_final_model(
     tmp_path: Path, config: dict[str, Any], best: int, left: list[int], weight: float
 ) -> None:
-    one = saver(tmp_path, **config)
+    one = manager(tmp_path, **config)
     for step in STEPS:
-        one.save(at(step, best if step > best else 0), tensors(step))
+        save(one, step, best if step > best else 0)
     final = one.finish(at(STEPS[-1], best))
     one.close()
     assert kept(tmp_path) == left
@@ -75,27 +85,28 @@ def test_what_is_kept_and_what_is_made_of_it(
     torch.testing.assert_close(final, load_file(tmp_path / "model.safetensors"), rtol=0, atol=0)
 
 
-def test_a_run_that_goes_on_keeps_what_it_finds(tmp_path: Path) -> None:
-    first = saver(tmp_path, average_checkpoints=2)
+def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:
+    first = manager(tmp_path, average_checkpoints=2)
     for step in (10, 20, 30):
-        first.save(at(step, best=10), tensors(step))
+        save(first, step, best=10)
     first.close()
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.step for c in found] == [10, 20, 30]
-    second = saver(tmp_path, found, average_checkpoints=2)
-    second.save(at(40, best=10), tensors(40))
+    second = manager(tmp_path, found, average_checkpoints=2)
+    save(second, 40, best=10)
     second.finish(at(40, best=10))
     second.close()
     assert kept(tmp_path) == [10, 30, 40]
     assert published(tmp_path) == 35
 
 
-def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> None:
+def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
-        ckpt.save_checkpoint(tmp_path, {"step": step}, tensors(step))
+        tensors = Tensors(step)
+        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors))
     for average, mean in ((1, 40), (4, 25)):
-        found = ckpt.whole_checkpoints(tmp_path)
-        one = saver(tmp_path, found, average_checkpoints=average)
+        found = ckpt.valid_checkpoints(tmp_path)
+        one = manager(tmp_path, found, average_checkpoints=average)
         one.finish(at(40, best=20))
         one.close()
         assert published(tmp_path) == mean
@@ -103,61 +114,61 @@ def test_another_model_of_a_finished_run_costs_no_checkpoint(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("asked", "warns"), [(2, False), (3, False), (4, True), (9, True)])
-def test_an_average_of_fewer_than_asked_is_told(
+def test_an_average_of_fewer_checkpoints_than_set_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: int, warns: bool
 ) -> None:
-    first = saver(tmp_path, average_checkpoints=3)
+    first = manager(tmp_path, average_checkpoints=3)
     for step in (10, 20, 30, 40):
-        first.save(at(step), tensors(step))
+        save(first, step)
     caplog.set_level(logging.INFO, "transformer_mt")
     first.finish(at(40))
     first.close()
-    found = ckpt.whole_checkpoints(tmp_path)
-    again = saver(tmp_path, found, average_checkpoints=asked)
+    found = ckpt.valid_checkpoints(tmp_path)
+    again = manager(tmp_path, found, average_checkpoints=asked)
     again.finish(at(40))
     again.close()
     number = min(asked, 3)
-    model = "the model is the average of {} checkpoints, of updates {} to 40".format
+    model = "the final model is the average of {} checkpoints, of updates {} to 40".format
     assert [record.getMessage() for record in caplog.records] == [
         model(3, 20),  # as many as there ever were
-        model(number, 50 - 10 * number) + ": older ones are gone" * warns,
+        model(number, 50 - 10 * number) + ": older ones have been deleted" * warns,
     ]
 
 
-def test_a_best_checkpoint_that_is_gone_is_told(
+def test_a_missing_best_checkpoint_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = saver(tmp_path, final="best")
+    one = manager(tmp_path, final="best")
     for step in (10, 20, 30):
-        one.save(at(step, best=20 * (step > 10)), tensors(step))
+        save(one, step, best=20 * (step > 10))
     one.close()
     (tmp_path / "checkpoints" / "step_00000020" / "model.safetensors").write_bytes(b"damaged")
-    again = saver(tmp_path, ckpt.whole_checkpoints(tmp_path), final="best")
+    again = manager(tmp_path, ckpt.valid_checkpoints(tmp_path), final="best")
     caplog.set_level(logging.INFO, "transformer_mt")
     again.finish(at(30, best=20))
     again.close()
     assert published(tmp_path) == 30
     assert caplog.records[-1].getMessage() == (
-        "the model is the checkpoint of update 30, the newest: the best by BLEU, of update 20, is "
-        "gone"
+        "the final model is the checkpoint of update 30, the latest: the best by "
+        "train.best_by=bleu, of update 20, is missing"
     )
 
 
-def test_the_best_becomes_the_model_as_soon_as_it_is_known(tmp_path: Path) -> None:
-    one = saver(tmp_path, final="best")
-    one.save(at(10), tensors(10))
-    one.validated(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
-    one.save(at(20, best=10), tensors(20))
+def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Path) -> None:
+    one = manager(tmp_path, final="best")
+    save(one, 10)
+    one.record_validation(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
+    save(one, 20, best=10)
     one.wait()
     assert published(tmp_path) == 10
-    one.validated(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
+    one.record_validation(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
     assert published(tmp_path) == 20
     one.close()
-    found = ckpt.whole_checkpoints(tmp_path)
+    found = ckpt.valid_checkpoints(tmp_path)
     assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(
+def test_training_continues_while_a_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = threading.Event()
@@ -168,8 +179,8 @@ def test_training_goes_on_while_a_checkpoint_is_written(
         real(*args)
 
     monkeypatch.setattr(ckpt, "save_file", slow)
-    one = saver(tmp_path)
-    one.save(at(10), tensors(10))  # returns
+    one = manager(tmp_path)
+    save(one, 10)  # returns
     one.check()
     assert kept(tmp_path) == []
     disk.set()
@@ -182,11 +193,11 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     "error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")]
 )
 @pytest.mark.parametrize("then", ["save", "check", "wait", "finish"])
-def test_what_cannot_be_written_is_told(
+def test_a_failed_write_is_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, then: str
 ) -> None:
-    one = saver(tmp_path)
-    one.save(at(10), tensors(10))
+    one = manager(tmp_path)
+    save(one, 10)
     one.wait()
 
     def full(*_: Any) -> None:
@@ -194,10 +205,10 @@ def test_what_cannot_be_written_is_told(
 
     with monkeypatch.context() as patch:
         patch.setattr(ckpt, "save_file", full)
-        one.save(at(20), tensors(20))
+        save(one, 20)
         call = {
-            "save": lambda: one.save(at(30), tensors(30)),
-            "check": lambda: (one._thread.submit(int).result(), one.check()),  # behind it
+            "save": lambda: save(one, 30),
+            "check": lambda: (one._thread.submit(int).result(), one.check()),  # after the write
             "wait": one.wait,
             "finish": lambda: one.finish(at(20)),
         }[then]

@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs to read."""
+"""Progress of a run: log lines, progress bar, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import io
@@ -28,8 +28,15 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from transformer_mt.config import TrainJob
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.train.flops import FlopsMeter
-from transformer_mt.train.monitor import TIME_KEYS, Monitor, Shown, duration, fitting, perplexity
-from transformer_mt.train.tensorboard import heat_map, record_scores
+from transformer_mt.train.metrics_log import TIME_KEYS
+from transformer_mt.train.monitor import Monitor, format_values, perplexity
+from transformer_mt.train.trackers import log_final_scores
+from transformer_mt.train.trackers.tensorboard import heat_map
+from transformer_mt.train.validation_result import (
+    AttentionSample,
+    TranslationSample,
+    ValidationResult,
+)
 
 TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 
@@ -55,13 +62,13 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
+def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100, FlopsMeter(per_target=1e9, peak=1e13))
     clock[0] += 2.0
-    monitor.training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
-    monitor.validation(10, {"loss": 2.2, "nll": 1.0, "bleu": 12.345})
+    monitor.log_training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.345}))
     monitor.close()
     train, valid = records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
@@ -74,8 +81,8 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
     assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert valid["bleu"] == 12.345
     assert lines() == [
-        # It is too long for 80 characters without lr and |g|; 90 updates of 0.2 s are left.
-        "10/100 loss 2.500 ppl 7.39 2.5k tok/s MFU 25% wait 25% skipped 2 18s left",
+        # With lr it would exceed 80 characters; 90 updates of 0.2 s remain.
+        "10/100 loss 2.500 ppl 7.39 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 <00:18",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35",
     ]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -86,37 +93,40 @@ def test_a_record_is_in_the_file_on_the_board_and_on_the_screen(
             assert event.value == pytest.approx(record[key], rel=1e-6)
 
 
-def test_time_that_is_not_training_does_not_count(
+def test_paused_time_does_not_count_in_the_rate(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     clock[0] += 1.0
-    monitor.training(10, 1000, 0.0, TRAIN)
+    monitor.log_training(10, 1000, 0.0, TRAIN)
     with monitor.paused():
         clock[0] += 50.0  # a validation
     clock[0] += 1.0
-    monitor.training(20, 1000, 0.0, TRAIN)
+    monitor.log_training(20, 1000, 0.0, TRAIN)
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
 
 
-def test_what_a_killed_run_recorded_after_its_checkpoint_is_forgotten(tmp_path: Path) -> None:
+def test_records_after_the_latest_checkpoint_are_removed_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Monitor(tmp_path, 0, 100)
     for step in (10, 20, 30):
-        first.training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
+        first.log_training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 40, "spl')  # the kill came here
-    time.sleep(1.1)  # TensorBoard reads its files by the second in their names
+        file.write('{"step": 40, "spl')  # killed here
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
     second = Monitor(tmp_path, 20, 100)
-    second.training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
+    second.log_training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
     second.close()
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == [(10, 10), (20, 20), (30, 3)]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(e.step, e.value) for e in board.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 3)]
 
 
-def test_the_records_are_never_written_in_place(
+def test_metrics_jsonl_is_never_truncated_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "metrics.jsonl"
@@ -129,7 +139,7 @@ def test_the_records_are_never_written_in_place(
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(60.0, True), (0.5, False)])
-def test_a_run_of_weeks_is_announced_after_three_updates(
+def test_a_long_run_is_announced_after_three_updates(
     tmp_path: Path, lines: Any, clock: list[float], seconds: float, warned: bool
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100_000)
@@ -141,28 +151,10 @@ def test_a_run_of_weeks_is_announced_after_three_updates(
     assert len(warnings) == warned
     if warned:
         assert "60 s" in warnings[0]
-        assert "9.9 weeks" in warnings[0]  # 99,997 minutes
+        assert "69 days" in warnings[0]  # 99,997 minutes
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0s"),
-        (99.4, "99s"),
-        (100, "1.7min"),
-        (3600, "60min"),
-        (6000, "1.7h"),
-        (90_000, "25h"),
-        (259_200, "3.0d"),
-        (1_814_400, "3.0 weeks"),
-        (18_144_000, "30 weeks"),
-    ],
-)
-def test_durations_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_perplexity_of_a_hopeless_model_is_a_number() -> None:
+def test_perplexity_is_finite_for_any_loss() -> None:
     assert perplexity(0.0) == 1.0
     assert 1e300 < perplexity(1e9) < float("inf")
 
@@ -173,35 +165,35 @@ RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "d
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (80, "loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.5 325k tok/s MFU 34% 2.5h left"),
-        (60, "loss 2.500 ppl 10.4 |g| 0.5 325k tok/s MFU 34% 2.5h left"),
-        (55, "loss 2.500 ppl 10.4 325k tok/s MFU 34% 2.5h left"),
-        (32, "loss 2.500 325k tok/s 2.5h left"),
-        (30, "loss 2.500 325k tok/s"),
+        (80, "loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.5 325k tok/s MFU 34% <2:30:00"),
+        (60, "loss 2.500 ppl 10.4 |g| 0.5 325k tok/s MFU 34% <2:30:00"),
+        (54, "loss 2.500 ppl 10.4 325k tok/s MFU 34% <2:30:00"),
+        (31, "loss 2.500 325k tok/s <2:30:00"),
+        (29, "loss 2.500 325k tok/s"),
         (10, "loss 2.500"),
         (9, ""),
     ],
 )
-def test_a_narrow_line_leaves_out_the_less_important(width: int, line: str) -> None:
-    assert fitting(RECORD, 9000, width) == line
+def test_a_narrow_line_leaves_out_less_important_values(width: int, line: str) -> None:
+    assert format_values(RECORD, 9000, width) == line
 
 
-def test_a_line_of_a_long_run_on_a_gpu_fits_80_columns_whole() -> None:
-    line = f"99900/100000 {fitting({**RECORD, 'grad_norm': 0.3456}, 9000, 67)}"
-    assert len(line) == 80
-    for part in ("loss", "ppl", "lr", "|g|", "tok/s", "MFU", "left"):
+def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
+    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456}, 9000, 67)}"
+    assert len(line) <= 80
+    for part in ("loss", "ppl", "lr", "|g|", "tok/s", "MFU", "<2:30:00"):
         assert part in line
 
 
-def test_a_line_mentions_trouble() -> None:
-    assert "wait" not in fitting(RECORD, 60, 80)
-    assert "wait 12%" in fitting({**RECORD, "data_wait": 0.12}, 60, 80)
-    assert "skipped" not in fitting({**RECORD, "skipped": 0}, 60, 80)
-    assert "skipped 3" in fitting({**RECORD, "skipped": 3}, 60, 80)
+def test_waiting_and_skipped_updates_appear_only_if_they_occur() -> None:
+    assert "wait" not in format_values(RECORD, 60, 80)
+    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12}, 60, 80)
+    assert "skipped" not in format_values({**RECORD, "skipped": 0}, 60, 80)
+    assert "skipped 3" in format_values({**RECORD, "skipped": 3}, 60, 80)
 
 
 @pytest.mark.parametrize("columns", [200, 80, 40, 20])
-def test_the_bar_never_wraps(
+def test_the_progress_bar_never_wraps(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     columns: int,
@@ -219,7 +211,7 @@ def test_the_bar_never_wraps(
         for step in range(1, 4):
             clock[0] += 1.0
             monitor.update(step)
-            monitor.training(step, 325_000, 0.0, TRAIN)
+            monitor.log_training(step, 325_000, 0.0, TRAIN)
         monitor.note("a note")
         monitor.close()
     pieces = []
@@ -232,18 +224,20 @@ def test_the_bar_never_wraps(
     assert max(map(len, rows)) <= columns
     shown = next(row for row in rows if row.startswith("3/100000"))
     assert ("loss 2.500" in shown) == (columns > 20)
-    assert ("|g| 0.5 325k tok/s MFU 32% 28h left" in shown) == (columns > 40)
+    assert ("|g| 0.5 325k tok/s MFU 32% <27:46:3" in shown) == (columns > 40)
     assert ("lr 1.0e-3" in shown) == (columns > 80)
     assert lines()[-1] == "a note"
 
 
-def test_apart_from_the_clock_a_resumed_run_leaves_the_same_records(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> None:
     def monitored(folder: Path, first: int, steps: range) -> None:
         monitor = Monitor(folder, first, 100)
         for step in steps:
             monitor.update(step)
-            monitor.training(step, 100, 0.0, {**TRAIN, "loss": 10 / step})
-            monitor.validation(step, {"loss": 5 / step, "nll": 1 / step, "bleu": 2.0 * step})
+            monitor.log_training(step, 100, 0.0, {**TRAIN, "loss": 10 / step})
+            monitor.log_validation(
+                step, ValidationResult({"loss": 5 / step, "nll": 1 / step, "bleu": 2.0 * step})
+            )
         monitor.close()
 
     def clockless(folder: Path) -> list[dict[str, Any]]:
@@ -260,35 +254,35 @@ def test_apart_from_the_clock_a_resumed_run_leaves_the_same_records(tmp_path: Pa
     assert json.dumps(clockless(whole)) == json.dumps(clockless(parts))
 
 
-def test_the_validation_of_the_first_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
-    values = {"loss": 2.2, "nll": 1.0, "bleu": 12.3}
+def test_the_validation_of_the_resumed_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
+    result = ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3})
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.training(10, 100, 0.0, TRAIN)
+    monitor.log_training(10, 100, 0.0, TRAIN)
     monitor.close()  # a kill, before the validation of this step was recorded
     for _ in range(2):  # and another, after it
         monitor = Monitor(tmp_path, 10, 100)
-        monitor.validation(10, values)
+        monitor.log_validation(10, result)
         monitor.close()
     assert [(r["step"], r["split"]) for r in records(tmp_path)] == [(10, "train"), (10, "valid")]
     assert len([line for line in lines() if "validation" in line]) == 1
     monitor = Monitor(tmp_path, 10, 100)
-    monitor.validation(20, values)
+    monitor.log_validation(20, result)
     monitor.close()
     assert [r["step"] for r in records(tmp_path)] == [10, 10, 20]
 
 
-def test_what_a_kill_leaves_is_on_the_board_up_to_the_last_record(tmp_path: Path) -> None:
-    """Nothing waits in a queue: earlier steps are never recorded again."""
+def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
+    """A resumed run never records earlier steps again."""
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.training(10, 100, 0.0, TRAIN)
+    monitor.log_training(10, 100, 0.0, TRAIN)
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == [10]
     monitor.close()
 
 
-def test_a_number_that_is_none_is_null(tmp_path: Path) -> None:
+def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
+    monitor.log_training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
     monitor.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
@@ -318,16 +312,16 @@ class Cells(HTMLParser):
 
 
 SAMPLES = [
-    ("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
-    ("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
-    ("-", "| |", "$x$"),
+    TranslationSample("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
+    TranslationSample("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
+    TranslationSample("-", "| |", "$x$"),
 ]
 
 
-def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
-    """By TensorBoard's own rendering, whatever signs of Markdown or HTML they hold."""
+def test_samples_are_rendered_literally(tmp_path: Path) -> None:
+    """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.validation(10, {"loss": 2.2, "nll": 1.0}, Shown(SAMPLES))
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
     monitor.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     (event,) = board.Tensors("valid/translations/text_summary")
@@ -337,13 +331,13 @@ def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
     assert [tuple(row) for row in rows] == SAMPLES
 
 
-def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
+def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
     kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
-    shown = Shown(SAMPLES, AttentionMaps(*kinds), ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
+    attention = AttentionSample(AttentionMaps(*kinds), ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.validation(10, {"loss": 2.2, "nll": 1.0}, shown)
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
     monitor.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
@@ -368,10 +362,10 @@ def test_attention_is_shown_as_images_with_their_tokens(tmp_path: Path) -> None:
     assert "Target: <s> ▁x</p>" in text
 
 
-def test_scores_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:
+def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> None:
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
-    record_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)
+    log_final_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)
     folder = tmp_path / "tensorboard"
     assert all(path.is_file() for path in folder.iterdir())  # no folder of its own
     board = EventAccumulator(str(folder)).Reload()

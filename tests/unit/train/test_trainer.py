@@ -1,4 +1,4 @@
-"""Whole runs of a toy model: how they end, what they keep, and that a stop changes nothing."""
+"""Complete runs of a tiny model: stopping, checkpoints, exact resuming, the final model."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -32,9 +32,11 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.checkpoint_manager import CheckpointManager
-from transformer_mt.train.monitor import TIME_KEYS, Monitor
+from transformer_mt.train.metrics_log import TIME_KEYS
+from transformer_mt.train.monitor import Monitor
 from transformer_mt.train.signals import StoppedError
 from transformer_mt.train.trainer import Trainer
+from transformer_mt.train.validation_result import ValidationResult
 
 V = 23
 CPU = World(torch.device("cpu"))
@@ -54,7 +56,7 @@ def pairs(count: int) -> TokenStore:
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    """Signals mean to pytest what they meant before."""
+    """Restores pytest's signal handlers."""
     before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -62,17 +64,19 @@ def _handlers() -> Iterator[None]:
 
 
 class Bleu:
-    """Gives these scores, one at each validation, the last one for ever."""
+    """A validator with fixed scores, one at each validation; the last one repeats."""
+
+    higher_is_better: ClassVar = {"bleu": True}
 
     def __init__(self, *scores: float, then: Callable[[int], None] | None = None):
         self.scores, self.calls, self.then = scores or (0.0,), 0, then
 
-    def __call__(self, model: Transformer) -> tuple[float, None]:
+    def __call__(self, model: Transformer) -> ValidationResult:
         assert not model.training
         self.calls += 1
         if self.then:
             self.then(self.calls)
-        return self.scores[min(self.calls, len(self.scores)) - 1], None
+        return ValidationResult({"bleu": self.scores[min(self.calls, len(self.scores)) - 1]})
 
 
 def trainer(
@@ -124,44 +128,44 @@ def steps(folder: Path, split: str) -> list[int]:
 
 
 def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.whole_checkpoints(folder)]
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing disturbed."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     trainer(folder, Bleu(1, 3, 2, 2.5)).run()
     return folder
 
 
-def test_a_run_shorter_than_its_warm_up_says_so(
+def test_a_run_shorter_than_its_warm_up_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "transformer_mt.train.trainer")
-    for name, last, told in (("a", 9, True), ("b", 10, False)):
+    for name, last, warned in (("a", 9, True), ("b", 10, False)):
         caplog.clear()
         trainer(tmp_path / name, max_steps=last).run()
-        assert ("its warm-up has 10 updates" in caplog.text) == told
+        assert ("its warm-up of 10 updates" in caplog.text) == warned
 
 
-def test_an_undisturbed_run(whole: Path) -> None:
-    assert steps(whole, "train") == [5, 10, 15, 20, 24]
-    assert steps(whole, "valid") == [6, 12, 18, 24]
-    # The last three of every fourth, and the best, which a validation made us save.
-    assert kept(whole) == [12, 16, 20, 24]
-    averaged = [whole / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
-    for name, tensor in weights(whole).items():
+def test_an_uninterrupted_run(uninterrupted: Path) -> None:
+    assert steps(uninterrupted, "train") == [5, 10, 15, 20, 24]
+    assert steps(uninterrupted, "valid") == [6, 12, 18, 24]
+    # The last three averaged checkpoints, and the best, which was saved for a validation.
+    assert kept(uninterrupted) == [12, 16, 20, 24]
+    averaged = [uninterrupted / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
+    for name, tensor in weights(uninterrupted).items():
         mean = torch.stack([weights(path)[name].double() for path in averaged]).mean(0)
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated end of the process."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """Ends the process, in effect, at the moment-th call of anything that touches the disk."""
+    """Simulates a kill at the moment-th disk access."""
     count = 0
 
     def wrap(owner: Any, name: str) -> None:
@@ -170,7 +174,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
             count += 1
-            if count >= moment:  # and nothing more is written
+            if count >= moment:  # every later access fails as well
                 raise Killed
             return real(*args, **kwargs)
 
@@ -184,16 +188,16 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 
 
 @pytest.mark.parametrize("moment", [*range(1, 30, 2), *range(30, 120, 9)])
-def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
-    whole: Path, tmp_path: Path, moment: int
+def test_a_run_killed_at_any_disk_access_resumes_exactly(
+    uninterrupted: Path, tmp_path: Path, moment: int
 ) -> None:
     scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 2.5}
 
     class ByStep(Bleu):
-        """The scores of the undisturbed run, whichever validation comes first."""
+        """The scores of the uninterrupted run, by step."""
 
-        def __call__(self, model: Transformer) -> tuple[float, None]:
-            return scores[run._at.step], None
+        def __call__(self, model: Transformer) -> ValidationResult:
+            return ValidationResult({"bleu": scores[run.done]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -206,12 +210,12 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
     assert killed or moment > 80
     run = trainer(tmp_path, ByStep())
     run.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
-    assert kept(tmp_path) == kept(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
     for one, other in zip(
-        ckpt.whole_checkpoints(tmp_path),
-        ckpt.whole_checkpoints(whole),
+        ckpt.valid_checkpoints(tmp_path),
+        ckpt.valid_checkpoints(uninterrupted),
         strict=True,
     ):
         for name in ("model.safetensors", "optimizer.safetensors"):
@@ -223,15 +227,15 @@ def test_killed_at_any_touch_of_the_disk_the_run_ends_the_same(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("validation", [1, 2, 4])
-def test_a_signal_ends_a_validation_which_is_done_again(
-    whole: Path, tmp_path: Path, number: signal.Signals, validation: int
+def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
+    uninterrupted: Path, tmp_path: Path, number: signal.Signals, validation: int
 ) -> None:
     def interrupt(call: int) -> None:
         if call == validation:
             os.kill(os.getpid(), number)
             for _ in range(10**6):
                 pass
-            raise AssertionError("the validation went on")
+            raise AssertionError("the validation continued")
 
     with pytest.raises(StoppedError) as stopped:
         trainer(tmp_path, Bleu(1, 3, 2, 2.5, then=interrupt)).run()
@@ -242,11 +246,13 @@ def test_a_signal_ends_a_validation_which_is_done_again(
     assert again.done == 6 * validation
     assert not again.is_finished
     again.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
 
 
-def test_a_signal_in_an_update_is_obeyed_after_it(whole: Path, tmp_path: Path) -> None:
+def test_a_signal_during_an_update_stops_training_after_it(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
     run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
     update = run._update
 
@@ -261,26 +267,26 @@ def test_a_signal_in_an_update_is_obeyed_after_it(whole: Path, tmp_path: Path) -
     assert kept(tmp_path) == [4, 6, 7]
     again = trainer(tmp_path, Bleu(3, 2, 2.5))
     again.run()
-    assert_equal(weights(tmp_path), weights(whole))
-    assert records(tmp_path) == records(whole)
-    assert kept(tmp_path) == kept(whole)
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
 
 
 def test_patience(tmp_path: Path) -> None:
     translate = Bleu(1, 3, 2, 2.9, 4)
     trainer(tmp_path, translate, max_steps=1000, patience=2).run()
-    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # 3 at 12, then two that are no better
+    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # best at 12, then two without improvement
     assert steps(tmp_path, "train")[-1] == 20
     again = trainer(tmp_path, translate, max_steps=1000, patience=2)
     assert again.is_finished
     more = trainer(tmp_path, translate, max_steps=1000, patience=3)
-    assert not more.is_finished  # 4 comes at 30; then three more
+    assert not more.is_finished  # improves at 30, then three without improvement
     more.run()
     assert steps(tmp_path, "valid")[-1] == 48
 
 
-def test_patience_by_perplexity(tmp_path: Path) -> None:
-    # So large a rate that the model gets no better.
+def test_patience_by_nll(tmp_path: Path) -> None:
+    # The learning rate is so large that the model stops improving.
     run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
     run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
     run.run()
@@ -292,8 +298,7 @@ def test_patience_by_perplexity(tmp_path: Path) -> None:
 @pytest.mark.parametrize("final", ["best", "average", "ema"])
 def test_the_final_model(tmp_path: Path, final: str) -> None:
     decay = 0.5 if final == "ema" else None
-    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay)
-    run.run()
+    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay).run()
     last = tmp_path / "checkpoints/step_00000024"
     if final == "best":
         expected = weights(tmp_path / "checkpoints/step_00000012")
@@ -310,14 +315,15 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
     torch.testing.assert_close(weights(tmp_path), expected, rtol=1e-6, atol=1e-8)
     if final != "average":
         assert_equal(weights(tmp_path), expected)
-    assert_equal({n: p.detach() for n, p in run.model.named_parameters()}, weights(tmp_path))
+    assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
+    assert not model.training
 
 
-def test_validation_is_of_the_running_mean_if_the_model_will_be(tmp_path: Path) -> None:
+def test_validation_uses_the_moving_average_with_final_ema(tmp_path: Path) -> None:
     seen: list[Weights] = []
 
     class Looking(Bleu):
-        def __call__(self, model: Transformer) -> tuple[float, None]:
+        def __call__(self, model: Transformer) -> ValidationResult:
             seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
             return super().__call__(model)
 
@@ -335,8 +341,8 @@ def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]
     return load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
 
 
-def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
-    """Each is tested by itself elsewhere; here, that the trainer passes it on."""
+def test_settings_reach_the_training_step(tmp_path: Path) -> None:
+    """Each setting has its own test elsewhere; here, that the trainer passes it on."""
 
     def norm(state: dict[str, Tensor]) -> float:
         moments = [tensor.double() for name, tensor in state.items() if "exp_avg_sq" not in name]
@@ -358,19 +364,19 @@ def test_settings_of_the_update_reach_it(tmp_path: Path) -> None:
     assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
 
 
-def test_a_validation_that_is_no_number_is_told_of_with_advice(tmp_path: Path) -> None:
+def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: Path) -> None:
     run = trainer(tmp_path)
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.fill_(1e38)
     run._update = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
-    run._totals.add = lambda *_: None  # type: ignore[method-assign]
+    run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda *_: True  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
         run.run()
 
 
-def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
+def test_the_moving_average_resumes_exactly(tmp_path: Path) -> None:
     config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
     trainer(tmp_path / "whole", **config).run()
 
@@ -384,19 +390,19 @@ def test_the_running_mean_goes_on_after_a_stop(tmp_path: Path) -> None:
     assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
-def test_killed_before_old_checkpoints_were_deleted(
+def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
-    publish = CheckpointManager._publish
+    write_model = CheckpointManager._write_model
 
     def killed(self: CheckpointManager, best_step: int) -> dict[str, Tensor]:
-        if self._found[-1].step == 24:
+        if self._checkpoints[-1].step == 24:
             raise KeyboardInterrupt
-        return publish(self, best_step)
+        return write_model(self, best_step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointManager, "_publish", killed)
+        patch.setattr(CheckpointManager, "_write_model", killed)
         with pytest.raises(KeyboardInterrupt):
             trainer(tmp_path / "cut", Bleu(3, 2, 1)).run()
     assert len(kept(tmp_path / "cut")) > len(kept(tmp_path / "whole"))
@@ -407,7 +413,7 @@ def test_killed_before_old_checkpoints_were_deleted(
 
 def test_epochs(tmp_path: Path) -> None:
     run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
-    epoch = run._feed.epochs.steps_per_epoch
+    epoch = run._batches.epochs.steps_per_epoch
     assert 3 * epoch < 10**3
     run.run()
     assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]
@@ -420,7 +426,7 @@ def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
     last = steps(tmp_path, "valid")[-1]
     assert 10 < last < 60  # each update takes a second or two of this clock
-    state = ckpt.whole_checkpoints(tmp_path)[-1].state
+    state = ckpt.valid_checkpoints(tmp_path)[-1].state
     assert (state["step"], state["seconds"] >= 40) == (last, True)
     assert trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).is_finished
     assert not trainer(tmp_path, max_steps=10**6, max_hours=1.0).is_finished
@@ -441,12 +447,12 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 @pytest.mark.parametrize(
     ("limit", "longest", "advice"),
     [
-        (None, 1024, "say train.max_tokens_per_device=1024; the updates stay the same"),
-        (4000, 256, "say train.max_tokens_per_device=256; the updates stay the same"),
-        (256, 256, "lower data.cleaning.max_tokens, or take a smaller model"),
+        (None, 1024, "set train.max_tokens_per_device=1024; the updates stay the same"),
+        (4000, 256, "set train.max_tokens_per_device=256; the updates stay the same"),
+        (256, 256, "lower data.cleaning.max_tokens, or use a smaller model"),
     ],
 )
-def test_advice_where_memory_lacks_is_one_that_is_taken(
+def test_out_of_memory_advice_is_a_valid_setting(
     tmp_path: Path, limit: int | None, longest: int, advice: str
 ) -> None:
     cleaning = CleaningConfig(max_tokens=longest)
@@ -466,7 +472,7 @@ def test_advice_where_memory_lacks_is_one_that_is_taken(
         replace(job, train=replace(job.train, max_tokens_per_device=int(found[1])))
 
 
-def test_bad_updates_are_skipped_and_counted(
+def test_updates_that_are_not_finite_are_skipped_and_counted(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
     run = trainer(tmp_path, max_skipped=3)
@@ -477,17 +483,17 @@ def test_bad_updates_are_skipped_and_counted(
     assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
 
 
-def test_tokens_of_an_interval_without_a_record_count_in_the_next(
+def test_tokens_of_an_interval_without_record_count_in_the_next(
     tmp_path: Path,
     poison: Callable[[Trainer, Sequence[int]], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: dict[int, int] = {}
 
-    def training(_: Monitor, step: int, targets: int, *__: object) -> None:
+    def log_training(_: Monitor, step: int, targets: int, *__: object) -> None:
         seen[step] = targets
 
-    monkeypatch.setattr(Monitor, "training", training)
+    monkeypatch.setattr(Monitor, "log_training", log_training)
     trainer(tmp_path / "plain").run()
     plain = dict(seen)
     seen.clear()
@@ -501,7 +507,7 @@ def test_tokens_of_an_interval_without_a_record_count_in_the_next(
     }
 
 
-def test_too_many_bad_updates_end_the_run(
+def test_too_many_skipped_updates_stop_the_run(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
     run = trainer(tmp_path, max_skipped=3)
@@ -512,7 +518,7 @@ def test_too_many_bad_updates_end_the_run(
     lines = json.loads((tmp_path / "not_finite.json").read_text())
     assert list(lines) == ["9", "10", "11"]
     assert all(
-        len(places) == len(run._feed.pair_indices(int(step))) for step, places in lines.items()
+        len(places) == len(run._batches.pair_indices(int(step))) for step, places in lines.items()
     )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
