@@ -8,6 +8,7 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluate import metrics
@@ -42,7 +43,9 @@ class Validation:
 
         The BLEU is ``metrics.validation_bleu``.
         """
-        translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
+        decode = self._job.decode
+        engine = TorchEngine(model, decode)
+        translator = Translator(engine, self._tokenizer, self._normalizer, decode)
         hypotheses = translate_sharded(translator, self._src, self._world)
         data = self._job.data
         score = metrics.validation_bleu(
