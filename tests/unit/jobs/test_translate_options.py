@@ -148,7 +148,7 @@ def test_more_samples_than_beams(run: Run) -> None:
 def test_senseless_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
-    assert "say sampling=true" in error_of(capfd, top_k=1, **settings)
+    assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
 
 
 class NoOptimizer:

@@ -170,7 +170,7 @@ class CTranslate2Engine:
                 num_hypotheses=beams,
                 length_penalty=_ctranslate2_penalty(self._config.length_penalty),
                 max_input_length=0,
-                min_decoding_length=0,  # its default, 1, changes the probabilities of the first step
+                min_decoding_length=0,  # its default, 1, changes probabilities in the first step
                 max_decoding_length=max(self._max_output_tokens(sources[i]) for i in batch) + 1,
                 return_scores=True,
                 return_end_token=True,
@@ -262,8 +262,8 @@ def _bound_of_dropped(result: Any, alpha: float) -> float:
 
     By CTranslate2's score it was no better than any that was kept, and it is no longer than the
     longest of these, with which the search ended. For n symbols, its score and ours differ by the
-    factor n^p / ((5 + n) / 6)^α. Its minimum, which maximises a negative score, is at one end of the
-    range of n.
+    factor n^p / ((5 + n) / 6)^α. Its minimum, which maximises a negative score, is at an end of
+    the range of n.
     """
     longest = max(map(len, result.hypotheses))
     factor = longest ** _ctranslate2_penalty(alpha) / length_penalty(longest, alpha)
