@@ -636,9 +636,9 @@ class ForcedSteps:
         sources: list[Any],
         limits: list[int],
         beam_size: int,
-        alike: bool,
+        capturable: bool,
     ):
-        self.alike = alike
+        self.capturable = capturable
         device = model.embedding.weight.device
         self._model = model
         self._state = model.init_decoder_state(Packed.from_sequences(sources).to(device), beam_size)
@@ -671,11 +671,11 @@ def decode(
     device: torch.device,
     dtype: torch.dtype,
     batch_tokens: int,
-    alike: bool,
+    capturable: bool,
 ) -> Decoding:
     """Beam search as in §6.1, in the batches of ``decode.translator``.
 
-    ``alike`` lets a GPU do its steps from a recording.
+    ``capturable`` lets a GPU replay its steps from a CUDA graph.
     """
     torch.manual_seed(1)
     model = Transformer(scale.model, scale.vocab_size).to(device).eval()
@@ -686,7 +686,7 @@ def decode(
     def search(batch: list[int]) -> int:
         limits = [len(store.tgt[i]) - 1 for i in batch]
         sources = [store.src[i] for i in batch]
-        steps = ForcedSteps(model, sources, limits, config.beam_size, alike)
+        steps = ForcedSteps(model, sources, limits, config.beam_size, capturable)
         found = beam_search(
             steps,
             limits,
@@ -707,7 +707,7 @@ def decode(
         tokens += search(order[:size])
         order = order[size:]
     finish(device)
-    how = "recorded" if alike and device.type == "cuda" else "step by step"
+    how = "recorded" if capturable and device.type == "cuda" else "step by step"
     name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens a batch, {how}"
     return Decoding(name, time.perf_counter() - begun, tokens)
 

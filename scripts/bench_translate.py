@@ -38,6 +38,8 @@ from transformer_mt import distributed, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -225,16 +227,20 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
         return _hf(model, beam_size, batch)
     if name.startswith("ct2"):
         return _ct2_by_hand(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
-    parts = (model.model, model.tokenizer, model.settings(beam_size), model.normalizer)
+    config = model.settings(beam_size)
+    dtype = torch.bfloat16 if "bf16" in name else torch.float32
+    engine: Engine = TorchEngine(model.model, config, dtype=dtype)
     if name.startswith("ours-ct2"):
-        from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Translator
+        from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine
 
         compute_type = name.removeprefix("ours-ct2-")
-        translator: Translator = CTranslate2Translator(
-            _converted(model, compute_type, scratch), *parts, compute_type
+        engine = CTranslate2Engine(
+            _converted(model, compute_type, scratch),
+            TorchEngine(model.model, config),
+            model.tokenizer.vocabulary,
+            compute_type,
         )
-    else:
-        translator = Translator(*parts, dtype=torch.bfloat16 if "bf16" in name else torch.float32)
+    translator = Translator(engine, model.tokenizer, model.normalizer, config, token_scores=False)
 
     def run(lines: Lines) -> tuple[list[str], int]:
         found = [best[0] for best in translator.translate_nbest(lines, 1)]
@@ -411,7 +417,8 @@ def parity(model: Model, sources: Lines) -> str:
     for beam_size in (1, 4):
         theirs, _ = _hf(model, beam_size, "32", length_penalty=0.0)(lines)
         config = replace(model.settings(beam_size), length_penalty=0.0)
-        ours = Translator(model.model, model.tokenizer, config, model.normalizer).translate(lines)
+        engine = TorchEngine(model.model, config)
+        ours = Translator(engine, model.tokenizer, model.normalizer, config).translate(lines)
         same = sum(a.strip() == b.strip() for a, b in zip(ours, theirs, strict=True))
         shares.append(f"{same} of {len(lines)} lines at beam {beam_size}")
     return f"ours-fp32 and hf-fp32, no length penalty, give the same: {', '.join(shares)}"

@@ -1,8 +1,9 @@
-"""Model folders: settings, vocabulary and weights, which is all that a translation needs.
+"""Model folders: the configuration, vocabulary and weights that translation needs.
 
-Nothing here unpickles, and nothing in a folder names code to run: loading one is safe.
+Loading a folder is safe: nothing is unpickled, and nothing in it can name code to run.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,20 @@ from transformer_mt.files import sha256, write_text
 from transformer_mt.model.transformer import Transformer
 
 FORMAT = 2
-"""Version of the model folder; a change that breaks loading raises it."""
+"""Version of the model folder's format; changes that break loading increase it."""
 
 _CHECKSUM = "tokenizer_sha256"
 NO_SETTINGS = ("format", _CHECKSUM)
-"""What ``config.yaml`` holds beside the settings."""
+"""Keys of ``config.yaml`` that are not settings."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
-    """Saves the resolved configuration of a run, and the checksum of its vocabulary."""
+    """Writes the resolved configuration of a run and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
     if vocabulary is not None:
         values[_CHECKSUM] = sha256(vocabulary)
     text = yaml.safe_dump(
-        # The format last: a file that was cut off has none.
+        # The format comes last: a truncated file has none.
         {**values, "format": FORMAT},
         sort_keys=False,
         allow_unicode=True,
@@ -46,19 +47,19 @@ def read_config(folder: Path) -> TrainJob:
     """Reads the configuration of a model folder.
 
     Raises:
-        InputError: There is none, or it is of another format or damaged.
+        InputError: It is missing, damaged, or of another format.
     """
     return _read_config(folder)[0]
 
 
 def _read_config(folder: Path) -> tuple[TrainJob, object]:
-    """The configuration, and the checksum of the vocabulary, which older folders do not have."""
+    """The configuration and the vocabulary's checksum, which older folders do not have."""
     path = folder / run_layout.CONFIG
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"{folder} is no model folder: cannot read {path.name} ({error.strerror})"
+            f"{folder} is not a model folder: cannot read {path.name} ({error.strerror})"
         ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
@@ -66,23 +67,23 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also what none of us wrote
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also for YAML of other programs
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise InputError(f"{path} is damaged: it holds no settings")
+        raise InputError(f"{path} is damaged: it has no settings")
     found, checksum = values.pop("format", None), values.pop(_CHECKSUM, None)
     if found is None:
-        raise InputError(f"{path} names no format: it is cut off, or not written by mt-train")
+        raise InputError(f"{path} has no format: it is truncated, or was not written by mt-train")
     if found != FORMAT:
-        raise InputError(f"{path}: format {found}, but this version reads format {FORMAT}")
+        raise InputError(f"{path} has format {found}, but this version reads format {FORMAT}")
     train = values.get("train")
     if isinstance(train, dict) and train.get("r_drop") == 0:
-        del train["r_drop"]  # a setting of folders of before 2026-11-21, and off
+        del train["r_drop"]  # a removed setting, switched off
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:
         raise InputError(
-            f"{path}: this version knows no setting {error.full_key}; another one wrote it"
+            f"{path}: unknown setting {error.full_key}; another version wrote this file"
         ) from None
     except (OmegaConfBaseException, InputError, RecursionError, ValueError) as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
@@ -91,25 +92,25 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
 
 
 def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
-    """The configuration and the vocabulary of a model folder.
+    """Reads the configuration and the vocabulary of a model folder.
 
     Raises:
-        InputError: One of them is missing or damaged, or they do not belong together.
+        InputError: One of them is missing or damaged, or the vocabulary is a different one.
     """
     job, checksum = _read_config(folder)
     vocabulary = folder / run_layout.TOKENIZER
     tokenizer = Tokenizer(vocabulary)
     if checksum not in (None, sha256(vocabulary)):
-        raise InputError(f"{vocabulary} is damaged, or not that of the training: copy it again")
+        raise InputError(f"{vocabulary} is damaged or of another training run: copy it again")
     return job, tokenizer
 
 
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
-    """Opens a model folder for inference: the averaged weights, in ``eval`` mode on the CPU.
+    """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
 
     Args:
         folder: The folder.
-        step: Takes the weights of this checkpoint instead.
+        step: Takes the weights of this checkpoint; None takes the final, averaged weights.
 
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
@@ -122,9 +123,9 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     if not weights.exists():
         steps = ckpt.steps(folder)
         because = (
-            f": copy it again, or take a checkpoint, as step={steps[-1]}"
+            f": copy it again, or set step={steps[-1]} to use a checkpoint"
             if steps
-            else " yet: its training has not come to a first checkpoint"
+            else " yet: its training has not reached the first checkpoint"
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
     model = Transformer(job.model, tokenizer.vocab_size)
@@ -132,6 +133,30 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     for name, tensor in ckpt.parameters(model).items():
         if not tensor.isfinite().all():
             raise InputError(
-                f"{weights}: {name} is not finite: the file is damaged, or its training diverged"
+                f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
             )
     return model.eval(), tokenizer, job
+
+
+def load_models(
+    folder: Path, step: int | None = None, ensemble: Sequence[Path] = ()
+) -> tuple[list[Transformer], Tokenizer, TrainJob]:
+    """Loads a model and the other members of its ensemble, as ``load_model`` does.
+
+    Returns:
+        The models, and the first one's vocabulary and settings.
+
+    Raises:
+        InputError: Something in a folder is missing or damaged, or the vocabularies differ.
+    """
+    model, tokenizer, job = load_model(folder, step)
+    models = [model]
+    for other in ensemble:
+        member, its_tokenizer, _ = load_model(other)
+        if its_tokenizer.vocabulary != tokenizer.vocabulary:
+            raise InputError(
+                f"{folder} and {other} have different vocabularies, but models of an ensemble must "
+                "share one (train the second with tokenizer.path=FIRST/tokenizer.model)"
+            )
+        models.append(member)
+    return models, tokenizer, job

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.models import make_translator
 from test_train import Running, corpus, curve, train  # noqa: F401 (fixtures)
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.translator import Translator
 
 FOLDER = Path(__file__).parent / "fixtures/run_2_3"
 OVERRIDES = [
@@ -30,7 +30,7 @@ OVERRIDES = [
 def test_it_translates_as_it_did() -> None:
     expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
     model, tokenizer, job = model_folder.load_model(FOLDER)
-    translator = Translator(model, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = make_translator(model, tokenizer, job.decode, Normalizer.of(job.data))
     found = translator.translate_nbest(list(expected), 1)
     # From our own output, on purpose: that it does not change is what is tested.
     for (best,), (text, score) in zip(found, expected.values(), strict=True):

@@ -6,42 +6,49 @@ from dataclasses import dataclass, field, fields, replace
 from transformer_mt.config.checks import choice, require
 from transformer_mt.errors import InputError
 
+ENGINES = ("auto", "torch", "ctranslate2")
+"""Values of ``engine``; all but ``auto`` are registered in ``decode.engines.selection``."""
 COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
-"""What an engine can be asked to compute in; few devices do all."""
+"""Data types that an engine can compute in; few devices support all."""
 
 
 @dataclass(kw_only=True, frozen=True)
 class DecodeConfig:
-    """Beam search (§6.1), or translations drawn at random."""
+    """Beam search (§6.1) or random sampling."""
 
     beam_size: int = 4
+    """Number of beams; 1 is greedy search. The paper uses 4 (§6.1)."""
     length_penalty: float = 0.6
-    """α of GNMT's ((5 + |Y|) / 6)^α."""
+    """α of the length penalty ((5 + |Y|) / 6)^α. From GNMT (Wu et al. 2016, eq. 14); the paper uses
+    0.6 (§6.1)."""
     max_extra_tokens: int = 50
-    """Longest output: the source's length plus this many tokens."""
+    """Maximum output length in tokens beyond the source's. The paper uses 50 (§6.1)."""
     max_source_tokens: int = 256
-    """Longer lines are cut into parts of at most this many tokens, and counted. ``mt-train`` makes
-    it ``data.cleaning.max_tokens``: training sees no longer ones."""
+    """Lines with more tokens are translated in parts. ``mt-train`` sets it to
+    ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
     batch_tokens: int | None = None
-    """Most tokens, padding and beams included, decoded at a time; null is 8192 on a CPU, and as
-    many as its memory holds with ease on a GPU."""
+    """Maximum number of tokens in a batch. Padding and beams count; null is 8192 on a CPU, and on a
+    GPU as many as its memory easily holds."""
     min_length: int = 0
-    """Fewest tokens of a translation."""
+    """Minimum number of tokens of a translation."""
     max_length: int | None = None
-    """Most tokens of a translation, if that is less than ``max_extra_tokens`` allows."""
+    """Maximum number of tokens of a translation. It applies in addition to ``max_extra_tokens``;
+    null sets no further limit."""
     no_repeat_ngram: int = 0
-    """No sequence of this many tokens occurs twice in a translation; 0 allows it."""
+    """Size of n-grams that may not repeat in a translation. 0 disables this n-gram blocking."""
     sampling: bool = False
-    """Draw each token from the model's distribution, as for back-translation, instead of searching.
-    What is drawn for a line depends on the line and the seed, not on the lines around it."""
+    """Sample tokens at random instead of beam search. It is useful for back-translation. A sample
+    depends on its line and the seed, not on the other lines."""
     temperature: float = 1.0
-    """Of sampling: probabilities are taken to the power 1 / temperature."""
+    """Sampling: temperature of the distribution. Probabilities are raised to the power
+    1 / temperature."""
     top_k: int = 0
-    """Of sampling: only from the k most probable tokens; 0 takes all."""
+    """Sampling: use only the k most probable tokens. 0 uses all."""
     top_p: float = 1.0
-    """Of sampling: only from the fewest tokens that together have this probability."""
+    """Sampling: use only the top tokens of this probability mass. These are the fewest tokens that
+    together have at least this probability (nucleus sampling); 1 uses all."""
     seed: int = 1
-    """Of sampling."""
+    """Sampling: random seed."""
 
     def __post_init__(self) -> None:
         require(
@@ -63,10 +70,10 @@ class DecodeConfig:
         require(0 < self.top_p <= 1, f"decode.top_p={self.top_p} must be in (0, 1]")
         require(
             self.sampling or (self.temperature, self.top_k, self.top_p) == (1, 0, 1),
-            "temperature, top_k and top_p belong to sampling: say sampling=true too",
+            "temperature, top_k and top_p apply to sampling only: set sampling=true too",
         )
         require(
-            0 <= self.length_penalty <= 10,  # more overflows, and means nothing
+            0 <= self.length_penalty <= 10,  # larger values overflow
             f"decode.length_penalty={self.length_penalty} must be 0 to 10",
         )
         require(
@@ -75,32 +82,32 @@ class DecodeConfig:
         )
 
     def with_settings(self, job: object) -> "DecodeConfig":
-        """These settings, under those of a job that have the same name and are not None.
+        """These settings, overridden by a job's settings of the same names that are not None.
 
         Raises:
-            InputError: They are senseless, or go ill together.
+            InputError: The settings are invalid or conflict.
         """
         names = (key.name for key in fields(self))
         given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
         try:
             settings = replace(self, **given)
-        except InputError as error:  # a job has them at the top
+        except InputError as error:  # in a job they have no prefix
             raise InputError(str(error).replace("decode.", "")) from None
         require(
             settings.sampling or "seed" not in given,
-            "seed belongs to sampling: say sampling=true too",
+            "seed applies to sampling only: set sampling=true too",
         )
         return settings
 
     @property
-    def plain(self) -> bool:
-        """Whether this is beam search and nothing more, which is the same in every engine."""
+    def is_plain_beam_search(self) -> bool:
+        """Whether this is beam search without constraints, which every engine supports."""
         return (self.min_length, self.no_repeat_ngram, self.sampling) == (0, 0, False)
 
 
 @dataclass(kw_only=True, frozen=True)
 class TranslateJob:
-    """Everything ``mt-translate`` is told. A null decoding setting is the model folder's own."""
+    """The settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
     model: str = ""
     """Model folder."""
@@ -109,32 +116,36 @@ class TranslateJob:
     output: str | None = None
     """File to write; null writes to standard output."""
     format: str = "text"
-    """``text``, or ``jsonl`` with scores and all n best."""
+    """Output format: ``text``, or ``jsonl`` with scores."""
     nbest: int = 1
-    """Translations for each line, best first; with ``sampling`` as they are drawn."""
+    """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
+    they are in random order."""
     engine: str = "auto"
-    """``torch``, ``ctranslate2``, or ``auto``: on a CPU CTranslate2 in float32, which gives the
-    same translations faster, where it is installed and can do the job; otherwise torch."""
+    """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is CTranslate2 where it
+    is installed, supports the job and gives the same translations faster (on a CPU, in float32);
+    otherwise it is torch."""
     compute_type: str = "float32"
-    """``float32``, ``bfloat16``, ``int8`` (CTranslate2 only) or ``float16`` (GPUs only)."""
+    """``float32``, ``bfloat16``, ``int8`` or ``float16``. int8 needs CTranslate2, float16 a GPU."""
     split: str = "none"
-    """``sentences`` translates the sentences of a line one by one; ``none`` takes it as one."""
+    """``sentences`` translates a line's sentences one by one. ``none`` translates lines whole."""
     markup: str = "text"
-    """``keep`` brings tags, ``{placeholders}`` and addresses through unharmed; to ``text`` they are
-    characters like any."""
+    """``keep`` preserves tags, placeholders and addresses. ``text`` translates them like any other
+    text."""
     device: str = "auto"
     """``cpu``, ``cuda`` or ``auto``."""
     step: int | None = None
-    """Take the weights of this checkpoint; null takes the average that training left."""
+    """Use the checkpoint of this training step. null uses the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
-    """More model folders with the same vocabulary: the probability of a token is the mean of
-    all. The settings are those of ``model``."""
+    """More model folders with the same vocabulary. Their probabilities are averaged with those of
+    ``model``, whose settings are used."""
     prefix: str | None = None
-    """File with a line for each line of the input: what its translation begins with."""
+    """File with the beginning of each line's translation. It has as many lines as the input."""
     score: str | None = None
-    """File with a translation for each line of the input: it is scored, and none is made."""
+    """File with given translations to score, one a line. It has as many lines as the input; nothing
+    is translated."""
     alignment: bool = False
-    """Say in ``jsonl`` for each word of a translation which word it comes from."""
+    """Add word alignments to the output. It needs ``format=jsonl``."""
+    # Search settings; see the fields of DecodeConfig.
     beam_size: int | None = None
     length_penalty: float | None = None
     max_extra_tokens: int | None = None
@@ -150,15 +161,15 @@ class TranslateJob:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.model), "no model given: say model=FOLDER (see --help)")
+        require(bool(self.model), "no model given: set model=FOLDER (see --help)")
         choice("format", self.format, "text", "jsonl")
-        choice("engine", self.engine, "auto", "torch", "ctranslate2")
+        choice("engine", self.engine, *ENGINES)
         choice("compute_type", self.compute_type, *COMPUTE_TYPES)
         choice("split", self.split, "none", "sentences")
         choice("markup", self.markup, "text", "keep")
         choice("device", self.device, "auto", "cpu", "cuda")
         for key in ("input", "output", "prefix", "score"):
-            require(getattr(self, key) != "", f"{key}= is empty: say {key}=FILE, or leave it out")
+            require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")
         for key in ("input", "output"):
             require(
                 getattr(self, key) != "-",
@@ -171,7 +182,7 @@ class TranslateJob:
         )
         require(
             not self.alignment or self.format == "jsonl",
-            "alignment=true needs format=jsonl: text has no place for it",
+            "alignment=true needs format=jsonl: text cannot hold alignments",
         )
         if self.score is not None:
             for key, used in (
@@ -180,7 +191,7 @@ class TranslateJob:
                 ("nbest", self.nbest > 1),
                 ("sampling", bool(self.sampling)),
             ):
-                require(not used, f"{key} is for translating, and score makes no translations")
+                require(not used, f"{key} cannot be used with score, which does not translate")
         for setting, used in (
             ("split=sentences", self.split == "sentences"),
             ("markup=keep", self.markup == "keep"),
@@ -188,5 +199,5 @@ class TranslateJob:
             for key in ("prefix", "score", "alignment") if used else ():
                 require(
                     getattr(self, key) in (None, False),
-                    f"{key} applies to whole lines as they are: it does not go with {setting}",
+                    f"{key} applies to whole lines: it cannot be used with {setting}",
                 )

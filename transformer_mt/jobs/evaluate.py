@@ -11,6 +11,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation as ev
@@ -81,7 +82,8 @@ class _System:
         model, tokenizer, job = model_folder.load_model(folder, asked.step)
         model.to(distributed.pick_device(asked.device))
         normalizer = Normalizer.of(job.data)
-        translator = Translator(model, tokenizer, job.decode.with_settings(asked), normalizer)
+        decode = job.decode.with_settings(asked)
+        translator = Translator(TorchEngine(model, decode), tokenizer, normalizer, decode)
         return cls(folder, model, tokenizer, job, normalizer, translator)
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translator
 from transformer_mt.jobs.aligned_file import AlignedFile
 
 

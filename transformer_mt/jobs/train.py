@@ -17,6 +17,7 @@ from transformer_mt.data.store import cache
 from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -172,7 +173,8 @@ def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
         if world.is_main:
             files.write_text(scores_file, "[]\n")  # all is done
         return
-    translator = Translator(model, tokenizer, job.decode, normalizer)
+    engine = TorchEngine(model, job.decode)
+    translator = Translator(engine, tokenizer, normalizer, job.decode)
     source, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
     hypotheses = translate_sharded(translator, source, world)
     if world.is_main:

@@ -15,7 +15,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import open_binary
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.ctranslate2_conversion import checksum
-from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
@@ -34,7 +34,6 @@ from transformer_mt.jobs.translate_stream import (
     as_score,
     as_text,
 )
-from transformer_mt.model.transformer import Transformer
 
 _PATIENT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for the chunk of another, which may take long on a CPU. One
@@ -53,7 +52,8 @@ def _translate(job: TranslateJob, world: World) -> None:
     paths = _paths(job)
     if world.size > 1 and paths is None:
         raise InputError("several ranks share a file: say input=FILE and output=FILE")
-    models, tokenizer, trained = _models(job)
+    folder, ensemble = files.expand_user(job.model), [files.expand_user(n) for n in job.ensemble]
+    models, tokenizer, trained = model_folder.load_models(folder, job.step, ensemble)
     refuse_loss({"output": job.output}, _read(job, trained))
     decode = trained.decode.with_settings(job)
     trained = replace(trained, decode=decode)
@@ -65,7 +65,23 @@ def _translate(job: TranslateJob, world: World) -> None:
     if job.nbest > decode.beam_size and not decode.sampling:
         raise InputError(f"nbest={job.nbest} needs a beam_size of at least as many")
     report = _report if world.is_main else _say_nothing
-    translator = open_engine(job, world.device, models, tokenizer, trained, report)
+    request = EngineRequest(
+        folder=folder,
+        models=models,
+        tokenizer=tokenizer,
+        config=decode,
+        device=world.device,
+        compute_type=job.compute_type,
+        step=job.step,
+        given_translations=[key for key in ("prefix", "score") if getattr(job, key) is not None],
+    )
+    translator = Translator(
+        open_engine(job.engine, request, report),
+        tokenizer,
+        Normalizer.of(trained.data),
+        decode,
+        token_scores=job.format == "jsonl",
+    )
     work = _work(job, translator, tokenizer, trained)
     answers = partial(answer, work, form=_form(job))
     if paths is None:
@@ -77,22 +93,6 @@ def _translate(job: TranslateJob, world: World) -> None:
     if world.is_main:
         for line in odd.report(decode.max_source_tokens):
             _report(line)
-
-
-def _models(job: TranslateJob) -> tuple[list[Transformer], Tokenizer, TrainJob]:
-    """The model and those that translate with it, and the model's vocabulary and config."""
-    folder = files.expand_user(job.model)
-    model, tokenizer, trained = model_folder.load_model(folder, job.step)
-    models = [model]
-    for name in job.ensemble:
-        other, its_tokenizer, _ = model_folder.load_model(files.expand_user(name))
-        if its_tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(
-                f"{job.model} and {name} have different vocabularies: models of an ensemble must "
-                "share one (train the second with tokenizer.path=FIRST/tokenizer.model)"
-            )
-        models.append(other)
-    return models, tokenizer, trained
 
 
 def _read(job: TranslateJob, trained: TrainJob) -> Iterator[Named]:
@@ -170,7 +170,7 @@ def _identity(job: TranslateJob, trained: TrainJob, work: Work) -> dict[str, obj
         None if beside is None else beside.checksum for beside in (work.prefixes, work.targets)
     )
     if job.format == "jsonl" or job.compute_type != "float32":
-        own["engine"] = type(work.translator).__name__  # else the text is the same by any
+        own["engine"] = work.translator.engine.name  # else the text is the same by any
     data = (trained.data.normalization, trained.data.src_lang, trained.data.tgt_lang)
     return {**decode, **own, "data": list(data), "version": __version__}
 

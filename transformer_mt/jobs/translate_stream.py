@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import BinaryIO
 
 from transformer_mt.data.text.lines import raw_lines
-from transformer_mt.decode.translator import Translation
+from transformer_mt.decode.translation import Translation
 from transformer_mt.jobs.line_processor import Work
 
 

@@ -8,6 +8,7 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS
@@ -49,7 +50,9 @@ class Validation:
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
-        translator = Translator(model, self._tokenizer, self._job.decode, self._normalizer)
+        decode = self._job.decode
+        engine = TorchEngine(model, decode)
+        translator = Translator(engine, self._tokenizer, self._normalizer, decode)
         hypotheses = translate_sharded(translator, self._sources, self._world)
         data, references = self._job.data, [self._references]
         metrics = {

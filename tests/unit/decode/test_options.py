@@ -1,4 +1,4 @@
-"""What users ask of a translation besides that it be good."""
+"""Options of translation: lengths, n-grams, prefixes, sampling, damaged weights."""
 
 import random
 from collections.abc import Callable
@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_translator import PLAIN, constant_model, make_tokenizer, random_lines, random_model
+from support.models import (
+    constant_model,
+    make_tokenizer,
+    make_translator,
+    random_lines,
+    random_model,
+)
 
 from transformer_mt.config import DecodeConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.search.hypothesis import length_penalty
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -19,15 +26,10 @@ Make = Callable[..., Translator]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
-@pytest.fixture(scope="module")
 def make(tokenizer: Tokenizer) -> Make:
     def translator(model: Transformer | None = None, **settings: object) -> Translator:
         config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return Translator(model or random_model(), tokenizer, config, PLAIN)
+        return make_translator(model or random_model(), tokenizer, config)
 
     return translator
 
@@ -67,13 +69,13 @@ def test_lengths(make: Make, least: int) -> None:
     assert max(lengths) <= least + 3
 
 
-def test_a_least_length_ends_where_learned_positions_do(make: Make) -> None:
+def test_minimum_length_is_limited_by_learned_positions(make: Make) -> None:
     model = random_model(positions="learned", max_positions=20)
     for found in make(model, min_length=30).translate_nbest(random_lines(5, 3), 1):
         assert [t.tokens for t in found] == [19]
 
 
-def test_no_ngram_twice(make: Make, tokenizer: Tokenizer) -> None:
+def test_ngram_blocking(make: Make, tokenizer: Tokenizer) -> None:
     model = constant_model(tokenizer, {"a": 0.5, "b": 0.4, "c": 0.3, "</s>": -3.0})
     ((free,),) = make(model, min_length=8).translate_nbest(["the"], 1)
     assert free.text.strip() == "a" * free.tokens
@@ -84,8 +86,8 @@ def test_no_ngram_twice(make: Make, tokenizer: Tokenizer) -> None:
 
 def test_a_prefix_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
-    translator = Translator(random_model(), tokenizer, DecodeConfig(), PLAIN)
-    with pytest.raises(InputError, match="a prefix has characters that this model's vocabulary"):
+    translator = make_translator(random_model(), tokenizer, DecodeConfig())
+    with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
         translator.translate_nbest(["the dog"], 1, prefixes=["☃"])
 
 
@@ -117,7 +119,7 @@ def test_unknown_characters_come_through(make: Make, tokenizer: Tokenizer) -> No
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5}, {"top_p": 0.8}])
-def test_what_is_drawn_depends_on_the_line_alone(make: Make, settings: dict[str, float]) -> None:
+def test_samples_depend_on_the_line_only(make: Make, settings: dict[str, float]) -> None:
     lines = random_lines(14, 8)
     sampling = make(sampling=True, **settings)
     alone = [found for line in lines for found in sampling.translate_nbest([line], 3)]
@@ -133,7 +135,7 @@ def test_what_is_drawn_depends_on_the_line_alone(make: Make, settings: dict[str,
     assert sampling.translate(lines) == [found[0].text for found in alone]
 
 
-def test_drawing_from_one_token_is_greedy_search(make: Make) -> None:
+def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
     lines = random_lines(6, 8)
     greedy = make(beam_size=1).translate_nbest(lines, 1)
     for found, (wanted,) in zip(
@@ -152,17 +154,17 @@ def test_drawing_from_one_token_is_greedy_search(make: Make) -> None:
         ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),
         ({"sampling": True, "temperature": 0.0}, "temperature=0.0 must be > 0"),
         ({"sampling": True, "top_p": 0.0}, r"top_p=0.0 must be in \(0, 1\]"),
-        ({"top_k": 3}, "belong to sampling"),
+        ({"top_k": 3}, "apply to sampling only"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, float], message: str) -> None:
+def test_invalid_settings(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DecodeConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_a_job_s_seed_is_of_sampling() -> None:
+def test_seed_needs_sampling() -> None:
     job = TranslateJob(model="x", seed=3)
-    with pytest.raises(InputError, match="seed belongs to sampling"):
+    with pytest.raises(InputError, match="seed applies to sampling only"):
         DecodeConfig().with_settings(job)
     assert DecodeConfig(sampling=True).with_settings(job) == DecodeConfig(sampling=True, seed=3)
 

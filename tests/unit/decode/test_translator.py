@@ -1,4 +1,4 @@
-"""Lines in, lines out: each as if it were alone, whatever shares its batch."""
+"""Lines in, lines out: translations do not depend on the batch."""
 
 import math
 import random
@@ -9,70 +9,33 @@ from typing import Any
 import pytest
 import sacremoses
 import torch
-from test_beam_search import LogProbs, Prefix, reference_search
+from support.models import (
+    WORDS,
+    constant_model,
+    make_tokenizer,
+    make_translator,
+    random_lines,
+    random_model,
+    uncached,
+)
+from support.search_tables import reference_search
 
 from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.search.hypothesis import Hypothesis
-from transformer_mt.decode.translator import Translation, Translator, translate_sharded
+from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
 
-WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
-WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
-PLAIN = Normalizer("none", "en", "de")
 DROPPED = "\ufffd"
 """What nmt_nfkc drops."""
 BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "\x1c\x1f"]
 Settings = Callable[..., Translator]
-
-
-def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:
-    draw = random.Random(seed)
-    return [
-        " ".join(draw.choices(WORDS, k=draw.randint(1, longest))).capitalize()
-        for _ in range(number)
-    ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
-def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -> Tokenizer:
-    config = TokenizerConfig(**{"vocab_size": 330, "normalization": normalization, **more})
-    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config))
-    return Tokenizer(folder / "m")
-
-
-def random_model(**config: Any) -> Transformer:
-    """Untrained, but sure of itself: its few hundred scores lie far apart."""
-    torch.manual_seed(1)
-    sizes: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 2}
-    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    model = Transformer(ModelConfig(**sizes, **layers, **config), 330)
-    with torch.no_grad():
-        for layer in model.decoder:
-            layer.residual3.norm.weight.mul_(2)  # type: ignore[union-attr, operator]
-    return model.eval()
-
-
-def constant_model(tokenizer: Tokenizer, logits: dict[str, float]) -> Transformer:
-    """A model whose next token has always the same distribution; other pieces are ruled out."""
-    model = random_model()
-    ids = {tokenizer.pieces([i])[0]: i for i in range(tokenizer.vocab_size)}
-    with torch.no_grad():
-        norm = model.decoder[-1].residual3.norm
-        norm.weight.zero_()  # type: ignore[union-attr, operator]
-        norm.bias.copy_(torch.eye(16)[0])  # type: ignore[union-attr, operator]
-        model.embedding.weight[:, 0] = -1e6
-        for piece, logit in logits.items():
-            model.embedding.weight[ids[piece], 0] = logit
-    return model
 
 
 @pytest.fixture
@@ -81,7 +44,7 @@ def translator(tokenizer: Tokenizer) -> Settings:
 
     def make(model: Transformer = model, **settings: float) -> Translator:
         config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return Translator(model, tokenizer, config, PLAIN)
+        return make_translator(model, tokenizer, config)
 
     return make
 
@@ -98,8 +61,8 @@ def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) ->
     raw, read = lines[name]
     config = DecodeConfig(max_extra_tokens=6)
     model = random_model()
-    normalizing = Translator(model, tokenizer, config, Normalizer(name, "en", "de"))
-    plain = Translator(model, tokenizer, config, PLAIN)
+    normalizing = make_translator(model, tokenizer, config, Normalizer(name, "en", "de"))
+    plain = make_translator(model, tokenizer, config)
     found = normalizing.translate_nbest([raw], 3)  # with their scores
     assert found == plain.translate_nbest([read], 3)
     assert (found == plain.translate_nbest([raw], 3)) == (raw == read)
@@ -109,28 +72,13 @@ def test_tokens_of_moses_are_joined_in_a_translation(tokenizer: Tokenizer) -> No
     model = constant_model(tokenizer, {"▁b": 1.0, ",": 0.9, "▁": 0.95, "</s>": 0.2})
     config = DecodeConfig(max_extra_tokens=4, sampling=True)
     normalizer = Normalizer("moses_lowercase", "en", "de")
-    moses = Translator(model, tokenizer, config, normalizer)
-    plain = Translator(model, tokenizer, config, PLAIN)
+    moses = make_translator(model, tokenizer, config, normalizer)
+    plain = make_translator(model, tokenizer, config)
     lines = [f"{word} dog" for word in WORDS[:14]]  # which Moses leaves as they are
     written = plain.translate(lines)
     joined = [sacremoses.MosesDetokenizer("de").detokenize(text.split()) for text in written]
     assert any(" ," in text for text in written)
     assert moses.translate(lines) == joined != written
-
-
-def uncached(model: Transformer, source: list[int]) -> LogProbs:
-    """The next token's log-probabilities, from the whole prefix each time."""
-    src = Packed.from_sequences([[*source, EOS]])
-    memory = model.encode(src)
-
-    def log_probs(prefix: Prefix) -> list[float]:
-        tgt_in = Packed.from_sequences([[BOS, *prefix]])
-        logits = model.logits(model.decode(tgt_in, memory, src)[-1])
-        row = logits.float().log_softmax(-1)
-        row[[PAD, UNK, BOS]] = -torch.inf
-        return row.tolist()
-
-    return log_probs
 
 
 @pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_k": 5}])
@@ -142,7 +90,7 @@ def test_equals_a_slow_search_without_caches(
     model = random_model(**config)
     settings = DecodeConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=3)
     lines = random_lines(6, 5)
-    found = Translator(model, tokenizer, settings, PLAIN).translate_nbest(lines, beam_size)
+    found = make_translator(model, tokenizer, settings).translate_nbest(lines, beam_size)
     for line, translations in zip(lines, found, strict=True):
         (source,) = tokenizer.encode([line])
         expected = reference_search(
@@ -211,7 +159,7 @@ def refuse(*_: object) -> None:
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
-def test_blank_lines_are_not_asked_about(
+def test_blank_lines_do_not_reach_the_model(
     translator: Settings,
     tmp_path: Path,
     normalization: str,
@@ -223,7 +171,7 @@ def test_blank_lines_are_not_asked_about(
     if normalization == "nmt_nfkc":
         assert not tokenizer.encode([DROPPED])[0]
         lines.append(DROPPED)
-    silent = Translator(random_model(), tokenizer, DecodeConfig(), PLAIN)
+    silent = make_translator(random_model(), tokenizer, DecodeConfig())
     assert silent.translate(lines) == [""] * len(lines)
     assert silent.translate_nbest(lines, 3) == [[Translation("", 0.0, 0)]] * len(lines)
     assert silent.translate([]) == []
@@ -269,20 +217,22 @@ def test_long_lines_are_cut_before_words(
     assert (cuts == 0) == (line == " ".join(WORDS * 4))
 
 
-def test_what_comes_twice_is_translated_once(
+def test_repeated_lines_are_translated_once(
     translator: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["the red dog", "a fox", "the red dog", "", "x" * 200, "a fox", "x" * 200]
     searching = translator(max_source_tokens=12)
     one_by_one = [[t.text for t in searching.translate_nbest([line], 3)[0]] for line in lines]
     searched: list[list[list[int]]] = []
-    search = Translator._search
+    search = TorchEngine.search
 
-    def spy(self: Translator, sources: list[list[int]], nbest: int) -> list[list[Hypothesis]]:
+    def spy(
+        self: TorchEngine, sources: list[list[int]], *arguments: Any, **settings: Any
+    ) -> list[list[Hypothesis]]:
         searched.append(sources)
-        return search(self, sources, nbest)
+        return search(self, sources, *arguments, **settings)
 
-    monkeypatch.setattr(Translator, "_search", spy)
+    monkeypatch.setattr(TorchEngine, "search", spy)
     found = searching.translate_nbest(lines, 3)
     assert [[t.text for t in best] for best in found] == one_by_one
     ((*parts,),) = searched
@@ -341,8 +291,8 @@ def test_outputs_are_single_lines(translator: Settings, tokenizer: Tokenizer) ->
     assert not any("\n" in text for text in texts)
 
 
-def test_special_symbols_are_never_said(translator: Settings, tokenizer: Tokenizer) -> None:
-    """They keep their share of the probability, as in training, and the rest is not scaled up."""
+def test_special_symbols_are_never_generated(translator: Settings, tokenizer: Tokenizer) -> None:
+    """They keep their probability, as in training; the others are not rescaled."""
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
     ((found,),) = translator(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from support.models import make_translator
 
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.attention_page import MAX_PIECES, Attention, attention_of, to_data
 from transformer_mt.evaluate.attention_page import write_image as write_png
@@ -44,7 +44,7 @@ def model(tokenizer: Tokenizer) -> Transformer:
 def attend(sentence: str, model: Transformer, tokenizer: Tokenizer, **decode: int) -> Attention:
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, **decode)
     normalizer = Normalizer("none", "en", "de")
-    translator = Translator(model, tokenizer, config, normalizer)
+    translator = make_translator(model, tokenizer, config, normalizer)
     return attention_of(sentence, model, tokenizer, translator, normalizer)
 
 
@@ -54,7 +54,7 @@ def test_pieces_and_weights_are_those_of_the_model(
     found = attend(SENTENCE, model, tokenizer)
     (src,) = tokenizer.encode([SENTENCE])
     config, plain = DecodeConfig(beam_size=2, max_extra_tokens=3), Normalizer("none", "en", "de")
-    ((best,),) = Translator(model, tokenizer, config, plain).translate_nbest([SENTENCE], 1)
+    ((best,),) = make_translator(model, tokenizer, config, plain).translate_nbest([SENTENCE], 1)
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
     assert found.src == [*tokenizer.pieces(src), "</s>"]
     assert found.tgt_in == ["<s>", *tokenizer.pieces(tgt)]

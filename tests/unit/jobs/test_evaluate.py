@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from support.models import make_translator
 from torch.nn import functional as F
 
 from transformer_mt import checkpoint as ckpt
@@ -28,7 +29,6 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation, metrics, protocols
 from transformer_mt.evaluate.comparison import compare
@@ -317,7 +317,7 @@ def model(tmp_path: Path, files: Files) -> Path:
 
 def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
     network, tokenizer, job = model_folder.load_model(model)
-    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     hypotheses = translator.translate(SOURCE)
     assert any(hypotheses)
     rows, err = scores(model=str(model))
@@ -365,7 +365,7 @@ def test_settings_are_chosen_on_the_validation_set(
     for asked in ({}, {"beam_size": 1}):
         rows, _ = scores(model=str(model), subset="valid", **asked)
         decode = replace(job.decode, **asked)
-        translator = Translator(network, tokenizer, decode, Normalizer.of(job.data))
+        translator = make_translator(network, tokenizer, decode, Normalizer.of(job.data))
         found.append(translator.translate(OTHER))
         assert [row["score"] for row in rows[:3]] == by_hand(found[-1], REFERENCE)
     assert found[0] != found[1]  # else this shows nothing
@@ -389,7 +389,7 @@ def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) ->
     source, reference, short = files(src2=SOURCE[:2], ref2=OTHER[:2], short=OTHER[:1])
     rows, _ = scores(model=str(model), source=source, references=[reference])
     network, tokenizer, job = model_folder.load_model(model)
-    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     assert [row["score"] for row in rows[:3]] == by_hand(
         translator.translate(SOURCE[:2]), OTHER[:2]
     )
@@ -407,7 +407,7 @@ def test_a_test_set_of_sacrebleu_for_a_model(
     monkeypatch.setattr(evaluate, "load_testset", load)
     rows, _ = scores(model=str(model), testset="wmt14/full")
     network, tokenizer, job = model_folder.load_model(model)
-    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     expected = by_hand(translator.translate(SOURCE[1:3]), OTHER[1:3])
     assert [row["score"] for row in rows[:3]] == expected
     assert rows[0]["segments"] == 2
@@ -453,7 +453,7 @@ def test_attention_alone_scores_nothing(
         )
     )
     network, tokenizer, job = model_folder.load_model(model)
-    translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
     assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
     assert image.read_bytes().startswith(b"\x89PNG")

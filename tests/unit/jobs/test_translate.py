@@ -37,6 +37,7 @@ from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import selection as engine
 from transformer_mt.decode.engines.ctranslate2_conversion import convert
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate
@@ -125,7 +126,9 @@ def translated(
 def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
     network, tokenizer, job = model_folder.load_model(model)
     decode = replace(job.decode, **settings)
-    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
+    normalizer = Normalizer.of(job.data)
+    engine = TorchEngine(network, decode)
+    return Translator(engine, tokenizer, normalizer, decode).translate(lines)
 
 
 INPUTS = {
@@ -309,7 +312,7 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
     translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
     out, err = capfd.readouterr()
     assert out == f"{api(model, ['the dog'])[0]}\n"
-    assert err.endswith("; going on with engine=torch\n")
+    assert err.endswith("; using engine=torch\n")
 
 
 def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,13 +333,13 @@ def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Fills with the names of the classes that translate."""
+    """Fills with the names of the engines that translate."""
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     names: list[str] = []
     translate_nbest = Translator.translate_nbest
 
     def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
-        names.append(type(self).__name__)
+        names.append(self.engine.name)
         return translate_nbest(self, lines, nbest, **settings)
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)
@@ -346,10 +349,10 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "engine"),
     [
-        ({}, "CTranslate2Translator"),
-        ({"engine": "ctranslate2"}, "CTranslate2Translator"),
-        ({"engine": "torch"}, "Translator"),
-        ({"compute_type": "int8"}, "CTranslate2Translator"),
+        ({}, "ctranslate2"),
+        ({"engine": "ctranslate2"}, "ctranslate2"),
+        ({"engine": "torch"}, "torch"),
+        ({"compute_type": "int8"}, "ctranslate2"),
     ],
 )
 def test_the_engine_is_chosen(
@@ -383,7 +386,7 @@ def test_a_model_that_ctranslate2_cannot_hold(
     settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
     assert capfd.readouterr().err == ""
-    assert engines == ["Translator"]
+    assert engines == ["torch"]
     assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
 
 
@@ -400,12 +403,12 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
     monkeypatch.setenv("HOME", str(source))
     settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
-    assert engines == ["Translator"]
+    assert engines == ["torch"]
     out, err = capfd.readouterr()
     assert out == f"{api(folder, ['the dog'])[0]}\n"
-    assert err.startswith("mt-translate: no place for the converted model: ")
-    assert err.endswith("; going on with engine=torch\n")
-    assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
+    assert err.startswith("mt-translate: cannot store the converted model: ")
+    assert err.endswith("; using engine=torch\n")
+    assert "cannot store" in error_of(capfd, engine="ctranslate2", **settings)
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
@@ -432,7 +435,7 @@ def test_a_damaged_conversion_is_made_anew(
         assert out == f"{api(folder, ['the dog'])[0]}\n"
         assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
         assert path.read_bytes() == whole
-    assert engines.count("CTranslate2Translator") == 4
+    assert engines.count("ctranslate2") == 4
 
 
 @pytest.mark.parametrize("key", ["input", "prefix", "score"])
@@ -604,7 +607,10 @@ def another_vocabulary(folder: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "no config": (lambda f: (f / run_layout.CONFIG).unlink(), ["no model folder", "config.yaml"]),
+    "no config": (
+        lambda f: (f / run_layout.CONFIG).unlink(),
+        ["not a model folder", "config.yaml"],
+    ),
     "no weights": (lambda f: (f / run_layout.WEIGHTS).unlink(), ["model.safetensors"]),
     "no vocabulary": (lambda f: (f / run_layout.TOKENIZER).unlink(), ["tokenizer.model"]),
     "cut weights": (cut(run_layout.WEIGHTS), ["model.safetensors"]),

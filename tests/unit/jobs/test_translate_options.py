@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.models import make_translator
 from test_translate import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from torch import Tensor
 
@@ -19,7 +20,6 @@ from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate
@@ -96,7 +96,7 @@ def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **se
     decode = replace(job.decode, **settings)
     more = [model_folder.load_model(other)[0] for other in others]
     normalizer = Normalizer.of(job.data)
-    return Translator(network, tokenizer, decode, normalizer, others=more, dtype=dtype)
+    return make_translator(network, tokenizer, decode, normalizer, more, dtype)
 
 
 def text_of(lines: list[str]) -> str:
@@ -148,7 +148,7 @@ def test_more_samples_than_beams(run: Run) -> None:
 def test_senseless_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
-    assert "say sampling=true" in error_of(capfd, top_k=1, **settings)
+    assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
 
 
 class NoOptimizer:
@@ -205,9 +205,9 @@ def test_what_ctranslate2_cannot_do(
         value = [str(second)]
     settings = {"model": str(with_steps), "input": str(source), "format": "jsonl", key: value}
     message = error_of(capfd, engine="ctranslate2", **settings)
-    assert message == f"engine=ctranslate2 cannot do {key}: say engine=torch"
+    assert message == f"engine=ctranslate2 does not support {key}: set engine=torch"
     message = error_of(capfd, compute_type="int8", **settings)
-    assert message.startswith("compute_type=int8 is only for engine=ctranslate2, which cannot do ")
+    assert message.startswith("compute_type=int8 needs engine=ctranslate2, which does not support ")
     assert key in message
     translate.run(TranslateJob(device="cpu", **settings))
     out, err = capfd.readouterr()
@@ -255,7 +255,9 @@ def test_bfloat16(
 def test_compute_types_that_are_not_to_be_had(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     message = error_of(capfd, engine="torch", compute_type="int8", **settings)
-    assert message == ("compute_type=int8 is only for engine=ctranslate2: say float32 or bfloat16")
+    assert message == (
+        "compute_type=int8 needs engine=ctranslate2: set compute_type=float32 or bfloat16"
+    )
     for engine in ("torch", "auto"):
         message = error_of(capfd, engine=engine, compute_type="float16", **settings)
         assert message.startswith("compute_type=float16 needs a GPU")
@@ -389,15 +391,15 @@ def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
     ("settings", "message"),
     [
         ({"alignment": True}, "alignment=true needs format=jsonl"),
-        ({"score": "x", "prefix": "y"}, "prefix is for translating"),
-        ({"score": "x", "nbest": 2}, "nbest is for translating"),
-        ({"score": "x", "alignment": True}, "alignment is for translating"),
-        ({"score": "x", "sampling": True}, "sampling is for translating"),
+        ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
+        ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
+        ({"score": "x", "alignment": True}, "alignment cannot be used with score"),
+        ({"score": "x", "sampling": True}, "sampling cannot be used with score"),
         ({"split": "sentences", "prefix": "x"}, "prefix applies to whole lines"),
         ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
         ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
         ({"markup": "keep", "prefix": "x"}, "prefix applies to whole lines"),
-        ({"markup": "keep", "alignment": True}, "does not go with markup=keep"),
+        ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
         ({"markup": "html"}, "markup='html' is not one of"),
     ],
 )

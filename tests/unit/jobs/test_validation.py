@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from support.models import make_translator
 
 from transformer_mt.config import (
     DataConfig,
@@ -17,9 +18,7 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
 from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS, ValidationMetric
 from transformer_mt.jobs import validation as validation_module
@@ -56,9 +55,7 @@ def model_of(config: ModelConfig) -> Transformer:
 
 
 def translations(tokenizer: Tokenizer, job: TrainJob) -> list[str]:
-    translator = Translator(
-        model_of(job.model), tokenizer, job.decode, Normalizer("none", "en", "de")
-    )
+    translator = make_translator(model_of(job.model), tokenizer, job.decode)
     return translator.translate(SOURCES)
 
 

@@ -1,7 +1,7 @@
-"""A model folder in CTranslate2's format: converted once, and kept beside the weights.
+"""Conversion of a model to CTranslate2's format, stored in the model folder.
 
-What is written is a plain CTranslate2 model that any program can load; it reads and writes the
-pieces of ``tokenizer.model``, of which it holds a copy.
+The result is a plain CTranslate2 model that any program can load; its tokens are the pieces of
+``tokenizer.model``, of which it contains a copy.
 """
 
 import hashlib
@@ -26,39 +26,39 @@ from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, EncoderLay
 from transformer_mt.model.transformer import Transformer
 
 Spec = Any
-"""A node of CTranslate2's description of a model; the library has no types."""
+"""A node of CTranslate2's model specification; the library is untyped."""
 
 _VERSION = 1
-"""Of what is written here: where it changes, every model is converted anew."""
+"""Version of the conversion; when it changes, models are converted again."""
 
 _MADE_FROM = "made_from.json"
 _SINUSOIDS = 2048
-"""Positions written for a model whose positions have no end."""
+"""Number of sinusoidal positions to write; the model itself has no limit."""
 
 
 def check_shape(config: ModelConfig) -> None:
-    """Refuses a model that CTranslate2 has no layout for.
+    """Checks that CTranslate2 supports the shape of a model.
 
     Raises:
-        InputError: Its heads do not share d_model out evenly.
+        InputError: The heads do not divide d_model evenly.
     """
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
         if size * config.num_heads != config.d_model:
             raise InputError(
-                f"CTranslate2 cannot hold this model: its model.{name}={size} is not d_model / "
-                f"num_heads = {config.d_model} / {config.num_heads}; say engine=torch"
+                f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
+                f"num_heads = {config.d_model} / {config.num_heads}; set engine=torch"
             )
 
 
 def num_positions(config: ModelConfig) -> int:
-    """The longest sequence, start or end symbol included, that a converted model takes."""
+    """Maximum length of a sequence, start or end symbol included, of a converted model."""
     return config.max_positions if config.positions == "learned" else _SINUSOIDS
 
 
 def checksum(model: Transformer, tokenizer: Tokenizer) -> str:
-    """Of a model and its vocabulary.
+    """SHA-256 of a model and its vocabulary, as hexadecimal digits.
 
-    It is taken from memory and not from the files, which a training run may replace meanwhile.
+    It is computed from memory, because a training run may replace the files meanwhile.
     """
     pieces = tokenizer.vocabulary
     digest = hashlib.sha256(json.dumps([asdict(model.config), pieces]).encode())
@@ -74,49 +74,49 @@ def convert(
     tokenizer: Tokenizer,
     compute_type: str,
 ) -> tuple[Path, str | None]:
-    """Where the converted model lies; it is written if there is none of these weights yet.
+    """Converts a model, unless a conversion of the same weights exists.
 
-    That is ``ctranslate2/<compute_type>`` beside the weights, or a folder of the cache where the
-    model folder cannot be written.
+    It is stored in ``ctranslate2/<compute_type>`` in the model folder or, where that cannot be
+    written, in the cache.
 
     Args:
-        folder: A model folder.
-        model: What it holds, on the CPU.
+        folder: The model folder.
+        model: Its model, on the CPU.
         tokenizer: Its vocabulary.
-        compute_type: How the weights are stored: ``float32``, ``int8`` and so on.
+        compute_type: Data type of the stored weights: ``float32``, ``int8`` and so on.
 
     Returns:
-        The converted folder, and a line for the user if it was written now.
+        The folder of the converted model, and a message for the user if it was converted now.
 
     Raises:
-        InputError: CTranslate2 cannot hold the model, or there is no place to write it to.
+        InputError: CTranslate2 does not support the model, or it cannot be stored anywhere.
     """
     check_shape(model.config)
-    wanted = {"model": checksum(model, tokenizer), "version": _VERSION}
-    beside = folder / "ctranslate2"
-    cache = files.expand_user(TrainJob.cache_dir) / "ctranslate2" / str(wanted["model"])[:16]
+    made_from = {"model": checksum(model, tokenizer), "version": _VERSION}
+    in_folder = folder / "ctranslate2"
+    cache = files.expand_user(TrainJob.cache_dir) / "ctranslate2" / str(made_from["model"])[:16]
 
-    for parent in (beside, cache):
-        if _is_whole(parent / compute_type, wanted):
+    for parent in (in_folder, cache):
+        if _is_valid(parent / compute_type, made_from):
             return parent / compute_type, None
     obstacles = []
-    for parent in (beside, cache):
-        place = parent / compute_type
+    for parent in (in_folder, cache):
+        target = parent / compute_type
         try:
             parent.mkdir(parents=True, exist_ok=True)
             with FileLock(parent / ".lock"):
-                if not _is_whole(place, wanted):  # another process may have been faster
-                    _write(place, wanted, model, tokenizer, folder / run_layout.TOKENIZER)
+                if not _is_valid(target, made_from):  # another process may have been faster
+                    _write(target, made_from, model, tokenizer, folder / run_layout.TOKENIZER)
         except OSError as error:
             obstacles.append(f"{parent} cannot be written ({error.strerror or error})")
         else:
             because = "".join(f"; {obstacle}" for obstacle in obstacles)
-            return place, f"converted the model for CTranslate2: {place}{because}"
-    raise InputError(f"no place for the converted model: {'; '.join(obstacles)}")
+            return target, f"converted the model for CTranslate2: {target}{because}"
+    raise InputError(f"cannot store the converted model: {'; '.join(obstacles)}")
 
 
 def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
-    """The model as CTranslate2's own converters describe one."""
+    """The model as a CTranslate2 specification, as its own converters make them."""
     from ctranslate2.specs import TransformerSpec
 
     config = model.config
@@ -128,7 +128,7 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
     embedding = _copy(model.embedding.weight)
     if config.positions == "learned":
         positions = _copy(model.embedding.positions)
-    else:  # CTranslate2's own have other frequencies, and all the sines before the cosines
+    else:  # CTranslate2's default has other frequencies, and all sines before the cosines
         positions = sinusoids(_SINUSOIDS, config.d_model)
     spec.encoder.embeddings[0].weight = embedding
     spec.decoder.embeddings.weight = embedding
@@ -140,7 +140,7 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
         assert isinstance(layer, EncoderLayer)
         _set_self_attention(out.self_attention, layer.self_attention, layer.residual1.norm)
         _set_feed_forward(out.ffn, layer.feed_forward, layer.residual2.norm)
-    # Keys and values of the source: rows of one matrix, two parts for each layer.
+    # Projections of the source to keys and values: one matrix, two parts for each layer.
     sources = model.source_projection
     parts = sources.proj.weight.split(sources.sizes)
     for i, (layer, out) in enumerate(zip(model.decoder, spec.decoder.layer, strict=True)):
@@ -185,46 +185,48 @@ def _set_norm(spec: Spec, norm: nn.Module) -> None:
 
 
 def _copy(weight: Tensor) -> Tensor:
-    # CTranslate2 rounds to int8 in place: the model must not see it.
+    # CTranslate2 quantizes in place, which must not change the model.
     return weight.detach().clone()
 
 
-def _is_whole(place: Path, wanted: dict[str, object]) -> bool:
-    """Whether a converted folder is of this model, and every file as it was written."""
+def _is_valid(converted: Path, made_from: dict[str, object]) -> bool:
+    """Whether a converted folder is of this model and all its files are intact."""
     try:
-        found = json.loads((place / _MADE_FROM).read_text(encoding="utf-8"))
+        found = json.loads((converted / _MADE_FROM).read_text(encoding="utf-8"))
         checksums = found.pop("files")
-        return bool(found == wanted and checksums and checksums == _checksums(place, checksums))
+        return bool(
+            found == made_from and checksums and checksums == _checksums(converted, checksums)
+        )
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return False
 
 
 def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of files of a folder."""
+    """SHA-256 of each of these files of a folder."""
     return {name: files.sha256(folder / Path(name).name) for name in names}
 
 
 def _write(
-    place: Path,
+    target: Path,
     made_from: dict[str, object],
     model: Transformer,
     tokenizer: Tokenizer,
     vocabulary: Path,
 ) -> None:
-    unfinished = place.with_name(f".{place.name}.unfinished")
+    unfinished = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
         spec = specification(model, tokenizer)
         spec.register_file(str(vocabulary))
         spec.validate()
-        spec.optimize(quantization=place.name)
+        spec.optimize(quantization=target.name)
         spec.save(str(unfinished))
         checksums = _checksums(unfinished, sorted(file.name for file in unfinished.iterdir()))
         files.write_text(unfinished / _MADE_FROM, json.dumps({**made_from, "files": checksums}))
         for file in unfinished.iterdir():
             files.sync(file)
-        shutil.rmtree(place, ignore_errors=True)  # of weights that are no longer there
-        unfinished.rename(place)
+        shutil.rmtree(target, ignore_errors=True)  # a conversion of older weights
+        unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,25 +1,26 @@
-"""The same translations by CTranslate2: its beam search, our scores.
+"""The CTranslate2 engine: its beam search, with the scores and results of ``search.beam_search``.
 
-CTranslate2 searches as ``search.beam_search`` does: in each step it looks at the 2W best
-continuations, takes those of the best W that end as finished, goes on with the best W that do
-not end, and stops once W have finished. What differs is made equal here:
+Both searches consider the 2W best continuations in each step, take those of the best W that end as
+finished, continue with the best W that do not end, and stop once W have finished. The differences
+are compensated here:
 
-* It divides log-probabilities by |Y|^p where ours are divided by ((5 + |Y|) / 6)^α. Its scores are
-  turned back into log-probabilities, then into ours, and the hypotheses are sorted by these.
-* When more than W have finished it drops the worst by its own measure. One of these could be the
-  best by ours only if it could reach ``_bound``.
-* At the longest length, which for us is that of each sentence, it cuts translations off without an
-  end symbol; we end them.
-* It may say a special symbol; we rule these out. A trained model gives them next to nothing.
+* CTranslate2 divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α. Its scores
+  are converted back to log-probabilities and then to ours, and the hypotheses are sorted again.
+* When more than W have finished it drops the worst by its own score. A dropped hypothesis could be
+  the best by ours only if it could reach ``_bound_of_dropped``.
+* It cuts translations off at the maximum length, without an end symbol; ours, where the maximum
+  depends on the sentence, end with one.
+* It may generate special symbols, which ours rules out. A trained model gives them almost no
+  probability.
 
-In the last three cases, all rare, our own search does the sentence; but a greedy translation that
-does not end is what it is, and only its end symbol is scored by our model. So the best translation
-is the same, but for equal scores and rounding; the end of an n-best list may lack one that was
-dropped.
+In the last three cases, all rare, the PyTorch engine translates the sentence; only a greedy
+translation that reaches its maximum length is kept, and our model scores its end symbol. So the
+best translation is the same, except for ties and rounding; the end of an n-best list may lack a
+hypothesis that was dropped.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,26 +28,25 @@ from typing import Any
 
 import torch
 
-from transformer_mt.config import DecodeConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.ctranslate2_conversion import num_positions
-from transformer_mt.decode.lines.alignment import Pair
+from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.lines.alignment import Link, TokenPair, WordIds
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.search.scoring import score_targets
-from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 
 _SPECIAL = {PAD, UNK, BOS}
+_MAX_BATCH_SENTENCES = 32
+"""With larger batches a worker waits for another at the end, which costs int8 a tenth of its speed
+on 1,000 lines; with smaller ones float32 is slower."""
 
 
 def check_available(compute_type: str, device: torch.device) -> None:
-    """Refuses what cannot be done here.
+    """Checks that CTranslate2 can compute here.
 
     Raises:
-        InputError: CTranslate2 is not installed, or does not compute in this type on the device.
+        InputError: CTranslate2 is not installed, or does not support this type on the device.
     """
     try:
         from ctranslate2 import get_supported_compute_types
@@ -54,64 +54,62 @@ def check_available(compute_type: str, device: torch.device) -> None:
         raise InputError(
             f"engine=ctranslate2 needs CTranslate2: pip install 'transformer-mt[fast]' ({error})"
         ) from None
-    known = get_supported_compute_types(device.type, device.index or 0)
-    if compute_type not in known:
-        choice = ", ".join(name for name in COMPUTE_TYPES if name in known)
+    supported = get_supported_compute_types(device.type, device.index or 0)
+    if compute_type not in supported:
+        choice = ", ".join(name for name in COMPUTE_TYPES if name in supported)
         raise InputError(
-            f"compute_type={compute_type} is not for this {device.type}: choose from {choice}"
+            f"compute_type={compute_type} is not supported on this {device.type}: choose from "
+            f"{choice}"
         )
 
 
-_BATCH_LINES = 32
-"""Most sentences of a batch: with larger ones a worker waits for another at the end, which costs
-int8 a tenth of its speed on 1,000 lines; with smaller ones float32 is slower."""
-
-
 @contextmanager
-def _libraries_explained() -> Iterator[None]:
+def _explain_missing_libraries() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # CUDA's, of another version than torch brings
+    except RuntimeError as error:  # CUDA libraries of another version than torch's
         if "cannot be loaded" not in str(error):
             raise
-        raise InputError(f"CTranslate2: {error}; engine=torch does without") from None
+        raise InputError(
+            f"CTranslate2: {error}; set engine=torch, which does not need it"
+        ) from None
 
 
-class CTranslate2Translator(Translator):
-    """A ``Translator`` whose search is CTranslate2's.
+class CTranslate2Engine:
+    """Beam search by CTranslate2; see ``Engine``.
 
     Args:
-        converted: The model, as ``conversion.convert`` wrote it in ``compute_type``.
-        model: The same model, for the sentences that CTranslate2 is not given.
-        tokenizer: Its vocabulary.
-        config: Beam search settings.
-        normalizer: See ``Translator``.
-        compute_type: What CTranslate2 computes in (``check_available``).
-        token_scores: Say the log-probability of each token as well. CTranslate2 gives only their
-            sum; for float32, the model is asked once more.
+        converted: Folder of the converted model (``ctranslate2_conversion.convert``).
+        fallback: The same model and its search settings, for the sentences, scores and alignments
+            that CTranslate2 cannot do.
+        vocabulary: The pieces of the model's vocabulary.
+        compute_type: Data type of the computation (``check_available``).
+
+    Raises:
+        InputError: CTranslate2 cannot read the converted model.
     """
+
+    name = "ctranslate2"
 
     def __init__(
         self,
         converted: Path,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        config: DecodeConfig,
-        normalizer: Normalizer,
+        fallback: TorchEngine,
+        vocabulary: Sequence[str],
         compute_type: str = "float32",
-        *,
-        token_scores: bool = False,
     ):
-        super().__init__(model, tokenizer, config, normalizer)
         import ctranslate2
 
-        device = model.embedding.weight.device
-        # One worker a core with one thread each: batches share no work, so nobody waits.
+        self._fallback, self._config = fallback, fallback.config
+        self._compute_type = compute_type
+        self.max_tokens = fallback.max_tokens
+        device = fallback.device
+        # One worker a core with one thread each: workers share nothing, so none waits.
         threads = torch.get_num_threads()
         self._workers = threads if device.type == "cpu" else 1
         try:
-            with _libraries_explained():
-                self._engine = ctranslate2.Translator(
+            with _explain_missing_libraries():
+                self._translator = ctranslate2.Translator(
                     str(converted),
                     device=device.type,
                     device_index=device.index or 0,
@@ -121,134 +119,162 @@ class CTranslate2Translator(Translator):
                 )
         except (RuntimeError, ValueError) as error:
             raise InputError(
-                f"CTranslate2 cannot read {converted} ({error}): delete that folder, or say "
+                f"CTranslate2 cannot read {converted} ({error}): delete that folder, or set "
                 "engine=torch"
             ) from None
-        torch.set_num_threads(threads)  # it has set OpenMP's to 1, for all in this process
-        self._pieces = tokenizer.vocabulary
-        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-        self._num_positions = num_positions(model.config)
-        self._token_scores = token_scores and compute_type == "float32"
+        torch.set_num_threads(threads)  # CTranslate2 has set OpenMP's threads to 1 in this process
+        self._pieces = vocabulary
+        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+        self._num_positions = num_positions(fallback.model.config)
 
-    def _search(self, sources: list[list[int]], nbest: int) -> list[list[Hypothesis]]:
+    def search(
+        self,
+        sources: Sequence[list[int]],
+        nbest: int,
+        prefixes: Sequence[list[int]] | None = None,
+        *,
+        token_scores: bool = True,
+    ) -> list[list[Hypothesis]]:
+        """See ``Engine``.
+
+        The PyTorch engine does all with prefixes or without plain beam search. CTranslate2 gives
+        no scores of tokens: for float32 the PyTorch model computes them; other types have none.
+        """
+        if prefixes is not None or not self._config.is_plain_beam_search:
+            return self._fallback.search(sources, nbest, prefixes)
+        results = self._search(sources, nbest)
+        if not token_scores or self._compute_type != "float32":
+            return results
+        pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
+        log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
+        return [[replace(h, token_log_probs=next(log_probs)) for h in best] for best in results]
+
+    def score(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[list[float]]:
+        """See ``Engine``; done by the PyTorch engine."""
+        return self._fallback.score(sources, targets)
+
+    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
+        """See ``Engine``; done by the PyTorch engine."""
+        return self._fallback.align(pairs, words)
+
+    def _search(self, sources: Sequence[list[int]], nbest: int) -> list[list[Hypothesis]]:
         beams = max(self._config.beam_size, nbest)
-        fit = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
+        short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
         pending: dict[int, Any] = {}
-        for batch in self._batches(fit, sources, beams):
-            answers = self._engine.translate_batch(
-                [[self._pieces[piece] for piece in sources[i]] for i in batch],
+        for batch in self._batches(short, sources, beams):
+            answers = self._translator.translate_batch(
+                [[self._pieces[token] for token in sources[i]] for i in batch],
                 beam_size=beams,
                 num_hypotheses=beams,
-                length_penalty=_exponent(self._config.length_penalty),
+                length_penalty=_ctranslate2_penalty(self._config.length_penalty),
                 max_input_length=0,
-                min_decoding_length=0,  # its 1 would shift the end symbol's share to other words
-                max_decoding_length=max(self._limit(sources[i]) for i in batch) + 1,
+                min_decoding_length=0,  # its default, 1, changes probabilities in the first step
+                max_decoding_length=max(self._max_output_tokens(sources[i]) for i in batch) + 1,
                 return_scores=True,
                 return_end_token=True,
                 asynchronous=True,
             )
             pending.update(zip(batch, answers, strict=True))
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        endless: dict[int, list[int]] = {}
+        unfinished: dict[int, list[int]] = {}
         for i, answer in pending.items():
-            with _libraries_explained():  # which it loads when it comes to need them
-                found = answer.result()
-            results[i] = self._same_as_ours(found, sources[i])[:nbest]
-            if beams == 1 and not results[i] and (tokens := self._cut_off(found, sources[i])):
-                endless[i] = tokens
-        for i, hypothesis in self._ended(sources, endless).items():
+            with _explain_missing_libraries():  # some are loaded only when they are needed
+                result = answer.result()
+            results[i] = self._hypotheses(result, sources[i])[:nbest]
+            if beams == 1 and not results[i] and (tokens := self._truncated(result, sources[i])):
+                unfinished[i] = tokens
+        for i, hypothesis in self._finish(sources, unfinished).items():
             results[i] = [hypothesis]
         left = [i for i, best in enumerate(results) if not best]
-        for i, best in zip(left, super()._search([sources[i] for i in left], nbest), strict=True):
+        found = self._fallback.search([sources[i] for i in left], nbest)
+        for i, best in zip(left, found, strict=True):
             results[i] = best
-        return self._with_token_scores(sources, results) if self._token_scores else results
+        return results
 
-    def _with_token_scores(
-        self, sources: list[list[int]], found: list[list[Hypothesis]]
-    ) -> list[list[Hypothesis]]:
-        pairs = [(ids, h.tokens) for ids, best in zip(sources, found, strict=True) for h in best]
-        values = iter(self._forced(pairs))
-        return [[replace(h, token_log_probs=next(values)) for h in best] for best in found]
+    def _truncated(self, result: Any, source: list[int]) -> list[int]:
+        """The tokens of a greedy translation that reaches its maximum length, cut off there.
 
-    def _forced(self, pairs: list[Pair]) -> list[list[float]]:
-        """Our model's log-probability of each token of translations, end symbols included."""
-        sources, targets = [ids for ids, _ in pairs], [ids for _, ids in pairs]
-        return score_targets(self._fast, sources, targets, self._batch_tokens)
-
-    def _cut_off(self, found: Any, source: list[int]) -> list[int]:
-        """The tokens of a greedy translation that goes on beyond its longest length, up to there.
-
-        Nothing, if there is no such translation.
+        Empty if there is no such translation.
         """
-        longest = self._longest(source)
-        tokens = [self._ids[piece] for piece in found.hypotheses[0][:longest]]
-        whole = len(tokens) == longest and not _SPECIAL.union([EOS]).intersection(tokens)
-        return tokens if whole and not math.isnan(found.scores[0]) else []
+        max_length = self._fallback.max_output_tokens(source)
+        tokens = [self._ids[piece] for piece in result.hypotheses[0][:max_length]]
+        is_full = len(tokens) == max_length and not _SPECIAL.union([EOS]).intersection(tokens)
+        return tokens if is_full and not math.isnan(result.scores[0]) else []
 
-    def _ended(
-        self, sources: list[list[int]], endless: dict[int, list[int]]
+    def _finish(
+        self, sources: Sequence[list[int]], unfinished: dict[int, list[int]]
     ) -> dict[int, Hypothesis]:
-        """Translations that do not end by themselves, with the end symbol and its score."""
-        values = self._forced([(sources[i], tokens) for i, tokens in endless.items()])
-        alpha, ended = self._config.length_penalty, {}
-        for (i, tokens), terms in zip(endless.items(), values, strict=True):
+        """Translations without an end symbol as hypotheses, with it and its score."""
+        scores = self._fallback.score([sources[i] for i in unfinished], [*unfinished.values()])
+        hypotheses = {}
+        for (i, tokens), terms in zip(unfinished.items(), scores, strict=True):
             log_prob = sum(terms)
-            score = log_prob / length_penalty(len(terms), alpha)
-            ended[i] = Hypothesis(tokens, log_prob, score)
-        return ended
+            score = log_prob / length_penalty(len(terms), self._config.length_penalty)
+            hypotheses[i] = Hypothesis(tokens, log_prob, score)
+        return hypotheses
 
-    def _batches(self, order: list[int], sources: list[list[int]], beams: int) -> list[list[int]]:
-        """Sentences of similar length, longest first; a batch for each worker if there are few."""
+    def _batches(
+        self, order: list[int], sources: Sequence[list[int]], beams: int
+    ) -> list[list[int]]:
+        """Sentences of similar length, longest first; small batches if workers would be idle."""
         order = sorted(order, key=lambda i: -len(sources[i]))
-        share = min(-(-len(order) // self._workers), _BATCH_LINES)
+        max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
         batches = []
         while order:
-            longest = len(sources[order[0]]) + 1
-            size = min(share, max(1, self._batch_tokens // (longest * beams)))
+            rows = self._fallback.batch_tokens // ((len(sources[order[0]]) + 1) * beams)
+            size = min(max_size, max(1, rows))
             batches.append(order[:size])
             order = order[size:]
         return batches
 
-    def _limit(self, source: list[int]) -> int:
-        """Most tokens of a translation, end symbol not counted, that CTranslate2 may give."""
-        return min(self._longest(source), self._num_positions - 1)
+    def _max_output_tokens(self, source: list[int]) -> int:
+        """Maximum number of tokens that CTranslate2 may generate, end symbol not counted."""
+        return min(self._fallback.max_output_tokens(source), self._num_positions - 1)
 
-    def _same_as_ours(self, found: Any, source: list[int]) -> list[Hypothesis]:
-        """What was found, scored and sorted as ours; nothing where our search may find better."""
-        alpha, exponent = self._config.length_penalty, _exponent(self._config.length_penalty)
+    def _hypotheses(self, result: Any, source: list[int]) -> list[Hypothesis]:
+        """The hypotheses of CTranslate2, rescored and sorted; none if ours could find a better."""
+        alpha = self._config.length_penalty
+        exponent = _ctranslate2_penalty(alpha)
         hypotheses = []
-        for pieces, score in zip(found.hypotheses, found.scores, strict=True):
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             if math.isnan(score):
-                return []  # our search says what that means
+                return []  # the PyTorch engine reports it
             *tokens, last = (self._ids[piece] for piece in pieces)
-            if last != EOS or len(pieces) > self._limit(source) or _SPECIAL.intersection(tokens):
+            if (
+                last != EOS
+                or len(pieces) > self._max_output_tokens(source)
+                or _SPECIAL.intersection(tokens)
+            ):
                 return []
             log_prob = score * len(pieces) ** exponent
             penalty = length_penalty(len(pieces), alpha)
             hypotheses.append(Hypothesis(tokens, log_prob, log_prob / penalty))
         hypotheses.sort(key=lambda h: -h.score)
-        if len(hypotheses) > 1 and hypotheses[0].score < _bound(found, alpha):
+        if len(hypotheses) > 1 and hypotheses[0].score < _bound_of_dropped(result, alpha):
             return []
         return hypotheses
 
 
-def _bound(found: Any, alpha: float) -> float:
-    """The most that a dropped hypothesis can be worth to us.
+def _bound_of_dropped(result: Any, alpha: float) -> float:
+    """Upper bound of our score of a hypothesis that CTranslate2 dropped.
 
-    To CTranslate2 it was worth no more than any that it kept, and it is no longer than the longest
-    of these, with which the search ended. Between its measure and ours is, for n symbols, a factor
-    n^p / ((5 + n) / 6)^α; it is smallest, and so a negative value largest, at one of the two ends.
+    By CTranslate2's score it was no better than any that was kept, and it is no longer than the
+    longest of these, with which the search ended. For n symbols, its score and ours differ by the
+    factor n^p / ((5 + n) / 6)^α. Its minimum, which maximises a negative score, is at an end of
+    the range of n.
     """
-    longest = max(map(len, found.hypotheses))
-    factor = longest ** _exponent(alpha) / length_penalty(longest, alpha)
-    return float(min(found.scores)) * min(1.0, factor)
+    longest = max(map(len, result.hypotheses))
+    factor = longest ** _ctranslate2_penalty(alpha) / length_penalty(longest, alpha)
+    return float(min(result.scores)) * min(1.0, factor)
 
 
-def _exponent(alpha: float) -> float:
-    """CTranslate2's ``length_penalty``, p.
+def _ctranslate2_penalty(alpha: float) -> float:
+    """CTranslate2's ``length_penalty`` p for ours, α.
 
-    n^0.4 is 0.8 to 1.2 times (5 + n) / 6 up to 20 symbols: close enough that ``_bound`` is seldom
-    above the best (on Multi30k's test set once in 1,000 sentences; with 0.6 for 4 in 10). At 0
-    CTranslate2 would stop at the first translation that ends.
+    n^0.4 is 0.8 to 1.2 times (5 + n) / 6 up to 20 symbols: close enough that ``_bound_of_dropped``
+    seldom exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
+    10). At 0 CTranslate2 would stop at the first translation that ends.
     """
     return max(0.4 * alpha, 1e-9)

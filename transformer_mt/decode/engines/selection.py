@@ -1,118 +1,153 @@
-"""The engine of ``mt-translate``: the one that the job asks for, or the best one."""
+"""Choice of the translation engine: the requested one, or the fastest that can do the job."""
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
-from transformer_mt import files
-from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
+from transformer_mt.config import DecodeConfig
+from transformer_mt.config.checks import choice
+from transformer_mt.config.decode import COMPUTE_TYPES, ENGINES
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, convert
-from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Translator, check_available
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
+from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRequest:
+    """What an engine is built from."""
+
+    folder: Path
+    """Model folder; a converted model is stored in it."""
+    models: Sequence[Transformer]
+    """The folder's model and further members of an ensemble, on the CPU; building an engine moves
+    them to ``device``."""
+    tokenizer: Tokenizer
+    config: DecodeConfig
+    """Search settings."""
+    device: torch.device
+    compute_type: str = "float32"
+    step: int | None = None
+    """Step of the checkpoint that the weights are from; None for the folder's final weights."""
+    given_translations: Sequence[str] = ()
+    """Names of the settings that give (parts of) translations: ``prefix``, ``score``."""
+
+    @property
+    def torch_only(self) -> list[str]:
+        """The settings in use that CTranslate2 does not support.
+
+        One of them is ``step``: a folder holds the conversion of one set of weights, which would be
+        overwritten at each change.
+        """
+        used = {
+            "step": self.step is not None,
+            "ensemble": len(self.models) > 1,
+            "prefix": "prefix" in self.given_translations,
+            "score": "score" in self.given_translations,
+            "min_length": self.config.min_length > 0,
+            "no_repeat_ngram": self.config.no_repeat_ngram > 0,
+            "sampling": self.config.sampling,
+        }
+        return [key for key, is_used in used.items() if is_used]
+
 
 def open_engine(
-    job: TranslateJob,
-    device: torch.device,
-    models: Sequence[Transformer],
-    tokenizer: Tokenizer,
-    trained: TrainJob,
-    report: Callable[[str], None],
-) -> Translator:
-    """Makes the models ready to translate.
+    engine: str, request: EngineRequest, report: Callable[[str], None] = log.warning
+) -> Engine:
+    """Builds the engine with this name; ``auto`` takes the fastest that can do the job.
 
     Args:
-        job: What is asked for.
-        device: Where to translate; the models go there.
-        models: That of ``job.model``, then those of ``job.ensemble``, all on the CPU.
-        tokenizer: Their vocabulary.
-        trained: The first model's config; its search settings are those to use.
-        report: Says a line to the user.
+        engine: ``auto`` or a name in ``BUILDERS``.
+        request: What to build it from.
+        report: Called with each message for the user.
 
     Raises:
-        InputError: The engine asked for cannot do the job, or not on this device.
+        InputError: The engine cannot do the job, or not on this device.
     """
-    special = _only_by_torch(job, trained.decode)
-    engine = job.engine
-    if engine == "auto":
-        engine = "torch" if special else _fastest(job.compute_type, device, models[0])
-    parts = (tokenizer, trained.decode, Normalizer.of(trained.data))
-    converted = None
-    if engine == "ctranslate2":
-        if special:
-            raise InputError(f"engine=ctranslate2 cannot do {', '.join(special)}: say engine=torch")
-        folder = files.expand_user(job.model)
-        try:
-            check_available(job.compute_type, device)
-            converted, note = convert(folder, models[0], tokenizer, job.compute_type)
-        except InputError as error:
-            if job.engine != "auto" or job.compute_type != "float32":
-                raise
-            note = f"{error}; going on with engine=torch"
-        if note:
-            report(note)
-    for model in models:
-        model.to(device)
-    if converted is not None:
-        settings = (models[0], *parts, job.compute_type)
-        return CTranslate2Translator(converted, *settings, token_scores=job.format == "jsonl")
-    dtype = _dtype(job.compute_type, device, special)
-    return Translator(models[0], *parts, others=models[1:], dtype=dtype)
+    choice("engine", engine, *ENGINES)
+    choice("compute_type", request.compute_type, *COMPUTE_TYPES)
+    name = _fastest(request) if engine == "auto" else engine
+    try:
+        return BUILDERS[name](request, report)
+    except InputError as error:
+        if engine != "auto" or name == "torch" or request.compute_type != "float32":
+            raise
+        report(f"{error}; using engine=torch")
+        return BUILDERS["torch"](request, report)
 
 
-def _only_by_torch(job: TranslateJob, decode: DecodeConfig) -> list[str]:
-    """The settings of the job that CTranslate2 does not know.
+def _fastest(request: EngineRequest) -> str:
+    """The engine that ``engine=auto`` stands for.
 
-    Among them is ``step``: the converted model is kept for one set of weights, and would have to
-    be written anew at each change.
+    On a CPU it is CTranslate2 if it is installed and supports the job, in float32, where
+    translations are the same. int8 is faster but changes some translations, so it must be asked
+    for. On a CPU CTranslate2 has no half precision.
     """
-    used = {
-        "step": job.step is not None,
-        "ensemble": bool(job.ensemble),
-        "prefix": job.prefix is not None,
-        "score": job.score is not None,
-        "min_length": decode.min_length > 0,
-        "no_repeat_ngram": decode.no_repeat_ngram > 0,
-        "sampling": decode.sampling,
-    }
-    return [key for key, is_used in used.items() if is_used]
-
-
-def _fastest(compute_type: str, device: torch.device, model: Transformer) -> str:
-    """What ``engine=auto`` means.
-
-    On a CPU that is CTranslate2, where it is installed and can hold the model. In float32, with
-    the same translations: int8 is faster still but changes some, so it has to be asked for. Half
-    precision is torch's: on a CPU CTranslate2 has none.
-    """
-    if compute_type == "int8":
+    if request.torch_only:
+        return "torch"
+    if request.compute_type == "int8":
         return "ctranslate2"
-    if compute_type != "float32" or device.type != "cpu" or find_spec("ctranslate2") is None:
+    on_cpu = request.device.type == "cpu"
+    if request.compute_type != "float32" or not on_cpu or find_spec("ctranslate2") is None:
         return "torch"
     try:
-        check_shape(model.config)
+        check_shape(request.models[0].config)
     except InputError:
         return "torch"
     return "ctranslate2"
 
 
-def _dtype(compute_type: str, device: torch.device, special: Sequence[str]) -> torch.dtype:
-    """What torch computes in."""
-    if compute_type == "int8":
-        because = f", which cannot do {', '.join(special)}" if special else ""
+def _build_torch(request: EngineRequest, _: Callable[[str], None]) -> Engine:
+    dtype = _dtype(request)
+    model, *ensemble = (model.to(request.device) for model in request.models)
+    return TorchEngine(model, request.config, ensemble, dtype)
+
+
+def _build_ctranslate2(request: EngineRequest, report: Callable[[str], None]) -> Engine:
+    if request.torch_only:
         raise InputError(
-            f"compute_type=int8 is only for engine=ctranslate2{because}: say float32 or bfloat16"
+            f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
         )
-    if compute_type == "float16" and device.type == "cpu":
-        raise InputError("compute_type=float16 needs a GPU: on a CPU say float32 or bfloat16")
+    check_available(request.compute_type, request.device)
+    model, tokenizer = request.models[0], request.tokenizer
+    converted, note = convert(request.folder, model, tokenizer, request.compute_type)
+    if note:
+        report(note)
+    fallback = TorchEngine(model.to(request.device), request.config)
+    return CTranslate2Engine(converted, fallback, tokenizer.vocabulary, request.compute_type)
+
+
+BUILDERS: dict[str, Callable[[EngineRequest, Callable[[str], None]], Engine]] = {
+    "torch": _build_torch,
+    "ctranslate2": _build_ctranslate2,
+}
+"""The registry of engines. Names are listed in ``config.decode.ENGINES`` too."""
+
+
+def _dtype(request: EngineRequest) -> torch.dtype:
+    """The data type of PyTorch's computation."""
+    if request.compute_type == "int8":
+        because = f", which does not support {', '.join(request.torch_only)}"
+        raise InputError(
+            f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
+            "set compute_type=float32 or bfloat16"
+        )
+    if request.compute_type == "float16" and request.device.type == "cpu":
+        raise InputError(
+            "compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16 on a CPU"
+        )
     dtypes = {
         "float32": torch.float32,
         "bfloat16": torch.bfloat16,
         "float16": torch.float16,
     }
-    return dtypes[compute_type]
+    return dtypes[request.compute_type]

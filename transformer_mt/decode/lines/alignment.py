@@ -1,35 +1,44 @@
-"""Which source word a word of the translation comes from, read off the attention."""
+"""Word alignment of a translation with its source, from the decoder's cross-attention."""
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.search.sentence_batches import in_batches
 from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer
 
-WORD = "▁"
-"""Begins a piece that begins a word."""
+WORD_START = "▁"
+"""First character of a piece that starts a word."""
 
 Link = tuple[int, int]
-"""A source word and the word of the translation, each counted from 0."""
+"""A source word and a word of the translation, each counted from 0."""
 
-
-Pair = tuple[list[int], list[int]]
+TokenPair = tuple[list[int], list[int]]
 """Token ids of a source and of its translation, without special symbols."""
 
+WordIds = tuple[list[int], list[int]]
+"""Index of the word that each token belongs to, for a source and for its translation."""
 
-def soft_alignment(model: Transformer, pairs: Sequence[Pair]) -> list[Tensor]:
-    """How much each target token looks at each source token: [T, S], rows sum to 1 at most.
 
-    That is the attention to the source of the last layer but one, the mean of its heads, in the
-    step that says the target token: what Garg et al. 2019 ("Jointly Learning to Align and Translate
-    with Transformer Models") find best. On a small model of ours it agreed with IBM Model 1 on 7
-    words of 10; other layers agreed less often, and the step that reads the token seldom (Chen et
-    al. 2020 find it better). What goes to the end symbol of the source is left out.
+class Aligner(Protocol):
+    """The method of an engine that aligns words."""
+
+    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
+        """See ``Engine.align``."""
+
+
+def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tensor]:
+    """The attention of each target token to each source token, [T, S]; rows sum to at most 1.
+
+    It is the cross-attention of the last layer but one, averaged over its heads, at the step that
+    predicts the target token, which Garg et al. 2019 ("Jointly Learning to Align and Translate with
+    Transformer Models") find best. On a small model of ours it agreed with IBM Model 1 on 7 of 10
+    words; other layers agreed less often, and the step that reads the token, which Chen et al. 2020
+    prefer, seldom. Attention to the end symbol of the source is left out.
     """
     maps = cross_attention_maps(
         model,
@@ -40,81 +49,82 @@ def soft_alignment(model: Transformer, pairs: Sequence[Pair]) -> list[Tensor]:
     return [weights.mean(0)[:-1, :-1] for weights in maps]
 
 
-def word_alignment(weights: Tensor, source: Sequence[int], target: Sequence[int]) -> list[Link]:
-    """For each target word the source word that its tokens look at most.
+def word_alignment(
+    weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]
+) -> list[Link]:
+    """Links each target word to the source word that its tokens attend to most.
 
     Args:
-        weights: [T, S], of tokens.
-        source: S numbers, of the words that the tokens belong to.
-        target: T numbers, likewise.
+        weights: [T, S], attention between tokens.
+        source_words: Index of the word that each source token belongs to; S values.
+        target_words: Index of the word that each target token belongs to; T values.
 
     Returns:
         One link for each target word, in their order.
     """
-    if not source or not target:
+    if not source_words or not target_words:
         return []
-    table = weights.new_zeros(max(target) + 1, max(source) + 1)
-    for word, row in zip(target, weights, strict=True):
-        table[word].index_add_(0, torch.tensor(source), row)
+    table = weights.new_zeros(max(target_words) + 1, max(source_words) + 1)
+    for word, row in zip(target_words, weights, strict=True):
+        table[word].index_add_(0, torch.tensor(source_words), row)
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
 def align_words(
-    model: Transformer, tokenizer: Tokenizer, lines: Sequence[Sequence[Pair]], batch_tokens: int
+    engine: Aligner, tokenizer: Tokenizer, lines: Sequence[Sequence[TokenPair]]
 ) -> list[list[Link]]:
-    """The links of lines, each translated in one part or in several.
+    """Word alignments of lines.
 
     Args:
-        model: In ``eval`` mode.
-        tokenizer: Its vocabulary.
-        lines: The parts of each line.
-        batch_tokens: Most tokens of a side, padding included, in a batch.
+        engine: Aligns the words of token sequences.
+        tokenizer: The model's vocabulary.
+        lines: For each line, the parts in which it was translated.
+
+    Returns:
+        For each line, one link for each word of its translation.
     """
     pairs = [pair for parts in lines for pair in parts]
-
-    def link(batch: list[int]) -> list[list[Link]]:
-        chosen = [pairs[i] for i in batch]
-        return [
-            word_alignment(
-                weights, words_read(tokenizer.pieces(source)), words_said(tokenizer, target)
-            )
-            for weights, (source, target) in zip(soft_alignment(model, chosen), chosen, strict=True)
-        ]
-
-    sizes = [max(map(len, pair)) + 1 for pair in pairs]
-    found = iter(in_batches(sizes, batch_tokens, link))
-    return [_joined(tokenizer, parts, [next(found) for _ in parts]) for parts in lines]
+    words = [
+        (source_word_ids(tokenizer.pieces(source)), target_word_ids(tokenizer, target))
+        for source, target in pairs
+    ]
+    links = iter(engine.align(pairs, words))
+    return [_join(tokenizer, parts, [next(links) for _ in parts]) for parts in lines]
 
 
-def _joined(tokenizer: Tokenizer, parts: Sequence[Pair], links: Sequence[list[Link]]) -> list[Link]:
-    """The links of a line from those of its parts."""
+def _join(
+    tokenizer: Tokenizer, parts: Sequence[TokenPair], links: Sequence[list[Link]]
+) -> list[Link]:
+    """The alignment of a line from those of its parts."""
     joined: list[Link] = []
-    before_source = before_target = 0
-    for (source, _), found in zip(parts, links, strict=True):
+    source_offset = target_offset = 0
+    for (source, _), part_links in zip(parts, links, strict=True):
         pieces = tokenizer.pieces(source)
-        # A part may begin within a word; translations of parts are joined by a space.
-        first = before_source - (before_source > 0 and not pieces[0].startswith(WORD))
-        joined += [(first + s, before_target + t) for s, t in found]
-        before_source = first + words_read(pieces)[-1] + 1
-        before_target += len(found)
+        # A part may start within a word; translations of parts are joined by a space.
+        first = source_offset - (source_offset > 0 and not pieces[0].startswith(WORD_START))
+        joined += [(first + s, target_offset + t) for s, t in part_links]
+        source_offset = first + source_word_ids(pieces)[-1] + 1
+        target_offset += len(part_links)
     return joined
 
 
-def words_read(pieces: Sequence[str]) -> list[int]:
-    """The number of the word, in a line that was encoded, that each of its pieces belongs to.
+def source_word_ids(pieces: Sequence[str]) -> list[int]:
+    """The index of the word that each piece of an encoded line belongs to.
 
-    Not by its text: an unknown character would be a word of its own there.
+    It is found from the pieces, not the decoded text, where an unknown character would be a word.
     """
-    return [n - 1 for n in accumulate(i == 0 or p.startswith(WORD) for i, p in enumerate(pieces))]
+    starts = (i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(pieces))
+    return [count - 1 for count in accumulate(starts)]
 
 
-def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """The number of the word, in the text that the tokens spell, that each of them belongs to.
+def target_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The index of the word, in the decoded text, that each token of a translation belongs to.
 
-    Not by its pieces: a model may say a space and then a word that begins with one. A space
-    belongs to the word after it. Nothing, if the text has no word.
+    It is found from the text, not the pieces: a model may produce a space and then a piece that
+    starts a word. A space belongs to the word after it. Empty if the text has no word.
     """
-    # The words of each rest of the text: so a space belongs to the word after it.
-    left = [len(text.split()) for text in tokenizer.decode([ids[i:] for i in range(len(ids))])]
-    last = left[0] - 1 if left else -1
-    return [min(max(left[0] - n, 0), last) for n in left] if last >= 0 else []
+    # Number of words from each token on.
+    remaining = [len(text.split()) for text in tokenizer.decode([ids[i:] for i in range(len(ids))])]
+    if not remaining or not (total := remaining[0]):
+        return []
+    return [min(max(total - count, 0), total - 1) for count in remaining]

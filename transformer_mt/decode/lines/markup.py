@@ -1,10 +1,11 @@
-"""Tags, placeholders and addresses that come through a translation unharmed (``markup=keep``).
+"""Tags, placeholders and addresses that survive translation unchanged (``markup=keep``).
 
-Tags are taken out of a line before it is translated, and put back around the words that come from
-the words they stood around, by the alignment. ``{name}``, ``%s``, addresses and the like are
-translated as numbers, which models copy, and then put in the place of these. So what the model
-never learnt cannot confuse it, and each piece of markup comes back once, nested as it was. Entities
-(``&amp;``) are translated as the characters that they stand for.
+Tags are removed from a line before it is translated. Afterwards the word alignment tells which
+words of the translation come from the words that a tag enclosed, and the tag is restored around
+these. ``{name}``, ``%s``, addresses and similar verbatim text are replaced by numbers, which models
+copy, and restored in their place. So the model never sees markup that it was not trained on, and
+each piece of markup occurs exactly once, properly nested. Entities (``&amp;``) are translated as
+the characters that they stand for.
 """
 
 import re
@@ -12,198 +13,231 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
+from typing import Protocol
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.lines.tag_placement import Marked, Tag, put_back
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
+from transformer_mt.decode.translation import Translation
 from transformer_mt.errors import InputError
 
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
 _TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
-_ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with parentheses in pairs
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three deep, as ICU's plurals are
+_ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with balanced parentheses
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three levels, as in ICU plurals
 _VERBATIM = "|".join(
     (
-        # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; and {v}2, {h}{m}, whole
+        # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; {v}2 and {h}{m} as one
         rf"(?<!\d)\d*+(?:[$#]?{_BRACES}\d*+)+",
         r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
     )
 )
-_ALONE = r"<!--(?:(?!<!--).)*?-->|<\?[^<>]*?\?>|<!\[CDATA\[(?:(?!<!\[).)*?\]\]>"
+_STANDALONE = r"<!--(?:(?!<!--).)*?-->|<\?[^<>]*?\?>|<!\[CDATA\[(?:(?!<!\[).)*?\]\]>"
 _ENTITY = r"&(?:[A-Za-z]\w{1,31}|#\d+|#[xX][0-9A-Fa-f]+);"
-MARKUP = re.compile(f"{_TAG}|(?P<alone>{_ALONE})|(?P<verbatim>{_VERBATIM})|(?P<entity>{_ENTITY})")
-"""A tag, what is kept to the letter, or a character that is spelled out."""
+MARKUP = re.compile(
+    f"{_TAG}|(?P<alone>{_STANDALONE})|(?P<verbatim>{_VERBATIM})|(?P<entity>{_ENTITY})"
+)
+"""A tag, verbatim text such as a placeholder or an address, or an entity."""
 
-# Elements of HTML without content, and those that part words where no space does.
-_EMPTY = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
-_PARTS_WORDS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
+_EMPTY_ELEMENTS = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
+"""HTML elements without content."""
+_WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
+"""HTML elements that separate words without a space."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 
 
+class AligningTranslator(Protocol):
+    """Translates lines and, on request, aligns their words; a ``Translator``."""
+
+    def translate_nbest(
+        self, lines: Sequence[str], nbest: int, *, align: bool = False
+    ) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first."""
+
+
 class MarkupTranslator:
-    """Translates the words of lines and keeps their markup.
+    """Translates the text of lines and preserves their markup.
 
     Args:
         translator: Translates lines without markup.
-        tokenizer: Its vocabulary.
-        normalizer: What its lines go through.
+        tokenizer: The model's vocabulary.
+        normalizer: Normalisation of the lines.
 
     Raises:
-        InputError: The normalisation makes other words than those of the line.
+        InputError: The normalisation changes the words of a line.
     """
 
-    def __init__(self, translator: Translator, tokenizer: Tokenizer, normalizer: Normalizer):
+    def __init__(
+        self, translator: AligningTranslator, tokenizer: Tokenizer, normalizer: Normalizer
+    ):
         if not normalizer.keeps_words:
             raise InputError(
-                f"markup=keep does not go with data.normalization={normalizer.name}, whose words "
-                "are not those of the line"
+                f"markup=keep cannot be used with data.normalization={normalizer.name}, which "
+                "changes the words of a line"
             )
         self._translator, self._normalizer = translator, normalizer
         numbers = [str(number) for number in range(10, 100)]
         lengths = dict(zip(numbers, map(len, tokenizer.encode(numbers)), strict=True))
-        # Those of few pieces are those that the training text has often.
+        # Numbers of few pieces are frequent in the training text.
         self._numbers = sorted(numbers, key=lengths.__getitem__)
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; they have no alignment."""
-        found: dict[int, list[Translation]] = {}
+        results: dict[int, list[Translation]] = {}
         plain: list[int] = []
-        marked: dict[int, Marked] = {}
+        extracted: dict[int, ExtractedLine] = {}
         for i, line in enumerate(lines):
             if not MARKUP.search(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
-                found[i] = [Translation(line.strip(), 0.0, 0)]  # there is nothing to translate
+                results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
             else:
-                marked[i] = take_out(line, self._normalizer.src, self._numbers)
-        # Apart, because an alignment costs time.
-        answers = self._translator.translate_nbest([lines[i] for i in plain], nbest)
-        found.update(zip(plain, answers, strict=True))
-        texts = [each.text for each in marked.values()]
-        answers = self._translator.translate_nbest(texts, nbest, align=True)
-        for (i, source), best in zip(marked.items(), answers, strict=True):
-            found[i] = [
+                extracted[i] = extract_markup(line, self._normalizer.src, self._numbers)
+        # Separately, because alignment takes time.
+        translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
+        results.update(zip(plain, translations, strict=True))
+        texts = [source.text for source in extracted.values()]
+        translations = self._translator.translate_nbest(texts, nbest, align=True)
+        for (i, source), best in zip(extracted.items(), translations, strict=True):
+            results[i] = [
                 replace(
-                    each, text=put_back(source, each.text, each.alignment or []), alignment=None
+                    translation,
+                    text=restore_markup(source, translation.text, translation.alignment or []),
+                    alignment=None,
                 )
-                for each in best
+                for translation in best
             ]
-        return [found[i] for i in range(len(lines))]
+        return [results[i] for i in range(len(lines))]
 
 
-def take_out(line: str, normalize: Callable[[str], str], numbers: Sequence[str]) -> Marked:
-    """Takes the markup out of a line.
+def extract_markup(
+    line: str, normalize: Callable[[str], str], numbers: Sequence[str]
+) -> ExtractedLine:
+    """Removes the markup from a line.
 
     Args:
         line: The line.
-        normalize: What the text between markup goes through; it may remove spaces at both ends.
-        numbers: What may stand for markup that is kept to the letter, the most common first.
+        normalize: Applied to the text between markup; it may strip spaces at both ends.
+        numbers: Placeholders for verbatim text, the most common first.
     """
     unused = iter([number for number in numbers if number not in line])
-    text, before = "", 0
-    tags: list[tuple[re.Match[str], int]] = []  # and their places in the text
-    verbatim: list[tuple[str, str, int]] = []
-    entities = False
+    text, previous_end = "", 0
+    tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
+    placeholders: list[tuple[str, str, int]] = []
+    has_entities = False
     for match in MARKUP.finditer(line):
-        text += _between(line[before : match.start()], normalize)
-        before = match.end()
+        text += _normalize_between(line[previous_end : match.start()], normalize)
+        previous_end = match.end()
         entity = match["entity"] or ""
         if (character := unescape(entity)) != entity:
             text += character
-            entities = True
+            has_entities = True
             continue
-        if what := match["verbatim"] or entity:
+        if verbatim := match["verbatim"] or entity:
             number = next(unused, "")
             if number:
                 text += " " if text[-1:].isdigit() else ""
-                verbatim.append((number, what, len(text)))
-            text += number or what  # beyond 90 in a line they are text
+                placeholders.append((number, verbatim, len(text)))
+            text += number or verbatim  # beyond 90 in a line they are translated as text
             continue
         tags.append((match, len(text)))
-        if _PARTS_WORDS.fullmatch(_name(match)):
+        if _WORD_BREAKS.fullmatch(_name(match)):
             text += " "
-    text += _between(line[before:], normalize)
+    text += _normalize_between(line[previous_end:], normalize)
 
     starts = [match.start() for match in re.finditer(r"\S+", text)]
-    whole = Tag("", 0, len(starts))
-    around = [whole]  # the pairs that are open
-    for match, at in tags:
-        _take(match, line, text, at, bisect_left(starts, at), around)
-    _leave(around, 1)
-    kept = {number: (what, bisect_left(starts, at + 1) - 1) for number, what, at in verbatim}
-    return Marked(" ".join(text.split()), whole, kept, entities)
+    root = Tag("", 0, len(starts))
+    open_tags = [root]
+    for match, position in tags:
+        _add_tag(match, line, text, position, bisect_left(starts, position), open_tags)
+    _close_unclosed(open_tags, 1)
+    return ExtractedLine(
+        " ".join(text.split()),
+        root,
+        {
+            number: (verbatim, bisect_left(starts, position + 1) - 1)
+            for number, verbatim, position in placeholders
+        },
+        has_entities,
+    )
 
 
-def _between(text: str, normalize: Callable[[str], str]) -> str:
-    """Text between two pieces of markup, normalised, with the spaces at its ends."""
+def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
+    """Normalises text between two pieces of markup, but keeps a space at either end."""
     if not text.strip():
         return " " if text else ""
     left, right = (" " if text[end].isspace() else "" for end in (0, -1))
     return f"{left}{normalize(text).strip()}{right}"
 
 
-def _take(
-    match: re.Match[str], line: str, text: str, at: int, words: int, around: list[Tag]
+def _add_tag(
+    match: re.Match[str], line: str, text: str, position: int, word: int, open_tags: list[Tag]
 ) -> None:
-    """Notes a tag.
+    """Adds a tag to the tree.
 
     Args:
         match: The tag.
-        line: The line that it is in.
-        text: What the line says without it.
-        at: Its place in that text.
-        words: How many words of the text begin before it.
-        around: The pairs that are open here, from the outside in; it is changed.
+        line: The line that contains it.
+        text: The text without markup.
+        position: The tag's position in that text.
+        word: The number of words of the text that start before it.
+        open_tags: The pairs that are open here, outermost first; changed in place.
     """
     name = _name(match)
-    left, right = (bool(text[i : i + 1].strip()) for i in (at - 1, at)) if at else (False, False)
+    left, right = (
+        (bool(text[i : i + 1].strip()) for i in (position - 1, position))
+        if position
+        else (False, False)
+    )
     tag = Tag(
         match[0],
-        words,
-        words,
-        # The ends of a line count as spaces: another tag's may come to lie there.
+        word,
+        word,
+        # The ends of a line count as spaces: in the translation, words may follow there.
         space_before=not line[: match.start()].strip() or line[match.start() - 1].isspace(),
         space_after=not line[match.end() :].strip() or line[match.end()].isspace(),
         touches_left=left,
         touches_right=right,
-        mark_before=_is_mark(text[max(at - 1, 0) : at]),
-        mark_after=_is_mark(text[at : at + 1]),
+        punctuation_before=_is_punctuation(text[max(position - 1, 0) : position]),
+        punctuation_after=_is_punctuation(text[position : position + 1]),
         name=name,
     )
     if match["closes"]:
-        opened = [i for i, each in enumerate(around) if i and each.name == name]
-        if opened:
-            _leave(around, opened[-1] + 1)
-            around[-1].closing, around[-1].end = tag, words
-            around.pop()
+        candidates = [i for i, opened in enumerate(open_tags) if i and opened.name == name]
+        if candidates:
+            _close_unclosed(open_tags, candidates[-1] + 1)
+            open_tags[-1].closing, open_tags[-1].end = tag, word
+            open_tags.pop()
             return
-    elif not (match["alone"] or match["empty"] or _EMPTY.fullmatch(name)):
-        tag.first = words - (left and right)  # within a word: all of it
-        around[-1].inside.append(tag)
-        around.append(tag)
+    elif not (match["alone"] or match["empty"] or _EMPTY_ELEMENTS.fullmatch(name)):
+        tag.start = word - (left and right)  # inside a word: it encloses the whole word
+        open_tags[-1].children.append(tag)
+        open_tags.append(tag)
         return
     if left and right:
-        tag.space_after = True  # within a word: after it
-    around[-1].inside.append(tag)
+        tag.space_after = True  # inside a word: it is placed after the word
+    open_tags[-1].children.append(tag)
 
 
 def _name(tag: re.Match[str]) -> str:
-    """The name of an element; nothing, if it is a comment or the like."""
+    """The name of an element; empty for comments and the like."""
     return (tag["name"] or "").lower()
 
 
-def _is_mark(character: str) -> bool:
+def _is_punctuation(character: str) -> bool:
     return bool(character.strip()) and not re.match(r"\w", character)
 
 
-def _leave(around: list[Tag], depth: int) -> None:
-    """Ends pairs that nothing closes: such a tag stands alone, and what it held beside it."""
-    while len(around) > depth:
-        unclosed = around.pop()
-        unclosed.end = unclosed.first
-        around[-1].inside += unclosed.inside
-        unclosed.inside = []
+def _close_unclosed(open_tags: list[Tag], depth: int) -> None:
+    """Turns opening tags without a closing one into standalone tags, their children into siblings.
+
+    It applies to the open tags from ``depth`` on.
+    """
+    while len(open_tags) > depth:
+        unclosed = open_tags.pop()
+        unclosed.end = unclosed.start
+        open_tags[-1].children += unclosed.children
+        unclosed.children = []

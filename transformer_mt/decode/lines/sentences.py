@@ -1,34 +1,34 @@
-"""Lines of several sentences, translated sentence by sentence."""
+"""Sentence splitting: lines of several sentences are translated sentence by sentence."""
 
 from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import UNSPACED, base_language
-from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.lines.markup import MARKUP
+from transformer_mt.decode.translation import LineTranslator, Translation
 from transformer_mt.errors import InputError
 
 _SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))
 _SPACES |= dict.fromkeys(range(0x2000, 0x200B), " ")
-"""sentencex 1.0.32 panics where such a space is followed by a full stop, as in ``Plan B\\xa0.``."""
+"""Replaced by plain spaces: sentencex 1.0.32 panics at a full stop after one (``Plan B\\xa0.``)."""
 
 
 class SentenceTranslator:
-    """Cuts lines into sentences, has each translated by itself, and joins them again.
+    """Splits lines into sentences, translates each on its own and joins the translations.
 
-    A model is trained on sentences: of a paragraph it tends to translate the beginning. Paragraphs
-    stay, because a line stays a line and an empty one stays empty.
+    A model trained on sentences tends to translate only the beginning of a paragraph. Paragraphs
+    are preserved: one line in is one line out, and an empty line stays empty.
 
     Args:
         translator: Translates sentences.
-        src_lang: Language of the lines; its abbreviations end no sentence.
+        src_lang: Language of the lines; sentences do not end at its abbreviations.
         tgt_lang: Language of the translations.
 
     Raises:
         InputError: sentencex is not installed.
     """
 
-    def __init__(self, translator: Translator | MarkupTranslator, src_lang: str, tgt_lang: str):
+    def __init__(self, translator: LineTranslator, src_lang: str, tgt_lang: str):
         try:
             from sentencex import segment
         except ImportError:
@@ -40,21 +40,22 @@ class SentenceTranslator:
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""
-        cut = [self._sentences(line) for line in lines]
-        found = iter(self._translator.translate_nbest([s for own in cut for s in own], nbest))
-        return [self._join([next(found) for _ in own]) for own in cut]
+        split = [self._sentences(line) for line in lines]
+        sentences = [sentence for line in split for sentence in line]
+        translations = iter(self._translator.translate_nbest(sentences, nbest))
+        return [self._join([next(translations) for _ in line]) for line in split]
 
     def _sentences(self, line: str) -> list[str]:
-        """The sentences of a line; at least one, and none of them blank unless the line is."""
+        """The sentences of a line: at least one, and none is blank unless the line is."""
         text = one_line(line)
-        sentences, begun, end = [], 0, 0
+        sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
         for part in self._segment(self._src_lang, text.translate(_SPACES)):
             end += len(part)
             if any(first < end < last for first, last in markup):
-                continue  # the full stop of an address ends no sentence
-            sentences.append(text[begun:end].strip())
-            begun = end
+                continue  # not the end of a sentence but, for example, a full stop in an address
+            sentences.append(text[start:end].strip())
+            start = end
         return [sentence for sentence in sentences if sentence] or [line]
 
     def _join(self, sentences: list[list[Translation]]) -> list[Translation]:

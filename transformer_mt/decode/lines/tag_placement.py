@@ -1,4 +1,4 @@
-"""Where the markup of a line goes in its translation."""
+"""Places the markup of a line in its translation, by the word alignment."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,200 +11,216 @@ from transformer_mt.decode.lines.alignment import Link
 
 @dataclass
 class Tag:
-    """A tag that stands alone or, with ``closing``, a pair with what is inside."""
+    """A standalone tag or, with ``closing``, a pair of tags and what it encloses.
+
+    Characters of other tags do not count for what is before, after, left or right of a tag, except
+    in ``space_before`` and ``space_after``.
+    """
 
     text: str
-    first: int
-    """The first source word inside; of a tag alone, the one after it."""
+    start: int
+    """Index of the first source word inside; of a standalone tag, the word after it."""
     end: int
-    """The first source word after it."""
+    """Index of the first source word after it."""
     space_before: bool = True
     space_after: bool = True
     touches_left: bool = False
-    """Whether a character of a word touches it on the left, other tags left out."""
+    """Whether there is text directly to the left, without a space."""
     touches_right: bool = False
-    mark_before: bool = False
-    """Whether a punctuation mark is right before it, other tags left out."""
-    mark_after: bool = False
+    """Whether there is text directly to the right, without a space."""
+    punctuation_before: bool = False
+    punctuation_after: bool = False
     name: str = ""
+    """Name of the element."""
     closing: "Tag | None" = None
-    inside: "list[Tag]" = field(default_factory=list)
-    """In the order of the line."""
+    """The closing tag of a pair."""
+    children: "list[Tag]" = field(default_factory=list)
+    """Tags inside the pair, in the order of the line."""
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A line without its markup, and what it takes to put that back."""
+class ExtractedLine:
+    """A line without its markup, and what is needed to restore it."""
 
     text: str
-    """What is translated: words with single spaces."""
-    whole: Tag
-    """A pair around all of it, without text."""
-    verbatim: dict[str, tuple[str, int]]
-    """For each number that stands for something else: what that is, and its source word."""
-    entities: bool = False
-    """Whether it spells characters as entities: then the translation has to."""
+    """The text to translate: words with single spaces."""
+    root: Tag
+    """A pair without text that encloses the whole line."""
+    placeholders: dict[str, tuple[str, int]]
+    """For each number that replaces verbatim text: this text, and the index of its source word."""
+    has_entities: bool = False
+    """Whether the line has entities: then the translation needs them too."""
 
 
 @dataclass(frozen=True)
-class _Item:
-    """A stretch of output, and whether a space parts it from what is left and right of it."""
+class _Span:
+    """A piece of output, and whether spaces separate it from its neighbours."""
 
     text: str
-    from_word: tuple[bool, bool] = (True, True)
-    from_tag: tuple[bool, bool] = (True, True)
-    tag: str = ""
-    """``alone``, ``opening`` or ``closing``; empty for words."""
+    space_to_word: tuple[bool, bool] = (True, True)
+    """Whether a space goes between it and a word on its left and on its right."""
+    space_to_tag: tuple[bool, bool] = (True, True)
+    """Whether a space goes between it and a tag on its left and on its right."""
+    kind: str = ""
+    """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
 
 
-_LEFT_EDGE, _RIGHT_EDGE = (True, False), (False, True)
-"""``from_word`` of punctuation that tags part from its word."""
+_MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
+"""``space_to_word`` of punctuation that a tag separates from its word."""
 
 
-def put_back(source: Marked, translation: str, alignment: Sequence[Link]) -> str:
-    """The translation with the markup of its line.
+def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[Link]) -> str:
+    """Returns the translation with the markup of its line.
 
     Args:
         source: The line.
         translation: The translation of its text.
-        alignment: For words of the translation, the source word that each comes from.
+        alignment: The source word that words of the translation are linked to.
     """
-    came_from = {target: word for word, target in alignment}
+    links = {target: word for word, target in alignment}
     words = translation.split()
-    origin = [came_from.get(i, -1) for i in range(len(words))]
-    _say_each_once(source, words, origin)
-    items = [_Item("", (False, False)), *_render(source.whole, words, origin, 0, len(words))]
-    text = ""
-    for left, right in pairwise(items):
-        said = right.text
-        if not right.tag:  # only now, so that no punctuation was cut off a placeholder
-            said = escape(said, quote=False) if source.entities else said
-            for number, (what, _) in source.verbatim.items():
-                said = _alone(number).sub(lambda _, what=what: what, said)  # type: ignore[misc]
-        text += (" " if _parted(left, right) else "") + said
-    return text
+    aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
+    _fix_placeholders(source, words, aligned)
+    spans = [_Span("", (False, False)), *_render(source.root, words, aligned, 0, len(words))]
+    output = ""
+    for left, right in pairwise(spans):
+        text = right.text
+        if not right.kind:  # only now, so that no punctuation of a placeholder was moved
+            text = escape(text, quote=False) if source.has_entities else text
+            for number, (verbatim, _) in source.placeholders.items():
+                text = _placeholder(number).sub(lambda _, verbatim=verbatim: verbatim, text)  # type: ignore[misc]
+        output += (" " if _needs_space(left, right) else "") + text
+    return output
 
 
-def _say_each_once(source: Marked, words: list[str], origin: list[int]) -> None:
-    """Sees to it, in place, that each number that stands for something is there, and once."""
-    for number, (_, word) in source.verbatim.items():
-        said = [i for i, each in enumerate(words) if _alone(number).search(each)]
-        if not said:
-            at = _boundary(word, origin, 0, len(words))
-            words.insert(at, number)
-            origin.insert(at, word)
+def _fix_placeholders(source: ExtractedLine, words: list[str], aligned: list[int]) -> None:
+    """Makes each placeholder number occur exactly once, in place."""
+    for number, (_, word) in source.placeholders.items():
+        found = [i for i, text in enumerate(words) if _placeholder(number).search(text)]
+        if not found:
+            position = _insertion_point(word, aligned, 0, len(words))
+            words.insert(position, number)
+            aligned.insert(position, word)
             continue
-        best = next((i for i in said if origin[i] == word), said[0])
-        origin[best] = word
-        for i in reversed(said):
-            head, *others = _alone(number).split(words[i])
-            words[i] = head + (number if i == best else "") + "".join(others)
+        kept = next((i for i in found if aligned[i] == word), found[0])
+        aligned[kept] = word
+        for i in reversed(found):
+            head, *rest = _placeholder(number).split(words[i])
+            words[i] = head + (number if i == kept else "") + "".join(rest)
             if not words[i]:
-                del words[i], origin[i]
+                del words[i], aligned[i]
 
 
-def _alone(number: str) -> re.Pattern[str]:
+def _placeholder(number: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\d){number}(?!\d)")
 
 
 def _render(
-    tag: Tag, words: Sequence[str], origin: Sequence[int], lo: int, hi: int
-) -> Iterator[_Item]:
-    """The words of the translation from ``lo`` to ``hi``, with what belongs inside a tag."""
-    at = lo
-    for start, end, each in _places(tag, origin, lo, hi):
-        yield from map(_Item, words[at:start])
-        at = end
-        spaces = (each.space_before, each.space_after)
-        if each.closing is None:
-            yield _Item(each.text, spaces, spaces, "alone")
+    tag: Tag, words: Sequence[str], aligned: Sequence[int], lo: int, hi: int
+) -> Iterator[_Span]:
+    """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
+    position = lo
+    for start, end, child in _place_children(tag, aligned, lo, hi):
+        yield from map(_Span, words[position:start])
+        position = end
+        spaces = (child.space_before, child.space_after)
+        if child.closing is None:
+            yield _Span(child.text, spaces, spaces, "alone")
             continue
-        inner = [*_render(each, words, origin, start, end)]
-        whole = (each.first, each.end) == (tag.first, tag.end)
-        left, inner, right = _edges(each, each.closing, inner, whole)
+        content = [*_render(child, words, aligned, start, end)]
+        fills_parent = (child.start, child.end) == (tag.start, tag.end)
+        left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
-        yield _Item(each.text, (not left, each.space_after), spaces, "opening")
-        yield from inner
-        closing = each.closing
+        yield _Span(child.text, (not left, child.space_after), spaces, "opening")
+        yield from content
+        closing = child.closing
         spaces = (closing.space_before, closing.space_after)
-        yield _Item(closing.text, (closing.space_before, not right), spaces, "closing")
+        yield _Span(closing.text, (closing.space_before, not right), spaces, "closing")
         yield from right
-    yield from map(_Item, words[at:hi])
+    yield from map(_Span, words[position:hi])
 
 
-def _edges(
-    opening: Tag, closing: Tag, inner: list[_Item], whole: bool
-) -> tuple[list[_Item], list[_Item], list[_Item]]:
-    """Punctuation at the ends of a pair goes outside, but where the line has it inside.
+def _move_punctuation(
+    opening: Tag, closing: Tag, content: list[_Span], fills_parent: bool
+) -> tuple[list[_Span], list[_Span], list[_Span]]:
+    """Moves punctuation at the ends of a pair outside, unless the line has it inside.
 
-    Around all that is in the pair around it (``whole``) it has to be outside in the line too.
+    If the pair encloses all that its parent does (``fills_parent``), it is moved only where the
+    line has it outside.
+
+    Returns:
+        What goes before, between and after the two tags.
     """
-    left: list[_Item] = []
-    right: list[_Item] = []
-    if inner and (opening.touches_left or not (whole or opening.mark_after)):
-        first, *rest = inner
-        if first.from_word == _LEFT_EDGE and not first.tag:  # of a pair inside
-            left, inner = [first], rest
+    left: list[_Span] = []
+    right: list[_Span] = []
+    if content and (opening.touches_left or not (fills_parent or opening.punctuation_after)):
+        first, *rest = content
+        if first.space_to_word == _MOVED_LEFT and not first.kind:  # of a pair inside
+            left, content = [first], rest
         elif mark := re.match(r"[^\w\s<]+(?=\w)", first.text):
-            left = [_Item(mark[0], _LEFT_EDGE)]
-            inner = [_Item(first.text[mark.end() :], first.from_word), *rest]
-    if inner and (closing.touches_right or not (whole or closing.mark_before)):
-        *rest, last = inner
-        if last.from_word == _RIGHT_EDGE and not last.tag:
-            inner, right = rest, [last]
+            left = [_Span(mark[0], _MOVED_LEFT)]
+            content = [_Span(first.text[mark.end() :], first.space_to_word), *rest]
+    if content and (closing.touches_right or not (fills_parent or closing.punctuation_before)):
+        *rest, last = content
+        if last.space_to_word == _MOVED_RIGHT and not last.kind:
+            content, right = rest, [last]
         elif mark := re.search(r"(?<=\w)[^\w\s>]+$", last.text):
-            inner = [*rest, _Item(last.text[: mark.start()], last.from_word)]
-            right = [_Item(mark[0], _RIGHT_EDGE)]
-    return left, inner, right
+            content = [*rest, _Span(last.text[: mark.start()], last.space_to_word)]
+            right = [_Span(mark[0], _MOVED_RIGHT)]
+    return left, content, right
 
 
-def _places(parent: Tag, origin: Sequence[int], lo: int, hi: int) -> list[tuple[int, int, Tag]]:
-    """For what is inside a tag, from which word of the translation to which; none overlap."""
-    owner: dict[int, int] = {}  # which pair a source word is in
-    for i, tag in enumerate(parent.inside):
-        for word in range(tag.first, tag.end):
-            owner.setdefault(word, i)
+def _place_children(
+    parent: Tag, aligned: Sequence[int], lo: int, hi: int
+) -> list[tuple[int, int, Tag]]:
+    """Assigns each tag inside ``parent`` a range of words of the translation; none overlap."""
+    child_of: dict[int, int] = {}  # index of the pair that encloses a source word
+    for i, tag in enumerate(parent.children):
+        for word in range(tag.start, tag.end):
+            child_of.setdefault(word, i)
+    # For each pair, the longest run of target words aligned with words inside it.
     longest: dict[int, range] = {}
-    run, of = range(0), -1
+    run, run_child = range(0), -1
     for t in range(lo, hi):
-        i = owner.get(origin[t], -1)
+        i = child_of.get(aligned[t], -1)
         if i < 0:
             continue
-        # One word from elsewhere, often an article, does not part a run.
-        run, of = range(run.start if i == of and t - run.stop <= 1 else t, t + 1), i
+        # One word from elsewhere, often an article, does not interrupt a run.
+        continues = i == run_child and t - run.stop <= 1
+        run, run_child = range(run.start if continues else t, t + 1), i
         if len(run) > len(longest.get(i, ())):
             longest[i] = run
     placed = []
-    for i, tag in enumerate(parent.inside):
-        if tag.first < tag.end and (tag.first, tag.end) == (parent.first, parent.end):
+    for i, tag in enumerate(parent.children):
+        if tag.start < tag.end and (tag.start, tag.end) == (parent.start, parent.end):
             longest[i] = range(lo, hi)
         if i in longest:
             placed.append((longest[i].start, longest[i].stop, tag))
             continue
-        at = _boundary(tag.first, origin, lo, hi)
-        if tag.first == parent.first:
-            at = lo
-        elif tag.first == parent.end:
-            at = hi
-        at = next((run.stop for run in longest.values() if run.start < at < run.stop), at)
-        placed.append((at, at, tag))
+        position = _insertion_point(tag.start, aligned, lo, hi)
+        if tag.start == parent.start:
+            position = lo
+        elif tag.start == parent.end:
+            position = hi
+        inside = (run for run in longest.values() if run.start < position < run.stop)
+        position = next((run.stop for run in inside), position)
+        placed.append((position, position, tag))
     return sorted(placed, key=lambda place: place[:2])
 
 
-def _boundary(word: int, origin: Sequence[int], lo: int, hi: int) -> int:
-    """Before which word of the translation something goes that stood before a source word."""
+def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int:
+    """The index in the translation at which to insert what stood before a source word."""
     for t in range(lo, hi):
-        if origin[t] == word:
+        if aligned[t] == word:
             return t
-    for t in reversed(range(lo, hi)):  # after what comes from the words before it
-        if 0 <= origin[t] < word:
+    for t in reversed(range(lo, hi)):  # after the translation of the words before it
+        if 0 <= aligned[t] < word:
             return t + 1
     return lo
 
 
-def _parted(left: _Item, right: _Item) -> bool:
-    """Whether a space goes between two stretches of output."""
-    if left.tag and right.tag:
-        of_both = (left.from_tag[1], right.from_tag[0])  # in the line these two may be far apart
-        return all(of_both) if left.tag == right.tag != "alone" else any(of_both)
-    return left.from_word[1] and right.from_word[0]
+def _needs_space(left: _Span, right: _Span) -> bool:
+    if left.kind and right.kind:
+        spaces = (left.space_to_tag[1], right.space_to_tag[0])  # may be far apart in the line
+        return all(spaces) if left.kind == right.kind != "alone" else any(spaces)
+    return left.space_to_word[1] and right.space_to_word[0]

@@ -1,8 +1,7 @@
-"""The beams of a beam search, as tensors that a step changes in place.
+"""State of a beam search: tensors that each step changes in place, so that a CUDA graph can
+replay it.
 
-So a step is the same work each time, and a GPU can repeat it from a recording.
-
-Shapes: B sentences, W beams, V vocabulary, t tokens so far.
+Shapes: B sentences, W beams, V vocabulary, N = nbest, T steps allocated (at least those done).
 """
 
 import math
@@ -14,16 +13,25 @@ from torch.nn import functional as F
 
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
 
-_ROOM = 32
-"""Steps; few translations are longer."""
+_INITIAL_STEPS = 32
+"""Steps allocated at first; few translations are longer."""
 
 
-class Beams:
-    """The beams of B sentences; a step changes these tensors in place."""
+class BeamState:
+    """Live beams, their histories and finished hypotheses of B sentences.
+
+    Args:
+        max_lengths: Maximum number of tokens of each translation, end symbol not counted.
+        beam_size: W.
+        nbest: N, number of finished hypotheses to keep for each sentence.
+        alpha: Exponent of the length penalty.
+        eos: Id of the end symbol.
+        device: Device of the tensors.
+    """
 
     def __init__(
         self,
-        limits: Sequence[int],
+        max_lengths: Sequence[int],
         beam_size: int,
         nbest: int,
         alpha: float,
@@ -31,137 +39,153 @@ class Beams:
         device: torch.device | None,
     ):
         self._beam_size, self._alpha, self._eos = beam_size, alpha, eos
-        shape = (len(limits), beam_size)
+        shape = (len(max_lengths), beam_size)
+        # [] int64: steps done.
         self._t = torch.zeros((), dtype=torch.int64, device=device)
-        self._limits = torch.tensor(limits, dtype=torch.int64, device=device)
+        # [B] int64: maximum number of tokens of each sentence's translation.
+        self._max_lengths = torch.tensor(max_lengths, dtype=torch.int64, device=device)
+        # [B, W] int64: newest token of each live beam.
         self.tokens = torch.zeros(shape, dtype=torch.int64, device=device)
-        """[B, W], the newest of each beam."""
-        self._totals = torch.zeros(shape, device=device)  # their log-probabilities
-        # [≥ t, B, W]: what each step added, and to which of the beams before it.
-        self._words = torch.zeros(0, *shape, dtype=torch.int64, device=device)
-        self._parents = torch.zeros_like(self._words)
-        self._values = torch.zeros(0, *shape, device=device)
-        self._length = 0  # steps that there is to be room for
-        # [B, nbest, 5], best first: score, log-probability, length, the beam that ended, and the
-        # end symbol's log-probability. float64 holds all of it exactly.
-        self._finished = torch.zeros(len(limits), nbest, 5, dtype=torch.float64, device=device)
+        # [B, W] float32: log-probability of each live beam; −inf marks an unused one.
+        self._log_probs = torch.zeros(shape, device=device)
+        # [T, B, W] int64: token that each step appended to each beam.
+        self._token_history = torch.zeros(0, *shape, dtype=torch.int64, device=device)
+        # [T, B, W] int64: beam of the step before that each beam continues.
+        self._parents = torch.zeros_like(self._token_history)
+        # [T, B, W] float32: log-probability of each appended token.
+        self._token_log_probs = torch.zeros(0, *shape, device=device)
+        # Steps reserved so far.
+        self._reserved = 0
+        # [B, N, 5] float64, which holds all of it exactly; best hypothesis first: score,
+        # log-probability, length, beam that ended, log-probability of the end symbol.
+        self._finished = torch.zeros(len(max_lengths), nbest, 5, dtype=torch.float64, device=device)
         self._finished[..., 0] = -torch.inf
-        self._number = torch.zeros_like(self._limits)  # of finished hypotheses
-        self.done = torch.zeros_like(self._limits, dtype=torch.bool)
-        """[B], whether a sentence's best are certain."""
+        # [B] int64: number of hypotheses finished so far.
+        self._num_finished = torch.zeros_like(self._max_lengths)
+        # [B] bool: whether the best hypotheses of the sentence are final.
+        self.done = torch.zeros_like(self._max_lengths, dtype=torch.bool)
+        # [B] bool: whether the model's output for the sentence was not a number.
         self.broken = torch.zeros_like(self.done)
-        """[B], whether its model gave what is not a number."""
 
     def reserve(self, steps: int) -> bool:
-        """Makes room for so many steps; whether buffers grew, so that a recorded step is void."""
-        self._length += steps
-        room = len(self._words)
-        if self._length <= room:
+        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
+        invalidates a captured step.
+        """
+        self._reserved += steps
+        allocated = len(self._token_history)
+        if self._reserved <= allocated:
             return False
-        more = max(self._length - room, room, _ROOM)
-        for name in ("_words", "_parents", "_values"):
+        more = max(self._reserved - allocated, allocated, _INITIAL_STEPS)
+        for name in ("_token_history", "_parents", "_token_log_probs"):
             history = getattr(self, name)
             setattr(self, name, torch.cat((history, history.new_zeros(more, *history.shape[1:]))))
         return True
 
     def advance(self, log_probs: Tensor) -> Tensor:
-        """One step, for which there has to be room.
+        """One step of the search, for which room must have been reserved.
 
         Args:
-            log_probs: [B, W', V], of what follows the first W' beams; the others are not looked at.
+            log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
 
         Returns:
-            [B, W] int64, for each beam that goes on the one that it goes on from.
+            [B, W] int64: for each new beam, the beam that it continues.
         """
         beams = log_probs.shape[1]
-        values, words = self._continuations(log_probs)  # [B, W', k], of each beam
-        k, wanted = values.shape[2], 2 * self._beam_size
-        totals = (self._totals[:, :beams, None] + values).flatten(1)
-        missing = max(0, wanted - totals.shape[1])
+        values, tokens = self._continuations(log_probs)  # [B, W', k]
+        k, num_candidates = values.shape[2], 2 * self._beam_size
+        totals = (self._log_probs[:, :beams, None] + values).flatten(1)
+        missing = max(0, num_candidates - totals.shape[1])
         totals = F.pad(totals, (0, missing), value=-torch.inf) if missing else totals
-        top, index = totals.topk(wanted)  # [B, 2W], best first
+        top, index = totals.topk(num_candidates)  # [B, 2W], best first
         index = index.clamp(max=beams * k - 1)
-        slots, words, values = (
-            index // k,
-            words.flatten(1).gather(1, index),
-            values.flatten(1).gather(1, index),
-        )
+        parents = index // k
+        tokens = tokens.flatten(1).gather(1, index)
+        values = values.flatten(1).gather(1, index)
         self.broken |= top[:, 0].isnan() & ~self.done
-        ends = words == self._eos
-        self._finish(top, slots, values, ends)
-        # Those that do not end, in the same order.
+        ends = tokens == self._eos
+        self._add_finished(top, parents, values, ends)
+        # The best W that do not end, in the same order.
         order = ends.byte().argsort(dim=1, stable=True)[:, : self._beam_size]
-        self._totals.copy_(top.masked_fill(ends, -torch.inf).gather(1, order))
-        self.tokens.copy_(words.gather(1, order))
-        slots = slots.gather(1, order)
-        at = self._t[None]
-        self._words.index_copy_(0, at, self.tokens[None])
-        self._parents.index_copy_(0, at, slots[None])
-        self._values.index_copy_(0, at, values.gather(1, order)[None])
-        best_alive = self._totals.amax(1)
-        bound = best_alive.double() / length_penalty((self._limits + 1).double(), self._alpha)
-        self.done |= (self._number >= self._beam_size) | (best_alive == -torch.inf)
-        self.done |= self._finished[:, -1, 0] >= bound
+        self._log_probs.copy_(top.masked_fill(ends, -torch.inf).gather(1, order))
+        self.tokens.copy_(tokens.gather(1, order))
+        parents = parents.gather(1, order)
+        t = self._t[None]
+        self._token_history.index_copy_(0, t, self.tokens[None])
+        self._parents.index_copy_(0, t, parents[None])
+        self._token_log_probs.index_copy_(0, t, values.gather(1, order)[None])
+        self._stop_early()
         self._t += 1
-        return slots
+        return parents
+
+    def _stop_early(self) -> None:
+        """Marks sentences as done: W hypotheses finished, or no live beam can still be among the N
+        best.
+        """
+        best = self._log_probs.amax(1)
+        bound = best.double() / length_penalty((self._max_lengths + 1).double(), self._alpha)
+        self.done |= (self._num_finished >= self._beam_size) | (best == -torch.inf)
+        self.done |= self._finished[:, -1, 0] >= bound
 
     def _continuations(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """The best of each beam, [B, W', V] → log-probabilities and tokens, [B, W', ≤ 2W].
+        """The best continuations of each beam: log-probabilities and tokens, [B, W', ≤ 2W].
 
-        A translation of the longest length can but end. It is scored with its end symbol; the
-        authors' code leaves it without one.
+        At the maximum length only the end symbol can follow, and its log-probability counts; the
+        authors' code cuts such translations off without one.
         """
-        values, words = best(log_probs, 2 * self._beam_size)
-        full = (self._limits == self._t)[:, None, None]
+        values, tokens = fast_topk(log_probs, 2 * self._beam_size)
+        is_full = (self._max_lengths == self._t)[:, None, None]
         only_end = torch.full_like(values, -torch.inf)
         only_end[..., 0] = log_probs[..., self._eos]
-        return only_end.where(full, values), words.masked_fill(full, self._eos)
+        return only_end.where(is_full, values), tokens.masked_fill(is_full, self._eos)
 
-    def _finish(self, totals: Tensor, slots: Tensor, values: Tensor, ends: Tensor) -> None:
-        """Takes note of those of the best W that end; [B, 2W] each."""
+    def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
+        """Adds those of the best W candidates that end; all arguments are [B, 2W]."""
         first = slice(0, self._beam_size)
-        totals, slots, values, ends = (x[:, first] for x in (totals, slots, values, ends))
+        totals, parents, values, ends = (x[:, first] for x in (totals, parents, values, ends))
         ends = ends & (totals > -torch.inf) & ~self.done[:, None]
         scores = totals.double() / length_penalty((self._t + 1).double(), self._alpha)
         scores = scores.masked_fill(~ends, -torch.inf)
         length = self._t.expand(scores.shape)
-        new = torch.stack([scores, *(x.double() for x in (totals, length, slots, values))], 2)
-        every = torch.cat((self._finished, new), 1)
-        # Stable: of equals the shorter one.
-        order = every[..., 0].sort(dim=1, descending=True, stable=True).indices
+        new = torch.stack([scores, *(x.double() for x in (totals, length, parents, values))], 2)
+        merged = torch.cat((self._finished, new), 1)
+        # Stable: of equal scores, the shorter hypothesis first.
+        order = merged[..., 0].sort(dim=1, descending=True, stable=True).indices
         order = order[:, : self._finished.shape[1], None]
-        self._finished.copy_(every.gather(1, order.expand(self._finished.shape)))
-        self._number += ends.sum(1)
+        self._finished.copy_(merged.gather(1, order.expand(self._finished.shape)))
+        self._num_finished += ends.sum(1)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Goes on with some sentences alone, in this order."""
+        """Reduces the batch to the given sentences, in this order."""
         index = torch.tensor(rows, device=self.done.device)
-        for name in ("_limits", "tokens", "_totals", "_finished", "_number", "done", "broken"):
+        for name in (
+            "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
+        ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
-        for name in ("_words", "_parents", "_values"):
+        for name in ("_token_history", "_parents", "_token_log_probs"):
             setattr(self, name, getattr(self, name)[:, index])
 
     def hypotheses(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
-        """The finished ones of some sentences, best first."""
+        """The finished hypotheses of some sentences, best first."""
         index = torch.tensor(rows, device=self.done.device)
-        finished = self._finished[index].cpu()  # [R, nbest, 5]
-        lengths, slots = finished[..., 2].long(), finished[..., 3].long()
+        finished = self._finished[index].cpu()  # [R, N, 5]
+        lengths, beams = finished[..., 2].long(), finished[..., 3].long()
         longest = int(lengths.max())
-        words, parents, values = (
-            x[:longest, index].cpu() for x in (self._words, self._parents, self._values)
+        tokens, parents, values = (
+            history[:longest, index].cpu()
+            for history in (self._token_history, self._parents, self._token_log_probs)
         )
-        path = torch.zeros(longest, *slots.shape, dtype=torch.int64)
-        for t in reversed(range(longest)):  # in step t it is this beam
-            path[t] = slots
-            slots = parents[t].gather(1, slots).where(t < lengths, slots)
-        tokens, log_probs = (x.gather(2, path).permute(1, 2, 0).tolist() for x in (words, values))
+        path = torch.zeros(longest, *beams.shape, dtype=torch.int64)
+        for t in reversed(range(longest)):  # backtracking: the beam of step t
+            path[t] = beams
+            beams = parents[t].gather(1, beams).where(t < lengths, beams)
+        tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
         return [
             [
-                self._hypothesis(each, of_tokens[: int(length)], [*terms[: int(length)], end])
-                for (score, each, length, _, end), of_tokens, terms in zip(*three, strict=True)
+                self._hypothesis(log_prob, ids[: int(length)], [*terms[: int(length)], end])
+                for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True)
                 if score > -math.inf
             ]
-            for three in zip(finished.tolist(), tokens, log_probs, strict=True)
+            for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True)
         ]
 
     def _hypothesis(self, log_prob: float, tokens: list[int], terms: list[float]) -> Hypothesis:
@@ -169,11 +193,11 @@ class Beams:
         return Hypothesis(tokens, log_prob, score, terms)
 
 
-def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """``values.topk(k)`` over many values: [..., V] → [..., k] twice, or all if there are less.
+def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """``values.topk(k)`` for large V: [..., V] → values and indices, [..., min(k, V)].
 
-    The best of V are among the columns, of V written as a matrix, that have the k best maxima; a
-    maximum over rows is quickly found. (A GPU's ``topk`` goes over all values five times.)
+    Written as a matrix, the k best of V values are in the k columns with the best maxima, and
+    column maxima are quickly found. (``topk`` on a GPU passes over all values five times.)
     """
     size = values.shape[-1]
     height = int((size / k) ** 0.5)
@@ -182,9 +206,9 @@ def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return values.topk(min(k, size))
     matrix = values[..., : height * width].unflatten(-1, (height, width))
     columns = matrix.amax(-2).topk(k).indices  # [..., k]
-    every = torch.arange(size, device=values.device)
-    places = every[: height * width : width, None] + columns[..., None, :]  # [..., height, k]
-    rest = every[height * width :].expand(*values.shape[:-1], -1)
-    places = torch.cat((places.flatten(-2), rest), -1)
-    top, index = values.gather(-1, places).topk(k)
-    return top, places.gather(-1, index)
+    positions = torch.arange(size, device=values.device)
+    candidates = positions[: height * width : width, None] + columns[..., None, :]
+    rest = positions[height * width :].expand(*values.shape[:-1], -1)
+    candidates = torch.cat((candidates.flatten(-2), rest), -1)
+    top, index = values.gather(-1, candidates).topk(k)
+    return top, candidates.gather(-1, index)

@@ -1,4 +1,4 @@
-"""Work that is recorded and then repeated, so that a GPU need not be told each part of it."""
+"""CUDA graphs: a decoding step is captured once and replayed, which saves launching its kernels."""
 
 import logging
 import threading
@@ -13,51 +13,51 @@ log = logging.getLogger(__name__)
 
 Work = Callable[[], None]
 
-_ONE_AT_A_TIME = threading.Lock()
-"""A process can make one recording at a time."""
+_CAPTURE_LOCK = threading.Lock()
+"""A process can capture one graph at a time."""
 _FAILED = threading.Event()
-"""A recording has failed: the next would as well."""
+"""Set once a capture has failed: later ones would fail as well."""
 
 
-class Recorder:
-    """Makes recordings, one after the other, as CUDA graphs: one call starts hundreds of kernels.
+class CudaGraphCapturer:
+    """Captures work as CUDA graphs, one after the other, in one memory pool.
 
-    ``torch.cuda.graph`` gives each its own memory, and before it waits for the GPU and hands the
-    driver back what is free. Here a recording takes the memory of the one before it, which has to
-    be gone, and waits for nothing.
+    ``torch.cuda.graph`` gives each graph its own memory, synchronises with the GPU and empties the
+    allocator's cache first. Here a graph reuses the memory of the one before it, which must have
+    been deleted, and nothing synchronises.
     """
 
     def __init__(self) -> None:
-        self._memory: torch.cuda.CUDAGraph | None = None
+        self._pool_owner: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, work: Work) -> Work:
-        """Records work on a GPU.
+        """Captures work as a CUDA graph.
 
         Args:
-            work: Changes tensors in place and nothing else, and does not ask what is in them. It
-                is run, but nothing is computed yet.
+            work: Only changes tensors in place and never reads their contents on the host. It is
+                called during the capture, but computes nothing yet.
 
         Returns:
-            Does the work, each time on the same tensors. Where that has failed once, in this
-            process, it is ``work`` itself.
+            A function that replays the graph on the same tensors; ``work`` itself once a capture
+            has failed in this process.
 
         Raises:
-            RuntimeError: The device's memory does not hold what lies between.
+            RuntimeError: Out of device memory.
         """
         if _FAILED.is_set():
             return work
         try:
-            with _ONE_AT_A_TIME:
-                if self._memory is None:
-                    torch.cuda.empty_cache()  # what the last recorder's was
-                    self._memory = _memory()
-                return _captured(work, self._memory).replay
+            with _CAPTURE_LOCK:
+                if self._pool_owner is None:
+                    torch.cuda.empty_cache()  # memory of the last capturer
+                    self._pool_owner = _make_pool()
+                return _capture(work, self._pool_owner).replay
         except RuntimeError as error:
             if lacks_memory(error):
                 raise
-            # An old driver, say; nothing is lost but speed.
+            # For example an old driver; only speed is lost.
             _FAILED.set()
-            # The generator takes itself for one that is being recorded still: it gets a new state.
+            # The random generator still believes that it is being captured: reset its state.
             stream = torch.cuda.current_stream()
             generator = torch.cuda.default_generators[stream.device_index]
             generator.graphsafe_set_state(torch.Generator(stream.device))
@@ -66,20 +66,20 @@ class Recorder:
             return work
 
 
-def _memory() -> torch.cuda.CUDAGraph:
-    """A recording of nothing much: as long as it lives, so does its memory, which others use."""
+def _make_pool() -> torch.cuda.CUDAGraph:
+    """A trivial graph that keeps its memory pool, which other graphs use, alive."""
     cell = torch.zeros(1, device="cuda")
-    return _captured(lambda: cell.add_(1))
+    return _capture(lambda: cell.add_(1))
 
 
-def _captured(
-    work: Callable[[], object], into: torch.cuda.CUDAGraph | None = None
+def _capture(
+    work: Callable[[], object], pool_owner: torch.cuda.CUDAGraph | None = None
 ) -> torch.cuda.CUDAGraph:
-    """Work as a graph, in the memory of another or in its own."""
+    """Captures work in the memory pool of another graph, or in a new one."""
     graph = torch.cuda.CUDAGraph()
-    pool = None if into is None else into.pool()
-    with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
-        # Other threads, which read lines, may use the device meanwhile.
+    pool = None if pool_owner is None else pool_owner.pool()
+    with torch.cuda.stream(_capture_stream(torch.cuda.current_device())):
+        # Other threads, such as those that read input, may use the device meanwhile.
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
             work()
@@ -89,34 +89,34 @@ def _captured(
 
 
 @cache
-def _side_stream(device: int) -> torch.cuda.Stream:
-    """Recordings are not made on the stream that work is done on; cuBLAS keeps memory for each."""
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """One stream for all captures: they need one of their own, and cuBLAS allocates for each."""
     return torch.cuda.Stream(device)
 
 
 class CudaGraphStep:
-    """Work that is recorded when it is done a second time.
+    """Work that runs eagerly the first time and is captured and replayed from the second time on.
 
-    The first time loads kernels, which a recording may not; and once is not worth one.
+    The first call loads kernels, which a capture may not do, and a single call is not worth one.
 
     Args:
-        work: What to do.
-        record: Makes a recording of it; None does it anew each time.
+        work: The work of one step.
+        capture: Captures it as a CUDA graph; None runs it eagerly each time.
     """
 
-    def __init__(self, work: Work, record: Callable[[Work], Work] | None):
-        self._work, self._record = work, record
-        self._recording: Work | None = None
-        self._was_done = False
+    def __init__(self, work: Work, capture: Callable[[Work], Work] | None):
+        self._work, self._capture = work, capture
+        self._replay: Work | None = None
+        self._has_run = False
 
     def __call__(self) -> None:
-        """Does the work."""
-        if self._record is not None and self._was_done and self._recording is None:
-            self._recording = self._record(self._work)
-        (self._recording or self._work)()
-        self._was_done = True
+        """Runs the step."""
+        if self._capture is not None and self._has_run and self._replay is None:
+            self._replay = self._capture(self._work)
+        (self._replay or self._work)()
+        self._has_run = True
 
-    def forget(self) -> None:
-        """The recording is void: the work is on other tensors from now on."""
-        self._recording = None  # before the next is made, which may take its memory
-        self._was_done = False
+    def invalidate(self) -> None:
+        """Drops the graph, because the step uses other tensors from now on."""
+        self._replay = None  # before the next capture, which may reuse its memory
+        self._has_run = False

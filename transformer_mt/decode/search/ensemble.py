@@ -1,4 +1,4 @@
-"""Models as the search sees them: one, or several that translate as one."""
+"""Models as step functions: a single one, or an ensemble that averages probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -13,55 +13,66 @@ from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
 
 
-def open_search(models: Sequence[Transformer], src: Packed, beam_size: int) -> StepFunction:
-    """A search for the translations of sentences, by one model or by the mean of several."""
-    members = [_Single(model, model.init_decoder_state(src, beam_size)) for model in models]
-    return members[0] if len(members) == 1 else Ensemble(members)
+def make_step_function(
+    models: Sequence[Transformer], src: Packed, beam_size: int
+) -> "ModelStep | EnsembleStep":
+    """Encodes sentences and returns the step function of a model, or of an ensemble."""
+    members = [ModelStep(model, model.init_decoder_state(src, beam_size)) for model in models]
+    return members[0] if len(members) == 1 else EnsembleStep(members)
 
 
-class _Single:
-    """One model."""
+class ModelStep:
+    """The step function of one model.
 
-    alike = True
+    Args:
+        model: The model, in ``eval`` mode.
+        state: Its decoder state for the sentences.
+    """
+
+    capturable = True
 
     def __init__(self, model: Transformer, state: DecoderState):
         self._model, self._state = model, state
 
     def reserve(self, steps: int) -> bool:
-        is_other = self._state.reserve(steps)
-        return self._model.embedding.reserve(self._state.length) or is_other
+        """See ``StepFunction``."""
+        state_grew = self._state.reserve(steps)
+        return self._model.embedding.reserve(self._state.length) or state_grew
 
     def step(self, tokens: Tensor) -> Tensor:
+        """See ``StepFunction``."""
         logits = self._model.decode_step(tokens, self._state).float()
         log_probs = logits.log_softmax(-1)
-        # No translation holds these; ruled out after the softmax, which training gave them a
-        # share of.
+        # Never part of a translation. Ruled out after the softmax, in which training gave them
+        # probability.
         for token in (PAD, UNK, BOS):
             log_probs[..., token].fill_(-torch.inf)
         return log_probs
 
     def select(self, beams: Tensor) -> None:
+        """See ``StepFunction``."""
         self._state.select(beams)
 
     def keep(self, sentences: Sequence[int]) -> None:
+        """See ``StepFunction``."""
         self._state.keep(sentences)
 
 
-class Ensemble:
-    """Models of one vocabulary; the probability of a token is the mean of theirs."""
+class EnsembleStep:
+    """The mean of the next-token probabilities of several models with one vocabulary."""
 
     def __init__(self, members: Sequence[StepFunction]):
         self._members = list(members)
-        self.alike = all(member.alike for member in members)
+        self.capturable = all(member.capturable for member in members)
 
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
-        others = [member.reserve(steps) for member in self._members]  # all of them, in any case
-        return any(others)
+        grew = [member.reserve(steps) for member in self._members]  # every member, whatever grew
+        return any(grew)
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
-        return log_mean([member.step(tokens) for member in self._members])
+        return log_mean_exp([member.step(tokens) for member in self._members])
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
@@ -74,8 +85,8 @@ class Ensemble:
             member.keep(sentences)
 
 
-def log_mean(log_probs: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean of probabilities, from their logarithms."""
+def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities that are given as logarithms."""
     if len(log_probs) == 1:
         return log_probs[0]
     return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))

@@ -1,4 +1,4 @@
-"""What a search finds, and how it is ranked (§6.1)."""
+"""Hypotheses and the length penalty that ranks them (§6.1)."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,9 +21,9 @@ class Hypothesis:
     log_prob: float
     """Sum of the log-probabilities of the tokens and of the end symbol."""
     score: float
-    """``log_prob`` over the length penalty: what hypotheses are ranked by."""
+    """``log_prob`` divided by the length penalty; hypotheses are ranked by it."""
     token_log_probs: list[float] = field(default_factory=list)
-    """The terms of ``log_prob``, the end symbol's last; empty where the engine gives none."""
+    """Terms of ``log_prob``, the end symbol's last; empty if the engine did not provide them."""
 
 
 def length_penalty(length: Length, alpha: float) -> Length:

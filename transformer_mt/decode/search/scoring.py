@@ -1,4 +1,4 @@
-"""What a model thinks of given translations: the log-probability of each of their tokens."""
+"""Forced decoding: the log-probabilities that a model assigns to given translations."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.search.ensemble import log_mean
+from transformer_mt.decode.search.ensemble import log_mean_exp
 from transformer_mt.decode.search.hypothesis import NOT_A_NUMBER
-from transformer_mt.decode.search.sentence_batches import in_batches
+from transformer_mt.decode.search.sentence_batches import map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
-_ROWS = 1024
+_LOGIT_ROWS = 1024
 """Rows of logits held at a time."""
 
 
@@ -27,13 +27,16 @@ def score_targets(
     """The log-probability of each token of each target, given its source and the tokens before.
 
     Args:
-        models: One, or the members of an ensemble.
+        models: One model, or the members of an ensemble.
         sources: Token ids of each source, without special symbols.
-        targets: Token ids of each target, likewise.
-        batch_tokens: Most tokens of a side, padding included, in a batch.
+        targets: Token ids of each target, without special symbols.
+        batch_tokens: Maximum number of tokens of either side, padding included, in a batch.
 
     Returns:
-        For each pair a value for each token of the target, and one for the end symbol.
+        For each pair, one value for each token of the target and one for the end symbol.
+
+    Raises:
+        InputError: The model's output is not a number.
     """
     device = models[0].embedding.weight.device
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
@@ -42,24 +45,26 @@ def score_targets(
         src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
         tgt_in = Packed.from_sequences([[BOS, *targets[i]] for i in batch]).to(device)
         tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
-        found = _log_probs(models, src, tgt_in, tgt_out.to(device))
-        if found.isnan().any():
+        log_probs = _log_probs(models, src, tgt_in, tgt_out.to(device))
+        if log_probs.isnan().any():
             raise InputError(NOT_A_NUMBER)
-        return [values.tolist() for values in found.split([len(targets[i]) + 1 for i in batch])]
+        return [values.tolist() for values in log_probs.split([len(targets[i]) + 1 for i in batch])]
 
-    return in_batches(sizes, batch_tokens, score)
+    return map_batches(score, sizes, batch_tokens)
 
 
 def _log_probs(
     models: Sequence[Transformer], src: Packed, tgt_in: Packed, tgt_out: Tensor
 ) -> Tensor:
-    """[N], of one batch."""
+    """[N] log-probabilities of the packed target tokens of a batch."""
     members = []
     for model in models:
         hidden = model.decode(tgt_in, model.encode(src), src)
         parts = [
             model.logits(rows).float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
-            for rows, tokens in zip(hidden.split(_ROWS), tgt_out.split(_ROWS), strict=True)
+            for rows, tokens in zip(
+                hidden.split(_LOGIT_ROWS), tgt_out.split(_LOGIT_ROWS), strict=True
+            )
         ]
         members.append(torch.cat(parts))
-    return log_mean(members)
+    return log_mean_exp(members)

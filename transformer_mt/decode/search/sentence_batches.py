@@ -1,4 +1,4 @@
-"""How many sentences are decoded at a time."""
+"""Batches of sentences for decoding: by number of tokens, halved when memory runs out."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,76 +11,75 @@ from transformer_mt.model.transformer import Transformer
 T = TypeVar("T")
 
 _CPU_TOKENS = 8192
-_MOST_TOKENS = 524288
-"""On a GPU: 17,000 rows, if sentences have 30 tokens. A step of 4,000 fills it, but a batch soon
-shrinks, and the last of many sentences cost no more time than those of few. Not measured."""
-_SHARE = 0.5
-"""Of a GPU's free memory."""
+_MAX_GPU_TOKENS = 524288
+"""17,000 rows of 30 tokens. A step of 4,000 rows fills a GPU, but batches soon shrink, and the last
+of many sentences take no longer than those of few. Not measured."""
+_MEMORY_SHARE = 0.5
+"""Share of a GPU's free memory to use."""
 
 
-def decoding_tokens(models: Sequence[Transformer], itemsize: int) -> int:
-    """Tokens, padding and beams included, that the memory of the models' device holds with ease.
+def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
+    """The number of tokens, padding and beams included, that easily fits the device's memory.
 
     Args:
-        models: All that translate together.
-        itemsize: Bytes of an element of their keys and values.
+        models: All models that translate together.
+        itemsize: Bytes of an element of their key/value caches.
     """
     device = models[0].embedding.weight.device
     if device.type != "cuda":
         return _CPU_TOKENS
     free, _ = torch.cuda.mem_get_info(device)
-    # torch keeps what it has freed, of the training before a validation above all.
+    # torch keeps freed memory, above all that of the training before a validation.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    each = 0
+    bytes_per_token = 0
     for model in models:
         config = model.config
         width = config.num_heads * (config.key_size + config.value_size)
-        # The cache, and a larger one while it grows; six times the logits, in fp32, of a row that
-        # stands for eight tokens (shorter sentences are rare): a recorded step has its own.
-        each += 3 * config.num_decoder_layers * width * itemsize + 6 * 4 * model.vocab_size // 8
-    return max(1, min(_MOST_TOKENS, int(_SHARE * free) // each))
+        # The cache, and a larger one while it grows; six times the fp32 logits of a row, one for
+        # every eight tokens (shorter sentences are rare): a captured step has its own.
+        bytes_per_token += 3 * config.num_decoder_layers * width * itemsize
+        bytes_per_token += 6 * 4 * model.vocab_size // 8
+    return max(1, min(_MAX_GPU_TOKENS, int(_MEMORY_SHARE * free) // bytes_per_token))
 
 
-def in_batches(
-    sizes: Sequence[int], tokens: int, work: Callable[[list[int]], Sequence[T]]
+def map_batches(
+    function: Callable[[list[int]], Sequence[T]], sizes: Sequence[int], batch_tokens: int
 ) -> list[T]:
-    """Does some work on items of similar size together.
+    """Applies a function to batches of items of similar size.
 
-    The largest come first: memory only falls after the first batch. Where it does not suffice, the
-    batches of the rest are half as large.
+    The largest items come first, so memory use only falls after the first batch. When memory runs
+    out, this batch and the following ones are halved.
 
     Args:
-        sizes: Tokens of each item.
-        tokens: Most tokens of a batch, all items counted as long as its longest.
-        work: Gets the numbers of a batch's items; its result for each of them, in their order.
+        function: Takes the indices of a batch's items and returns their results in this order.
+        sizes: Number of tokens of each item.
+        batch_tokens: Maximum number of tokens of a batch, each item counted as the largest.
 
     Returns:
         The results, in the order of the items.
 
     Raises:
-        InputError: A single item is too large.
+        InputError: A single item does not fit the device's memory.
     """
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     results: dict[int, T] = {}
     while order:
-        number = max(1, tokens // sizes[order[0]])
-        batch = order[:number]
+        batch = order[: max(1, batch_tokens // sizes[order[0]])]
         try:
-            found = work(batch)
+            batch_results = function(batch)
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
             if len(batch) == 1:
                 raise InputError(
-                    f"the device's memory does not hold a single sentence of {sizes[batch[0]]} "
-                    "tokens, beams included: lower max_source_tokens or beam_size, or say "
-                    "device=cpu"
+                    f"a single sentence of {sizes[batch[0]]} tokens, beams included, does not fit "
+                    "the device's memory: lower max_source_tokens or beam_size, or set device=cpu"
                 ) from error
-            tokens = len(batch) * sizes[batch[0]] // 2
-            found = None
-        if found is None:  # here, where the error no longer holds what filled the memory
+            batch_tokens = len(batch) * sizes[batch[0]] // 2
+            batch_results = None
+        if batch_results is None:  # outside the handler: the error keeps the memory occupied
             torch.cuda.empty_cache()
             continue
         order = order[len(batch) :]
-        results.update(zip(batch, found, strict=True))
+        results.update(zip(batch, batch_results, strict=True))
     return [results[i] for i in range(len(sizes))]

@@ -1,4 +1,4 @@
-"""A converted model is whole, of these very weights, and any CTranslate2 user's."""
+"""Converted models: complete, of the current weights, usable by any CTranslate2 program."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sentencepiece as spm
 import torch
-from test_translator import make_tokenizer, random_lines, random_model
+from support.models import make_tokenizer, random_lines, random_model
 
 from transformer_mt import run_layout
 from transformer_mt.batch import Packed
@@ -22,7 +22,7 @@ ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (t
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What of a model folder is asked for; the cache is a folder of the test's own."""
+    """The part of a model folder that the conversion needs; the cache is in ``tmp_path``."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "run").mkdir()
     make_tokenizer(tmp_path)
@@ -49,7 +49,7 @@ SHAPES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.inference_mode()
 def test_any_user_of_ctranslate2_can_take_the_folder(folder: Path, shape: dict[str, Any]) -> None:
-    """With two libraries alone and their defaults: each token is as likely as it is to us."""
+    """With two libraries only and their defaults, tokens have the same probabilities."""
     torch.manual_seed(1)
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
     config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
@@ -72,7 +72,7 @@ def test_any_user_of_ctranslate2_can_take_the_folder(folder: Path, shape: dict[s
         assert answer.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_once_and_then_never_again(folder: Path) -> None:
+def test_converted_only_once(folder: Path) -> None:
     model, tokenizer = random_model(), tokenizer_of(folder)
     place, note = convert(folder, model, tokenizer, "float32")
     assert place == folder / "ctranslate2" / "float32"
@@ -90,7 +90,7 @@ def test_once_and_then_never_again(folder: Path) -> None:
     assert files(folder / "ctranslate2").keys() == {"float32", ".lock"}
 
 
-def test_other_weights_are_converted_anew(folder: Path) -> None:
+def test_changed_weights_are_converted_again(folder: Path) -> None:
     model, tokenizer = random_model(), tokenizer_of(folder)
     place, _ = convert(folder, model, tokenizer, "float32")
     before = (place / "model.bin").read_bytes()
@@ -103,7 +103,7 @@ def test_other_weights_are_converted_anew(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"model": "x"}'])
-def test_what_is_not_whole_is_converted_anew(folder: Path, damage: str) -> None:
+def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
     model, tokenizer = random_model(), tokenizer_of(folder)
     place, _ = convert(folder, model, tokenizer, "float32")
     (place / "made_from.json").write_text(damage)
@@ -128,14 +128,17 @@ def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) 
     assert sizes[1] < 0.5 * sizes[0]
     pieces = [["▁the", "▁dog"]]
     scores = [
-        ct2.Translator(str(place)).score_batch(pieces, [["▁a", "▁red"]])[0].log_probs
+        # In float32: how products of int8 are rounded depends on the processor.
+        ct2.Translator(str(place), compute_type="float32")
+        .score_batch(pieces, [["▁a", "▁red"]])[0]
+        .log_probs
         for place in (whole, small)
     ]
     assert scores[0] != scores[1]
-    assert scores[1] == pytest.approx(scores[0], abs=0.3)
+    assert scores[1] == pytest.approx(scores[0], abs=0.1)
 
 
-def test_where_nothing_can_be_written_the_cache_is_taken(folder: Path) -> None:
+def test_cache_is_used_if_the_folder_cannot_be_written(folder: Path) -> None:
     model, tokenizer = random_model(), tokenizer_of(folder)
     (folder / "ctranslate2").write_text("a file is in the way, as for root no permission is")
     place, note = convert(folder, model, tokenizer, "float32")
@@ -147,23 +150,23 @@ def test_where_nothing_can_be_written_the_cache_is_taken(folder: Path) -> None:
     assert convert(folder, model, tokenizer, "float32") == (place, None)
 
 
-def test_no_place_at_all(folder: Path) -> None:
+def test_nowhere_to_write(folder: Path) -> None:
     (folder / "ctranslate2").write_text("")
     (folder.parent / "home").write_text("")
-    with pytest.raises(InputError, match=r"no place for the converted model: .*cannot be written"):
+    with pytest.raises(InputError, match=r"cannot store the converted model: .*cannot be written"):
         convert(folder, random_model(), tokenizer_of(folder), "float32")
 
 
 @pytest.mark.parametrize(("key", "size"), [("d_k", 5), ("d_v", 4)])
-def test_shapes_that_ctranslate2_has_not(folder: Path, key: str, size: int) -> None:
+def test_unsupported_shapes(folder: Path, key: str, size: int) -> None:
     model: Transformer = random_model(**{key: size})
     with pytest.raises(InputError, match=rf"model\.{key}={size} is not d_model / num_heads"):
         convert(folder, model, tokenizer_of(folder), "float32")
     assert not (folder / "ctranslate2").exists()
-    check_shape(random_model(**{key: 8}).config)  # said in full, it is d_model / num_heads
+    check_shape(random_model(**{key: 8}).config)  # the default, given explicitly
 
 
-def test_the_vocabulary_is_told_by_its_own_names(folder: Path) -> None:
+def test_special_tokens_of_the_vocabulary(folder: Path) -> None:
     place, _ = convert(folder, random_model(), tokenizer_of(folder), "float32")
     config = json.loads((place / "config.json").read_text())
     assert config["add_source_eos"] is True

@@ -1,4 +1,4 @@
-"""CTranslate2 finds what our own search finds, in batches of any size, with the same scores."""
+"""CTranslate2 and PyTorch give the same translations and scores, in batches of any size."""
 
 import random
 import sys
@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_translator import PLAIN, constant_model, make_tokenizer, random_lines, random_model
+from support.models import PLAIN, constant_model, make_translator, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engines import ctranslate2_conversion as conversion
-from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Translator, check_available
+from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -21,28 +22,38 @@ from transformer_mt.model.transformer import Transformer
 pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+class FallbackEngine(TorchEngine):
+    """A PyTorch engine that belongs to a CTranslate2 engine."""
 
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Fills with the lengths of the sentences that CTranslate2 leaves to our own search."""
+    """Fills with the lengths of the sentences that CTranslate2 leaves to the PyTorch engine."""
     lengths: list[int] = []
-    search = Translator._search
 
-    def spy(self: Translator, sources: list[list[int]], nbest: int) -> Any:
-        if isinstance(self, CTranslate2Translator):
-            lengths.extend(map(len, sources))
-        return search(self, sources, nbest)
+    def spy(self: FallbackEngine, sources: list[list[int]], *arguments: Any, **more: Any) -> Any:
+        lengths.extend(map(len, sources))
+        return TorchEngine.search(self, sources, *arguments, **more)
 
-    monkeypatch.setattr(Translator, "_search", spy)
+    monkeypatch.setattr(FallbackEngine, "search", spy, raising=False)
     return lengths
 
 
+def ctranslate2_engine(
+    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig
+) -> CTranslate2Engine:
+    return CTranslate2Engine(folder, FallbackEngine(model, config), tokenizer.vocabulary)
+
+
+def ctranslate2_translator(
+    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig
+) -> Translator:
+    engine = ctranslate2_engine(folder, model, tokenizer, config)
+    return Translator(engine, tokenizer, PLAIN, config)
+
+
 def model_that_ends(logit: float, scale: float = 1.0, **config: Any) -> Transformer:
-    """Random, but like a trained model it ends sentences, and never says a special symbol.
+    """A random model that, like a trained one, ends sentences and never generates special symbols.
 
     The first dimension of its last hidden state is 1, and only these symbols have weights for it.
     """
@@ -76,7 +87,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_equals_our_own_search(
+def test_translations_are_those_of_pytorch(
     tmp_path: Path, tokenizer: Tokenizer, left: list[int], name: str
 ) -> None:
     model = MODELS[name]()
@@ -92,9 +103,8 @@ def test_equals_our_own_search(
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
-        theirs = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)
-        ours = Translator(model, tokenizer, config, PLAIN)
-        expected, found = ours._search(sources, beam_size), theirs._search(sources, beam_size)
+        expected = TorchEngine(model, config).search(sources, beam_size)
+        found = ctranslate2_engine(folder, model, tokenizer, config).search(sources, beam_size)
         for mine, other in zip(expected, found, strict=True):
             assert other[0].tokens == mine[0].tokens
             assert len(other) == len(mine) == beam_size
@@ -104,7 +114,7 @@ def test_equals_our_own_search(
             assert len(both) >= beam_size / 2
             for h in both:
                 assert h.score == pytest.approx(scores[tuple(h.tokens)], abs=1e-4)
-    # Not by leaving the work to our own search; these models end late, or never.
+    # Not by leaving the work to PyTorch; these models end late, or never.
     assert len(left) < 0.6 * 5 * len(sources)
 
 
@@ -114,25 +124,25 @@ def test_batches_and_workers_never_change_a_translation(
     model = MODELS["learned"]()
     folder = converted(tmp_path / "m", model, tokenizer)
     lines = [*random_lines(30, 12), "", " \t"]
-    expected = Translator(model, tokenizer, DecodeConfig(), PLAIN).translate(lines)
+    expected = make_translator(model, tokenizer, DecodeConfig()).translate(lines)
     for workers, batch_tokens in [(1, 1), (3, 300), (2, 10**6)]:
         monkeypatch.setattr(torch, "get_num_threads", lambda n=workers: n)
         monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
         config = DecodeConfig(batch_tokens=batch_tokens)
-        translator = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)
+        translator = ctranslate2_translator(folder, model, tokenizer, config)
         found = translator.translate([lines[i] for i in order])
         assert found == [expected[i] for i in order]
     assert len(left) < 3 * 30
 
 
-def test_token_scores_are_those_of_our_own_search(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_token_scores_are_those_of_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)
     lines = [*random_lines(12, 9), ""]
-    parts = (model, tokenizer, DecodeConfig(max_extra_tokens=20), PLAIN)
-    theirs = CTranslate2Translator(folder, *parts, token_scores=True).translate_nbest(lines, 4)
-    ours = Translator(*parts).translate_nbest(lines, 4)
+    config = DecodeConfig(max_extra_tokens=20)
+    theirs = ctranslate2_translator(folder, model, tokenizer, config).translate_nbest(lines, 4)
+    ours = make_translator(model, tokenizer, config).translate_nbest(lines, 4)
     compared = 0
     for found, expected in zip(theirs, ours, strict=True):
         scores = {tuple(t.pieces): t.piece_log_probs for t in expected}
@@ -144,26 +154,26 @@ def test_token_scores_are_those_of_our_own_search(tmp_path: Path, tokenizer: Tok
     assert compared > 12
 
 
-def test_pytorch_keeps_its_threads(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_number_of_torch_threads_is_unchanged(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model, before = MODELS["pre"](), torch.get_num_threads()
     folder = converted(tmp_path / "m", model, tokenizer)
     try:
         torch.set_num_threads(2)
-        CTranslate2Translator(folder, model, tokenizer, DecodeConfig(), PLAIN)
+        ctranslate2_engine(folder, model, tokenizer, DecodeConfig())
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (1, None), (4, 9)])
-def test_the_longest_length_is_each_sentence_s_own(
+def test_maximum_length_is_per_sentence(
     tmp_path: Path,
     tokenizer: Tokenizer,
     left: list[int],
     max_extra_tokens: int,
     max_length: int | None,
 ) -> None:
-    """In one batch with longer ones; at its length a translation is ended, not cut off."""
+    """Also in a batch with longer ones; translations end at it and are not cut off."""
     model = model_that_ends(2.0)
     folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(
@@ -173,8 +183,8 @@ def test_the_longest_length_is_each_sentence_s_own(
     theirs, ours = (
         translator.translate_nbest(lines, 1, align=True)
         for translator in (
-            CTranslate2Translator(folder, model, tokenizer, config, PLAIN),
-            Translator(model, tokenizer, config, PLAIN),
+            ctranslate2_translator(folder, model, tokenizer, config),
+            make_translator(model, tokenizer, config),
         )
     )
     assert [t.text for (t,) in theirs] == [t.text for (t,) in ours]
@@ -187,14 +197,16 @@ def test_the_longest_length_is_each_sentence_s_own(
 def test_greedy_translations_that_never_end(
     tmp_path: Path, tokenizer: Tokenizer, left: list[int]
 ) -> None:
-    """They are as long as they may be, and not searched a second time."""
+    """They have the maximum length and are not searched a second time."""
     model = model_that_ends(2.0)
     folder = converted(tmp_path / "m", model, tokenizer)
     sources = tokenizer.encode(random_lines(30, 12))
     config = DecodeConfig(beam_size=1, max_extra_tokens=4, max_length=30)
-    found = CTranslate2Translator(folder, model, tokenizer, config, PLAIN)._search(sources, 1)
+    found = ctranslate2_engine(folder, model, tokenizer, config).search(
+        sources, 1, token_scores=False
+    )
     assert not left
-    expected = Translator(model, tokenizer, config, PLAIN)._search(sources, 1)
+    expected = TorchEngine(model, config).search(sources, 1)
     lengths = [len(mine.tokens) for (mine,) in expected]
     assert lengths == [min(len(source) + 4, 30) for source in sources]
     for (other,), (mine,) in zip(found, expected, strict=True):
@@ -203,15 +215,15 @@ def test_greedy_translations_that_never_end(
         assert other.score == pytest.approx(mine.score, abs=1e-4)
 
 
-def test_special_symbols_are_never_said(
+def test_special_symbols_are_never_generated(
     tmp_path: Path, tokenizer: Tokenizer, left: list[int]
 ) -> None:
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
     folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(beam_size=2, max_extra_tokens=3)
-    found = CTranslate2Translator(folder, model, tokenizer, config, PLAIN).translate(["x", "a"])
-    assert found == Translator(model, tokenizer, config, PLAIN).translate(["x", "a"])
+    found = ctranslate2_translator(folder, model, tokenizer, config).translate(["x", "a"])
+    assert found == make_translator(model, tokenizer, config).translate(["x", "a"])
     assert len(left) == 2
 
 
@@ -223,36 +235,37 @@ def test_sentences_longer_than_the_converted_model_takes(
     folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(beam_size=4)
     lines = random_lines(30, 12)
-    found = CTranslate2Translator(folder, model, tokenizer, config, PLAIN).translate(lines)
-    assert found == Translator(model, tokenizer, config, PLAIN).translate(lines)
+    found = ctranslate2_translator(folder, model, tokenizer, config).translate(lines)
+    assert found == make_translator(model, tokenizer, config).translate(lines)
     assert max(left) >= 20
     assert len(left) < 30
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"pip install 'transformer-mt\[fast\]'"):
         check_available("float32", torch.device("cpu"))
 
 
-def test_a_type_that_the_device_does_not_compute_in_is_named() -> None:
+def test_unsupported_compute_type() -> None:
     check_available("float32", torch.device("cpu"))
     with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
         check_available("float15", torch.device("cpu"))
 
 
-def test_a_library_that_a_gpu_lacks_is_named(
+def test_missing_gpu_library(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)
-    translator = CTranslate2Translator(folder, model, tokenizer, DecodeConfig(), PLAIN)
+    engine = ctranslate2_engine(folder, model, tokenizer, DecodeConfig())
+    translator = Translator(engine, tokenizer, PLAIN, DecodeConfig())
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
 
     answer = SimpleNamespace(result=fail)
-    engine = SimpleNamespace(translate_batch=lambda batch, **_: [answer] * len(batch))
-    monkeypatch.setattr(translator, "_engine", engine)
-    with pytest.raises(InputError, match=r"libcublas\.so\.12 .* loaded; engine=torch does without"):
+    library = SimpleNamespace(translate_batch=lambda batch, **_: [answer] * len(batch))
+    monkeypatch.setattr(engine, "_translator", library)
+    with pytest.raises(InputError, match=r"libcublas\.so\.12 .* loaded; set engine=torch"):
         translator.translate(["a b"])

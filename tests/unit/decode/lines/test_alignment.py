@@ -1,28 +1,22 @@
-"""Alignments: words from pieces, and the maps they are read off."""
+"""Word alignment: words of pieces, and the attention maps it is derived from."""
 
 import pytest
 import torch
-from test_translator import PLAIN, WORDS, make_tokenizer, random_lines, random_model
+from support.models import WORDS, make_translator, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.lines.alignment import (
     soft_alignment,
+    source_word_ids,
+    target_word_ids,
     word_alignment,
-    words_read,
-    words_said,
 )
-from transformer_mt.decode.translator import Translator
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
-def test_pieces_of_a_word_add_up() -> None:
+def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
     weights = torch.tensor(
         [
             [0.40, 0.30, 0.30, 0.0],  # of the pieces the first, of the words the second
@@ -31,10 +25,10 @@ def test_pieces_of_a_word_add_up() -> None:
             [0.95, 0.00, 0.00, 0.0],
         ]
     )
-    links = word_alignment(weights, words_read(["▁a", "▁b", "c", "▁d"]), [0, 1, 2, 2])
+    links = word_alignment(weights, source_word_ids(["▁a", "▁b", "c", "▁d"]), [0, 1, 2, 2])
     assert links == [(1, 0), (0, 1), (0, 2)]
     assert word_alignment(weights[:0], [0], []) == []
-    assert word_alignment(weights[:1, :2], words_read(["a", "b"]), [0]) == [(0, 0)]
+    assert word_alignment(weights[:1, :2], source_word_ids(["a", "b"]), [0]) == [(0, 0)]
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (3, 1), (6, 4)])
@@ -56,7 +50,7 @@ def test_weights_are_those_of_the_last_layer_but_one(layers: int, chosen: int) -
 
 def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, max_source_tokens=25)
-    translator = Translator(random_model(), tokenizer, config, PLAIN)
+    translator = make_translator(random_model(), tokenizer, config)
     lines = [*random_lines(8, 6), " ".join(WORDS * 2), "the " + "x" * 40 + " dog", ""]
     found = translator.translate_nbest(lines, 2, align=True)
     assert translator.cut_lines == 2
@@ -71,7 +65,7 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
 
 def test_words_of_a_translation_are_those_of_its_text(tokenizer: Tokenizer) -> None:
     def numbers(*pieces: str) -> list[int]:
-        return words_said(tokenizer, [tokenizer.vocabulary.index(piece) for piece in pieces])
+        return target_word_ids(tokenizer, [tokenizer.vocabulary.index(piece) for piece in pieces])
 
     euro = ["<0xE2>", "<0x82>", "<0xAC>"]
     assert numbers("▁", "a", "▁b") == [0, 0, 1]

@@ -1,4 +1,4 @@
-"""Markup: what is taken out of a line comes back in its translation, once and well nested."""
+"""Markup is restored in the translation, exactly once and properly nested."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.lines.markup import MarkupTranslator, take_out
-from transformer_mt.decode.lines.tag_placement import put_back
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
+from transformer_mt.decode.lines.tag_placement import restore_markup
+from transformer_mt.decode.translation import Translation
 from transformer_mt.errors import InputError
 
 NUMBERS = [str(number) for number in range(10, 100)]
@@ -20,11 +20,11 @@ NUMBERS = [str(number) for number in range(10, 100)]
 
 def translated(line: str, order: Sequence[int] | None = None) -> str:
     """Puts the words in capitals, in the order given, and the markup of the line back."""
-    source = take_out(line, str.strip, NUMBERS)
+    source = extract_markup(line, str.strip, NUMBERS)
     words = source.text.split()
     order = range(len(words)) if order is None else order
     links = [(word, target) for target, word in enumerate(order)]
-    return put_back(source, " ".join(words[word].upper() for word in order), links)
+    return restore_markup(source, " ".join(words[word].upper() for word in order), links)
 
 
 @pytest.mark.parametrize(
@@ -85,24 +85,24 @@ def test_markup_follows_its_words(line: str, order: list[int], expected: str) ->
     assert translated(line, order) == expected
 
 
-def test_what_the_translation_lacks_or_repeats() -> None:
-    source = take_out("see {a} and <b>that</b> there", str.strip, NUMBERS)
+def test_lost_and_repeated_placeholders() -> None:
+    source = extract_markup("see {a} and <b>that</b> there", str.strip, NUMBERS)
     assert source.text == "see 10 and that there"
     # The number is lost, and no word comes from "that".
-    assert put_back(source, "SIEHE UND DA", [(0, 0), (2, 1), (4, 2)]) == (
+    assert restore_markup(source, "SIEHE UND DA", [(0, 0), (2, 1), (4, 2)]) == (
         "SIEHE {a} UND <b></b> DA"
     )
     # The number is there twice: the aligned one counts.
-    assert put_back(source, "10 UND 10, das", [(0, 0), (2, 1), (1, 2), (3, 3)]) == (
+    assert restore_markup(source, "10 UND 10, das", [(0, 0), (2, 1), (1, 2), (3, 3)]) == (
         "UND {a}, <b>das</b>"
     )
-    assert put_back(source, "", []) == "{a} <b></b>"
+    assert restore_markup(source, "", []) == "{a} <b></b>"
 
 
 def test_punctuation_goes_where_the_line_has_it() -> None:
     def back(line: str, translation: str, count: int) -> str:
-        source = take_out(line, str.strip, NUMBERS)
-        return put_back(source, translation, [(i, i) for i in range(count)])
+        source = extract_markup(line, str.strip, NUMBERS)
+        return restore_markup(source, translation, [(i, i) for i in range(count)])
 
     assert back("the <b>bag</b> that I saw", "die Tasche, die ich sah", 5) == (
         "die <b>Tasche</b>, die ich sah"
@@ -114,10 +114,12 @@ def test_punctuation_goes_where_the_line_has_it() -> None:
 
 
 def test_normalised_text_and_untouched_markup() -> None:
-    source = take_out("“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS)
+    source = extract_markup(
+        "“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS
+    )
     assert source.text == '"So" - so'
     links = [(i, i) for i in range(3)]
-    assert put_back(source, source.text, links) == "\"So\" - <a t='“'>so</a>"
+    assert restore_markup(source, source.text, links) == "\"So\" - <a t='“'>so</a>"
 
 
 TREES = st.recursive(
@@ -143,15 +145,13 @@ def _nested(text: str) -> bool:
 
 
 @given(TREES, st.data())
-def test_nothing_is_lost_and_nesting_holds_however_words_are_aligned(
-    line: str, data: st.DataObject
-) -> None:
-    source = take_out(line, str.strip, NUMBERS)
+def test_markup_is_complete_and_nested_for_any_alignment(line: str, data: st.DataObject) -> None:
+    source = extract_markup(line, str.strip, NUMBERS)
     count = len(source.text.split())
     words = [f"W{i}" for i in range(data.draw(st.integers(0, 6)))]
     word = st.integers(0, count - 1)
     links = [(data.draw(word), t) for t in range(len(words)) if data.draw(st.booleans())]
-    found = put_back(source, " ".join(words), links)
+    found = restore_markup(source, " ".join(words), links)
     markup = r"<[^<>]*>|\{v\}"
     assert sorted(re.findall(markup, found)) == sorted(re.findall(markup, line))
     assert re.sub(markup, " ", found).split() == words
@@ -186,9 +186,9 @@ class Lengths:
         return [[1] if line == "77" else [1, 2] for line in lines]
 
 
-def keeping(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
+def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
     return MarkupTranslator(
-        cast(Translator, inner),
+        inner,
         cast(Tokenizer, Lengths()),
         Normalizer(normalization, "en", "de"),
     )
@@ -197,7 +197,7 @@ def keeping(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
 def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
     inner = Reversing()
     lines = ["x y", "x <b>y</b>", "", "{a} <br/> 5", "x {n}"]
-    found = keeping(inner).translate_nbest(lines, 2)
+    found = markup_translator(inner).translate_nbest(lines, 2)
     assert [[t.text for t in best] for best in found] == [
         ["y x"] * 2,
         ["<b>y</b> x"] * 2,
@@ -211,4 +211,4 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
 
 def test_moses_words_are_refused() -> None:
     with pytest.raises(InputError, match="moses_lowercase"):
-        keeping(Reversing(), "moses_lowercase")
+        markup_translator(Reversing(), "moses_lowercase")

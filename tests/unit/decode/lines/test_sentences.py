@@ -1,12 +1,11 @@
-"""Each sentence by itself, each line still one line."""
+"""Sentences are translated one by one; a line stays one line."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
 from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translation import Translation
 
 pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
 
@@ -26,7 +25,7 @@ class Brackets:
 
 
 def brackets(src_lang: str = "en", tgt_lang: str = "de") -> SentenceTranslator:
-    return SentenceTranslator(cast(Translator, Brackets()), src_lang, tgt_lang)
+    return SentenceTranslator(Brackets(), src_lang, tgt_lang)
 
 
 LINES = {

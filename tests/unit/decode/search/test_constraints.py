@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_beam_search import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
+from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
 
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.constraints import Constrained, Constraints, repeating
+from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints, repeating_tokens
 from transformer_mt.decode.search.hypothesis import Hypothesis
 
 
@@ -26,7 +26,7 @@ def obeys(tokens: Prefix, rule: Constraints) -> bool:
 def constrained(
     table: Table, rules: list[Constraints], limit: int, beam_size: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    model = Constrained(TableModel(table, range(len(rules))), rules, EOS)
+    model = ConstrainedStep(TableModel(table, range(len(rules))), rules, EOS)
     return beam_search(
         model, [limit] * len(rules), beam_size=beam_size, alpha=alpha, bos=BOS, eos=EOS,
         nbest=beam_size,
@@ -64,10 +64,10 @@ def test_a_wide_beam_finds_what_enumeration_finds(
 
 
 @given(TABLES, st.lists(st.integers(2, 5), max_size=3), st.integers(1, 4), ALPHAS)
-def test_a_prefix_is_said_and_paid_for(
+def test_prefix_is_forced_and_scored(
     table: Table, prefix: list[int], beam_size: int, alpha: float
 ) -> None:
-    """Behind it the search is what it would be for a model that had already said it."""
+    """Behind it the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
     (found,) = constrained(table, [Constraints(prefix)], 6, beam_size, alpha)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
@@ -84,22 +84,22 @@ def test_a_prefix_is_said_and_paid_for(
         assert h.token_log_probs == path
 
 
-def test_rules_stay_with_their_sentence_as_others_leave() -> None:
+def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None:
     def row(_: int, prefix: Prefix) -> list[float]:
         return [-99.0, -0.5, -1.0, -2.0]  # ends at once if it may
 
     rules = [Constraints((), least) for least in (0, 3, 1, 2)]
-    model = Constrained(TableModel(row, range(4)), rules, EOS)
+    model = ConstrainedStep(TableModel(row, range(4)), rules, EOS)
     found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
 
 
-def test_the_others_are_not_scaled_up() -> None:
+def test_other_tokens_are_not_rescaled() -> None:
     table = Table(3, 5, 1.0, 0.0)
     model = TableModel(table, [0])
     model.reserve(1)
     plain = model.step(torch.tensor([[BOS]]))
-    constrained = Constrained(TableModel(table, [0]), [Constraints((), 1)], EOS)
+    constrained = ConstrainedStep(TableModel(table, [0]), [Constraints((), 1)], EOS)
     constrained.reserve(1)
     ruled = constrained.step(torch.tensor([[BOS]]))
     assert ruled[0, 0, EOS] == -torch.inf
@@ -114,4 +114,4 @@ def test_repeating_tokens_are_those_that_make_a_second_ngram(tokens: list[int], 
         word for word in range(4) if len(tokens) >= n - 1
         and tuple([*tokens, word][len(tokens) + 1 - n :]) in before
     }  # fmt: skip
-    assert set(repeating(tokens, n)) == expected
+    assert set(repeating_tokens(tokens, n)) == expected

@@ -1,7 +1,7 @@
-"""The search as a GPU does it, on a CPU: a tape of the operations stands in for the CUDA graph.
+"""The search as on a GPU, but on a CPU: a tape of the operations replaces the CUDA graph.
 
-Like a graph it runs no Python when it is played, works on the very tensors that it was recorded
-with, and refuses to be asked what is in them.
+Like a graph, its replay runs no Python, works on the captured tensors, and the capture fails if
+the contents of a tensor are read.
 """
 
 import threading
@@ -14,26 +14,24 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_beam_search import ALPHAS, TABLES, Table, search
-from test_translator import PLAIN, make_tokenizer, random_lines, random_model
+from support.models import make_tokenizer, make_translator, random_lines, random_model
+from support.search_tables import ALPHAS, TABLES, Table, search
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.decode.search import beam_search as searching
-from transformer_mt.decode.search import cuda_graphs as recorded
-from transformer_mt.decode.search.cuda_graphs import CudaGraphStep, Work
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.search import beam_search, cuda_graphs
+from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
 
 ASKS = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal"}
-"""What needs the contents of a tensor, and so cannot be recorded."""
+"""Operations that read the contents of a tensor, and so cannot be captured."""
 FROM_THE_HOST = {"lift_fresh", "lift_fresh_copy", "pin_memory"}
-"""What copies from the processor's memory, which a graph would do with what was there then."""
+"""Operations that copy from host memory, which a replay would repeat with old contents."""
 
 
 class Tape(TorchDispatchMode):
-    """Notes each operation, its arguments, and what came out."""
+    """Records each operation, its arguments and its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,13 +41,13 @@ class Tape(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         name = func.__name__.split(".")[0]
-        assert name not in ASKS | FROM_THE_HOST, f"{name} cannot be recorded"
+        assert name not in ASKS | FROM_THE_HOST, f"{name} cannot be captured"
         result = func(*args, **(kwargs or {}))
         self.operations.append((func, tuple(args), kwargs or {}, result))
         return result
 
     def play(self) -> None:
-        now: dict[int, Tensor] = {}  # by the tensor that it was in the recording
+        now: dict[int, Tensor] = {}  # by the id of the tensor in the recording
 
         def current(tensor: Tensor) -> Tensor:
             return now.get(id(tensor), tensor)
@@ -67,18 +65,18 @@ def _tensors(result: Any) -> list[Tensor]:
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-class Recorder:
-    """Stands in for ``record``: a graph's work is not done while it is recorded."""
+class FakeCapturer:
+    """Replaces ``CudaGraphCapturer``: the captured work is not done during the capture."""
 
     def __init__(self) -> None:
-        self.recordings = self.plays = 0
+        self.captures = self.plays = 0
 
     def __call__(self, work: Work) -> Work:
-        self.recordings += 1
+        self.captures += 1
         tape = Tape()
         with tape:
             work()
-        pending = [True]  # the recording itself was the first time
+        pending = [True]  # the capture itself was the first run
 
         def play() -> None:
             self.plays += 1
@@ -91,10 +89,10 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    made = Recorder()
-    pace = searching._Pace(8, 0.25, 0, lambda: made)
-    monkeypatch.setattr(searching, "_pace", lambda _: pace)
+def capturer(monkeypatch: pytest.MonkeyPatch) -> FakeCapturer:
+    made = FakeCapturer()
+    policy = beam_search._StepPolicy(8, 0.25, 0, lambda: made)
+    monkeypatch.setattr(beam_search, "_step_policy", lambda _: policy)
     return made
 
 
@@ -104,7 +102,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     [{}, {"max_positions": 12}, {"norm": "pre", "positions": "learned", "max_positions": 31}],
 )
 @pytest.mark.parametrize("members", [1, 2])
-def test_played_from_a_tape_translations_are_the_same(
+def test_replayed_steps_give_the_same_translations(
     tmp_path_factory: pytest.TempPathFactory,
     beam_size: int,
     config: dict[str, Any],
@@ -117,13 +115,13 @@ def test_played_from_a_tape_translations_are_the_same(
     lines = random_lines(40, 9)
 
     def translations() -> list[list[Any]]:
-        translator = Translator(models[0], tokenizer, decode, PLAIN, others=models[1:])
+        translator = make_translator(models[0], tokenizer, decode, ensemble=models[1:])
         return translator.translate_nbest(lines, min(2, beam_size))
 
     expected = translations()
-    recorder: Recorder = request.getfixturevalue("recorder")
+    capturer: FakeCapturer = request.getfixturevalue("capturer")
     found = translations()
-    assert recorder.plays > 4 * recorder.recordings > 0
+    assert capturer.plays > 4 * capturer.captures > 0
     for theirs, ours in zip(expected, found, strict=True):
         assert [t.pieces for t in ours] == [t.pieces for t in theirs]
         assert [t.score for t in ours] == pytest.approx([t.score for t in theirs], abs=1e-4)
@@ -139,7 +137,7 @@ def test_played_from_a_tape_translations_are_the_same(
     st.floats(0, 1),
     st.integers(0, 6),
 )
-def test_looking_seldom_changes_nothing(
+def test_rare_checks_for_finished_sentences_change_nothing(
     table: Table,
     limits: list[int],
     beam_size: int,
@@ -149,42 +147,44 @@ def test_looking_seldom_changes_nothing(
     small: int,
 ) -> None:
     expected = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
-    pace = searching._Pace(steps, leaving, small, None)
+    policy = beam_search._StepPolicy(steps, leaving, small, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "_pace", lambda _: pace)
+        patch.setattr(beam_search, "_step_policy", lambda _: policy)
         found = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
     assert found == expected
 
 
-def test_what_is_not_alike_is_not_recorded(
-    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_steps_that_are_not_capturable_run_eagerly(
+    capturer: FakeCapturer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = DecodeConfig(no_repeat_ngram=2, min_length=3, max_extra_tokens=5)
-    translator = Translator(random_model(), make_tokenizer(tmp_path), config, PLAIN)
+    translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
     lines = random_lines(10, 6)
     found = translator.translate(lines)
-    assert recorder.recordings == 0
-    monkeypatch.setattr(searching, "_pace", lambda _: searching._Pace(1, 0, 0, None))
+    assert capturer.captures == 0
+    monkeypatch.setattr(
+        beam_search, "_step_policy", lambda _: beam_search._StepPolicy(1, 0, 0, None)
+    )
     assert translator.translate(lines) == found
 
 
-def test_a_recording_is_made_the_second_time_and_again_when_it_is_void() -> None:
+def test_capture_at_the_second_step_and_again_after_invalidation() -> None:
     done: list[str] = []
 
-    def record(work: Work) -> Callable[[], None]:
-        done.append("record")
+    def capture(work: Work) -> Callable[[], None]:
+        done.append("capture")
         return lambda: done.append("play")
 
-    step = CudaGraphStep(lambda: done.append("work"), record)
+    step = CudaGraphStep(lambda: done.append("work"), capture)
     for _ in range(3):
         step()
-    step.forget()
+    step.invalidate()
     step()
     step()
-    assert done == ["work", "record", "play", "play", "work", "record", "play"]
+    assert done == ["work", "capture", "play", "play", "work", "capture", "play"]
 
 
-def test_where_a_recording_fails_the_work_goes_on_without_and_none_is_tried_again(
+def test_failed_capture_falls_back_to_eager_steps(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[object] = []
@@ -203,13 +203,13 @@ def test_where_a_recording_fails_the_work_goes_on_without_and_none_is_tried_agai
         monkeypatch.setattr(torch.cuda, name, value)
     for name, value in (
         ("_FAILED", threading.Event()),
-        ("_memory", object),
-        ("_captured", fail),
+        ("_make_pool", object),
+        ("_capture", fail),
     ):
-        monkeypatch.setattr(recorded, name, value)
+        monkeypatch.setattr(cuda_graphs, name, value)
     done: list[int] = []
     for _ in range(2):
-        work = CudaGraphStep(lambda: done.append(1), recorded.Recorder())
+        work = CudaGraphStep(lambda: done.append(1), CudaGraphCapturer())
         for _ in range(3):
             work()
     assert len(done) == 6

@@ -1,30 +1,24 @@
-"""Ensembles and given translations against formulas over whole sequences."""
+"""Ensembles and scores of given translations against formulas over whole sequences."""
 
 import math
 
 import pytest
 import torch
-from test_translator import PLAIN, make_tokenizer, random_lines, random_model, uncached
+from support.models import make_translator, random_lines, random_model, uncached
 
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.search.hypothesis import length_penalty
 from transformer_mt.decode.search.scoring import score_targets
-from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.loss import smoothed_cross_entropy
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
-@pytest.fixture(scope="module")
 def models() -> list[Transformer]:
-    """Two of different shapes and minds."""
+    """Two models of different shapes and weights."""
     other, generator = random_model(norm="pre", d_k=5), torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in other.parameters():
@@ -44,9 +38,9 @@ def mean(models: list[Transformer], source: list[int], said: list[int]) -> list[
 @torch.inference_mode()
 def test_greedy_search_of_the_mean(tokenizer: Tokenizer, models: list[Transformer]) -> None:
     config = DecodeConfig(beam_size=1, max_extra_tokens=2)
-    both = Translator(models[0], tokenizer, config, PLAIN, others=models[1:])
+    both = make_translator(models[0], tokenizer, config, ensemble=models[1:])
     lines = random_lines(6, 4, seed=4)
-    single = Translator(models[0], tokenizer, config, PLAIN).translate(lines)
+    single = make_translator(models[0], tokenizer, config).translate(lines)
     differ = 0
     for line, (found,), alone in zip(lines, both.translate_nbest(lines, 1), single, strict=True):
         (source,) = tokenizer.encode([line])
@@ -67,8 +61,8 @@ def test_greedy_search_of_the_mean(tokenizer: Tokenizer, models: list[Transforme
 
 def test_a_model_with_itself_is_the_model(tokenizer: Tokenizer, models: list[Transformer]) -> None:
     config, lines = DecodeConfig(max_extra_tokens=4), random_lines(5, 6)
-    alone = Translator(models[0], tokenizer, config, PLAIN).translate_nbest(lines, 3)
-    twice = Translator(models[0], tokenizer, config, PLAIN, others=models[:1])
+    alone = make_translator(models[0], tokenizer, config).translate_nbest(lines, 3)
+    twice = make_translator(models[0], tokenizer, config, ensemble=models[:1])
     for one, two in zip(alone, twice.translate_nbest(lines, 3), strict=True):
         assert [t.text for t in one] == [t.text for t in two]
         assert [t.score for t in one] == pytest.approx([t.score for t in two], 1e-4)
@@ -82,7 +76,7 @@ def test_scores_of_given_translations_are_the_loss(
     sources, targets = random_lines(9, 8, seed=1), random_lines(9, 12, seed=2)
     sources[3] = targets[5] = ""
     config = DecodeConfig(batch_tokens=batch_tokens)
-    found = Translator(models[0], tokenizer, config, PLAIN).score(sources, targets)
+    found = make_translator(models[0], tokenizer, config).score(sources, targets)
     assert [t.text for t in found] == targets
     for src, tgt, scored in zip(
         tokenizer.encode(sources), tokenizer.encode(targets), found, strict=True
@@ -105,8 +99,8 @@ def test_scores_of_given_translations_are_the_loss(
 def test_a_translation_s_own_scores_are_those_of_scoring_it(
     tokenizer: Tokenizer, models: list[Transformer]
 ) -> None:
-    translator = Translator(
-        models[0], tokenizer, DecodeConfig(max_extra_tokens=3), PLAIN, others=models[1:]
+    translator = make_translator(
+        models[0], tokenizer, DecodeConfig(max_extra_tokens=3), ensemble=models[1:]
     )
     lines = random_lines(8, 6, seed=5)
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
@@ -121,10 +115,10 @@ def test_a_translation_s_own_scores_are_those_of_scoring_it(
             assert translation.score == pytest.approx(sum(values) / penalty, abs=1e-4)
 
 
-def test_what_has_no_positions_is_refused(tokenizer: Tokenizer) -> None:
+def test_texts_beyond_the_positions_are_refused(tokenizer: Tokenizer) -> None:
     model = random_model(positions="learned", max_positions=10)
-    translator = Translator(model, tokenizer, DecodeConfig(), PLAIN)
-    with pytest.raises(InputError, match="tokens are more than the 9 that this model has"):
+    translator = make_translator(model, tokenizer, DecodeConfig())
+    with pytest.raises(InputError, match="tokens exceeds the 9 positions of this model"):
         translator.score(["a " * 40], ["a"])
-    with pytest.raises(InputError, match="tokens are more than the 9 that this model has"):
+    with pytest.raises(InputError, match="tokens exceeds the 9 positions of this model"):
         translator.translate_nbest(["a"], 1, prefixes=["a " * 40])

@@ -1,4 +1,4 @@
-"""Drawing against the distribution that the formula gives."""
+"""Sampling against the distribution given by the formula."""
 
 import math
 from random import Random
@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_beam_search import BOS, EOS, Table, TableModel
+from support.search_tables import BOS, EOS, Table, TableModel
 
-from transformer_mt.decode.search.constraints import Constrained, Constraints
+from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.search.sampling import draw, sample
+from transformer_mt.decode.search.sampling import sample, sample_tokens
 
 
 def distribution(
@@ -33,7 +33,7 @@ def distribution(
 @pytest.mark.parametrize("size", [5, 700])
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.6), (4, 0.7), (0, 0.999)])
-def test_numbers_spread_evenly_give_each_token_its_share(
+def test_tokens_are_sampled_by_their_probability(
     size: int, temperature: float, top_k: int, top_p: float
 ) -> None:
     torch.manual_seed(size)
@@ -41,7 +41,7 @@ def test_numbers_spread_evenly_give_each_token_its_share(
     log_probs[1] = -torch.inf
     number = 20_000
     numbers = (torch.arange(number) + 0.5) / number
-    words, values = draw(log_probs.expand(number, -1), numbers, temperature, top_k, top_p)
+    words, values = sample_tokens(log_probs.expand(number, -1), numbers, temperature, top_k, top_p)
     assert torch.equal(values, log_probs[words])
     expected = distribution(log_probs.tolist(), temperature, top_k, top_p)
     counts = torch.bincount(words, minlength=size)
@@ -52,13 +52,15 @@ def test_numbers_spread_evenly_give_each_token_its_share(
 
 
 @pytest.mark.parametrize("number", [0.0, 1 - 2**-53])
-def test_the_ends_of_the_interval_are_tokens_that_may_be_drawn(number: float) -> None:
+def test_tokens_at_the_ends_of_the_interval_have_probability(number: float) -> None:
     log_probs = torch.tensor([-torch.inf, math.log(0.5), math.log(0.5), -torch.inf])
-    word, _ = draw(log_probs, torch.tensor(number, dtype=torch.float64), 1.0, 0, 1.0)
+    word, _ = sample_tokens(log_probs, torch.tensor(number, dtype=torch.float64), 1.0, 0, 1.0)
     assert word.item() == (1 if number == 0 else 2)
 
 
-def drawn(table: Table, sentences: list[int], limits: list[int], n: int) -> list[list[Hypothesis]]:
+def sampled(
+    table: Table, sentences: list[int], limits: list[int], n: int
+) -> list[list[Hypothesis]]:
     return sample(
         TableModel(table, sentences),
         limits,
@@ -68,11 +70,11 @@ def drawn(table: Table, sentences: list[int], limits: list[int], n: int) -> list
 
 
 @given(st.integers(0, 999), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 3))
-def test_company_does_not_change_what_is_drawn(seed: int, limits: list[int], n: int) -> None:
+def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int) -> None:
     table = Table(seed, 5, 1.0, 0.2)
-    together = drawn(table, list(range(len(limits))), limits, n)
+    together = sampled(table, list(range(len(limits))), limits, n)
     for sentence, limit in enumerate(limits):
-        (alone,) = drawn(table, [sentence], [limit], n)
+        (alone,) = sampled(table, [sentence], [limit], n)
         assert together[sentence] == alone
         assert len(alone) == n
         for h in alone:
@@ -86,9 +88,9 @@ def test_company_does_not_change_what_is_drawn(seed: int, limits: list[int], n: 
 
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("seed", range(20))
-def test_drawing_without_repetitions_goes_on_behind_an_end(seed: int, n: int) -> None:
-    """What is drawn behind an end may repeat itself; the others end within their limit."""
-    model = Constrained(
+def test_sampling_with_ngram_blocking_continues_behind_an_end(seed: int, n: int) -> None:
+    """Tokens sampled behind an end may repeat; the other samples end within their limit."""
+    model = ConstrainedStep(
         TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
     )
     draws = [[Random(f"{seed} {i}") for i in range(3)]]

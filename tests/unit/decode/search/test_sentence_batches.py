@@ -1,4 +1,4 @@
-"""Batches of sentences: by length, within a limit, and smaller where memory does not suffice."""
+"""Batches of sentences: by length, within a limit, halved when memory runs out."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.decode.search.sentence_batches import decoding_tokens, in_batches
+from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -31,7 +31,7 @@ def test_everything_is_done_once_within_limit_and_memory(
         done.append(batch)
         return [10 * i for i in batch]
 
-    assert in_batches(sizes, tokens, work) == [10 * i for i in range(len(sizes))]
+    assert map_batches(work, sizes, tokens) == [10 * i for i in range(len(sizes))]
     flat = [i for batch in done for i in batch]
     assert sorted(flat) == list(range(len(sizes)))
     assert [sizes[i] for i in flat] == sorted(sizes, reverse=True)
@@ -44,18 +44,18 @@ def test_batches_are_full() -> None:
         done.append(len(batch))
         return batch
 
-    in_batches([5] * 23, 50, work)
+    map_batches(work, [5] * 23, 50)
     assert done == [10, 10, 3]
 
 
-def test_what_no_memory_holds_is_an_error() -> None:
+def test_single_sentence_that_does_not_fit() -> None:
     def work(batch: list[int]) -> list[int]:
         if 0 in batch:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return batch
 
     with pytest.raises(InputError, match="a single sentence of 9 tokens"):
-        in_batches([9, 3, 3], 1000, work)
+        map_batches(work, [9, 3, 3], 1000)
 
 
 def on_a_gpu(config: ModelConfig, vocab_size: int) -> Transformer:
@@ -73,7 +73,7 @@ def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None
         half = int(gib * 2**29)  # of what is free, torch holds the other half
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, half=half: (half, 0))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _, half=half: 2**30 + half)
-        found[gib] = [decoding_tokens(models, 2) for models in ([base], [base] * 3)]
+        found[gib] = [default_batch_tokens(models, 2) for models in ([base], [base] * 3)]
     assert [alone for alone, _ in found.values()] == sorted(alone for alone, _ in found.values())
     assert found[1000][0] == 524288
     assert found[0.001] == [3, 1]
@@ -85,4 +85,4 @@ def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_cpu_has_a_fixed_limit() -> None:
     config = ModelConfig(d_model=8, d_ff=8, num_heads=2)
-    assert decoding_tokens([Transformer(config, 20)], 4) == 8192
+    assert default_batch_tokens([Transformer(config, 20)], 4) == 8192

@@ -1,0 +1,88 @@
+"""Small random models, a vocabulary and text for tests of translation."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from support.search_tables import LogProbs, Prefix
+from transformer_mt.batch import Packed
+from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.translator import Translator
+from transformer_mt.model.transformer import Transformer
+
+WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
+WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
+PLAIN = Normalizer("none", "en", "de")
+
+
+def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choices(WORDS, k=draw.randint(1, longest))).capitalize()
+        for _ in range(number)
+    ]
+
+
+def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -> Tokenizer:
+    config = TokenizerConfig(**{"vocab_size": 330, "normalization": normalization, **more})
+    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config))
+    return Tokenizer(folder / "m")
+
+
+def random_model(**config: Any) -> Transformer:
+    """An untrained model with a peaked distribution: its few hundred scores are far apart."""
+    torch.manual_seed(1)
+    sizes: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 2}
+    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    model = Transformer(ModelConfig(**sizes, **layers, **config), 330)
+    with torch.no_grad():
+        for layer in model.decoder:
+            layer.residual3.norm.weight.mul_(2)  # type: ignore[union-attr, operator]
+    return model.eval()
+
+
+def constant_model(tokenizer: Tokenizer, logits: dict[str, float]) -> Transformer:
+    """A model whose next token always has the same distribution; other pieces are ruled out."""
+    model = random_model()
+    ids = {tokenizer.pieces([i])[0]: i for i in range(tokenizer.vocab_size)}
+    with torch.no_grad():
+        norm = model.decoder[-1].residual3.norm
+        norm.weight.zero_()  # type: ignore[union-attr, operator]
+        norm.bias.copy_(torch.eye(16)[0])  # type: ignore[union-attr, operator]
+        model.embedding.weight[:, 0] = -1e6
+        for piece, logit in logits.items():
+            model.embedding.weight[ids[piece], 0] = logit
+    return model
+
+
+def make_translator(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    config: DecodeConfig,
+    normalizer: Normalizer = PLAIN,
+    ensemble: Sequence[Transformer] = (),
+    dtype: torch.dtype = torch.float32,
+) -> Translator:
+    """A translator with the PyTorch engine."""
+    return Translator(TorchEngine(model, config, ensemble, dtype), tokenizer, normalizer, config)
+
+
+def uncached(model: Transformer, source: list[int]) -> LogProbs:
+    """The next token's log-probabilities, computed from the whole prefix each time."""
+    src = Packed.from_sequences([[*source, EOS]])
+    memory = model.encode(src)
+
+    def log_probs(prefix: Prefix) -> list[float]:
+        tgt_in = Packed.from_sequences([[BOS, *prefix]])
+        logits = model.logits(model.decode(tgt_in, memory, src)[-1])
+        row = logits.float().log_softmax(-1)
+        row[[PAD, UNK, BOS]] = -torch.inf
+        return row.tolist()
+
+    return log_probs

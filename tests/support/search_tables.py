@@ -1,0 +1,161 @@
+"""Search problems given by a table of log-probabilities, and a slow reference search for them."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.decode.search.hypothesis import Hypothesis
+
+BOS, EOS = 0, 1
+Prefix = tuple[int, ...]
+LogProbs = Callable[[Prefix], Sequence[float]]
+ALPHAS = st.sampled_from([0.0, 0.6, 1.0])
+
+
+class TiedError(Exception):
+    """Two candidates have equal scores, so their order is undefined."""
+
+
+def score(log_prob: float, tokens: Prefix, alpha: float) -> float:
+    return log_prob / math.pow((5 + len(tokens) + 1) / 6, alpha)
+
+
+def reference_search(
+    log_probs: LogProbs,
+    max_length: int,
+    *,
+    beam_size: int,
+    alpha: float,
+    nbest: int,
+    eos: int,
+    early_stop: bool,
+    margin: float = 0,
+) -> list[Hypothesis]:
+    """Plain-Python beam search of one sentence as ``beam_search`` describes it.
+
+    Raises:
+        TiedError: Two candidates that matter differ by no more than ``margin``.
+    """
+    alive: list[tuple[float, Prefix]] = [(0.0, ())]
+    finished: list[Hypothesis] = []
+    for length in range(max_length + 1):
+        candidates = [
+            (log_prob + more, prefix, word)
+            for log_prob, prefix in alive
+            for word, more in enumerate(log_probs(prefix))
+            if more > -math.inf and (word == eos or length < max_length)
+        ]
+        candidates.sort(reverse=True)
+        refuse_ties([log_prob for log_prob, _, _ in candidates[: 2 * beam_size + 1]], margin)
+        for log_prob, prefix, word in candidates[:beam_size]:
+            if word == eos:
+                hypothesis = Hypothesis(list(prefix), log_prob, score(log_prob, prefix, alpha))
+                finished.append(hypothesis)
+        alive = [(value, (*prefix, word)) for value, prefix, word in candidates if word != eos]
+        alive = alive[:beam_size]
+        finished.sort(key=lambda h: -h.score)
+        if not alive or len(finished) >= beam_size:
+            break
+        if early_stop and len(finished) >= nbest:
+            longest = (0,) * max_length
+            if finished[nbest - 1].score >= score(alive[0][0], longest, alpha):
+                break
+    refuse_ties([h.score for h in finished], margin)
+    return finished[:nbest]
+
+
+def refuse_ties(falling: list[float], margin: float) -> None:
+    if any(a - b <= margin for a, b in pairwise(falling)):
+        raise TiedError
+
+
+class Table:
+    """Random log-probabilities for every prefix of every sentence.
+
+    They are multiples of 2⁻¹⁷, whose sums float32 holds exactly, and need not sum up to one.
+    """
+
+    def __init__(self, seed: int, vocab_size: int, eos_cost: float, ruled_out: float):
+        self.seed, self.vocab_size = seed, vocab_size
+        self.eos_cost, self.ruled_out = eos_cost, ruled_out
+
+    def __call__(self, sentence: int, prefix: Prefix) -> list[float]:
+        draw = random.Random(f"{self.seed} {sentence} {prefix}")
+        row = [
+            -math.inf if draw.random() < self.ruled_out else -draw.randrange(2**19) / 2**17
+            for _ in range(self.vocab_size)
+        ]
+        row[EOS] = -int(draw.randrange(2**19) * self.eos_cost) / 2**17
+        return row
+
+    def of(self, sentence: int) -> LogProbs:
+        return lambda prefix: self(sentence, prefix)
+
+
+class TableModel:
+    """A step function that looks up log-probabilities by sentence and prefix."""
+
+    capturable = False
+
+    def __init__(self, table: Callable[[int, Prefix], list[float]], sentences: Sequence[int]):
+        self.table, self.sentences = table, list(sentences)
+        self.prefixes: list[list[Prefix]] = []
+        self.steps = self.room = 0
+
+    def reserve(self, steps: int) -> bool:
+        assert steps > 0
+        assert self.room == 0, "room was reserved but not used"
+        self.room = steps
+        return False
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.steps += 1
+        self.room -= 1
+        assert self.room >= 0, "no room was reserved for this step"
+        assert tokens.dtype == torch.int64
+        if not self.prefixes:
+            assert set(tokens.flatten().tolist()) == {BOS}
+            self.prefixes = [[()] * tokens.shape[1] for _ in self.sentences]
+        else:
+            self.prefixes = [
+                [(*prefix, word) for prefix, word in zip(row, words, strict=True)]
+                for row, words in zip(self.prefixes, tokens.tolist(), strict=True)
+            ]
+        return torch.tensor(
+            [
+                [self.table(sentence, prefix) for prefix in row]
+                for sentence, row in zip(self.sentences, self.prefixes, strict=True)
+            ]
+        )
+
+    def select(self, beams: Tensor) -> None:
+        self.prefixes = [
+            [row[beam] for beam in chosen]
+            for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
+        ]
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self.sentences = [self.sentences[row] for row in sentences]
+        self.prefixes = [self.prefixes[row] for row in sentences]
+
+
+TABLES = st.builds(
+    Table,
+    seed=st.integers(0, 2**32),
+    vocab_size=st.integers(3, 6),
+    eos_cost=st.sampled_from([0.05, 0.5, 1.0, 3.0]),
+    ruled_out=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+)
+
+
+def search(
+    table: Table, limits: Sequence[int], sentences: Sequence[int] | None = None, **settings: float
+) -> list[list[Hypothesis]]:
+    model = TableModel(table, range(len(limits)) if sentences is None else sentences)
+    return beam_search(model, limits, bos=BOS, eos=EOS, **settings)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""The interface of translation engines: token ids in, hypotheses out."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from transformer_mt.decode.lines.alignment import Link, TokenPair, WordIds
+from transformer_mt.decode.search.hypothesis import Hypothesis
+
+
+class Engine(Protocol):
+    """Translates, scores and aligns token sequences; registered in ``engines.selection``."""
+
+    name: str
+    """Name in the registry, as in ``engine=NAME``."""
+    max_tokens: int | None
+    """Maximum number of tokens of a sentence, without its start or end symbol; None if unlimited
+    (sinusoidal positions)."""
+
+    def search(
+        self,
+        sources: Sequence[list[int]],
+        nbest: int,
+        prefixes: Sequence[list[int]] | None = None,
+        *,
+        token_scores: bool = True,
+    ) -> list[list[Hypothesis]]:
+        """Translates sentences with the settings of the engine's ``DecodeConfig``.
+
+        Args:
+            sources: Token ids of each sentence, without special symbols.
+            nbest: Number of hypotheses to return for each sentence.
+            prefixes: Token ids that each translation starts with; may be empty.
+            token_scores: Whether ``Hypothesis.token_log_probs`` is needed.
+
+        Returns:
+            For each sentence, up to ``nbest`` hypotheses, best first, and at least one.
+        """
+
+    def score(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[list[float]]:
+        """The log-probability of each token of given translations, end symbols included."""
+
+    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
+        """Links each word of given translations to a word of its source.
+
+        Args:
+            pairs: Token ids of sources and translations, without special symbols.
+            words: Index of the word that each of these tokens belongs to.
+        """

@@ -1,0 +1,171 @@
+"""The PyTorch engine: beam search or sampling, with constraints and ensembles."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from random import Random
+
+import torch
+
+from transformer_mt.batch import Packed
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.decode.lines.alignment import (
+    Link,
+    TokenPair,
+    WordIds,
+    soft_alignment,
+    word_alignment,
+)
+from transformer_mt.decode.search.beam_search import StepFunction, beam_search
+from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
+from transformer_mt.decode.search.ensemble import make_step_function
+from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.search.sampling import sample
+from transformer_mt.decode.search.scoring import score_targets
+from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
+from transformer_mt.model.inference import for_inference
+from transformer_mt.model.transformer import Transformer
+
+
+class TorchEngine:
+    """Translates with a model, or with an ensemble; see ``Engine``.
+
+    Sentences of similar length share a batch, which does not change their translations.
+
+    Args:
+        model: The model, in ``eval`` mode, on the device to translate on; its weights are read at
+            the first translation.
+        config: Search settings.
+        ensemble: More models with the same vocabulary, on the same device; the probabilities of the
+            next token are averaged over all models.
+        dtype: Data type of the computation.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: DecodeConfig,
+        ensemble: Sequence[Transformer] = (),
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.model, self.config = model, config
+        self._models, self._dtype = [model, *ensemble], dtype
+        positions = [
+            member.config.max_positions
+            for member in self._models
+            if member.config.positions == "learned"
+        ]
+        self.max_tokens = min(positions) - 1 if positions else None
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the models."""
+        return self.model.embedding.weight.device
+
+    @cached_property
+    def batch_tokens(self) -> int:
+        """Maximum number of tokens of a batch, padding and beams included."""
+        given = self.config.batch_tokens
+        return given or default_batch_tokens(self._models, self._dtype.itemsize)
+
+    @cached_property
+    def _inference_models(self) -> list[Transformer]:
+        return [for_inference(model, self._dtype) for model in self._models]
+
+    def max_output_tokens(self, source: Sequence[int]) -> int:
+        """Maximum number of tokens of a sentence's translation, end symbol not counted."""
+        limit = max(len(source) + self.config.max_extra_tokens, self.config.min_length)
+        limits = (limit, self.config.max_length, self.max_tokens)
+        return min(limit for limit in limits if limit is not None)
+
+    @torch.inference_mode()
+    def search(
+        self,
+        sources: Sequence[list[int]],
+        nbest: int,
+        prefixes: Sequence[list[int]] | None = None,
+        *,
+        token_scores: bool = True,
+    ) -> list[list[Hypothesis]]:
+        """See ``Engine``; the scores of tokens are always there.
+
+        Raises:
+            InputError: The model's output is not a number, or a single sentence does not fit the
+                device's memory.
+        """
+        beams = nbest if self.config.sampling else max(self.config.beam_size, nbest)
+        given = [[] for _ in sources] if prefixes is None else prefixes
+        return map_batches(
+            lambda batch: self._search_batch(
+                [sources[i] for i in batch], beams, nbest, [given[i] for i in batch]
+            ),
+            [(len(source) + 1) * beams for source in sources],
+            self.batch_tokens,
+        )
+
+    def _search_batch(
+        self,
+        sources: list[list[int]],
+        beams: int,
+        nbest: int,
+        prefixes: list[list[int]],
+    ) -> list[list[Hypothesis]]:
+        config, device = self.config, self.device
+        src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
+        model: StepFunction = make_step_function(self._inference_models, src, beams)
+        max_lengths = [
+            max(self.max_output_tokens(source), len(prefix))
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        if config.min_length or config.no_repeat_ngram or any(prefixes):
+            constraints = [
+                Constraints(prefix, min(config.min_length, max_length), config.no_repeat_ngram)
+                for prefix, max_length in zip(prefixes, max_lengths, strict=True)
+            ]
+            model = ConstrainedStep(model, constraints, EOS)
+        if config.sampling:
+            return sample(
+                model,
+                max_lengths,
+                # A sample depends on the seed and its own source, not on the rest of the batch.
+                [[Random(f"{config.seed} {n} {ids}") for n in range(nbest)] for ids in sources],
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                alpha=config.length_penalty,
+                bos=BOS,
+                eos=EOS,
+                device=device,
+            )
+        return beam_search(
+            model,
+            max_lengths,
+            beam_size=beams,
+            alpha=config.length_penalty,
+            bos=BOS,
+            eos=EOS,
+            nbest=nbest,
+            device=device,
+        )
+
+    @torch.inference_mode()
+    def score(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[list[float]]:
+        """See ``Engine``."""
+        return score_targets(self._inference_models, sources, targets, self.batch_tokens)
+
+    @torch.inference_mode()
+    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
+        """See ``Engine``; an ensemble aligns with its first model."""
+
+        def align(batch: list[int]) -> list[list[Link]]:
+            attention = soft_alignment(self._inference_models[0], [pairs[i] for i in batch])
+            return [
+                word_alignment(weights, *words[i])
+                for weights, i in zip(attention, batch, strict=True)
+            ]
+
+        return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self.batch_tokens)
