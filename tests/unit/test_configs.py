@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from transformer_mt.cli import app
+from transformer_mt.cli import compose as cli
 from transformer_mt.config import (
     CleaningConfig,
     DecodeConfig,
@@ -50,13 +50,13 @@ FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 
 
 @contextmanager
-def hydra_of(command: app.Command) -> Iterator[None]:
-    app.register_schemas()
-    with initialize_config_dir(str(app.config_folder(command)), version_base="1.3"):
+def hydra_of(command: cli.Command) -> Iterator[None]:
+    cli.register_schemas()
+    with initialize_config_dir(str(cli.config_folder(command)), version_base="1.3"):
         yield
 
 
-def composed(command: app.Command, *overrides: str) -> DictConfig:
+def composed(command: cli.Command, *overrides: str) -> DictConfig:
     with hydra_of(command):
         config = compose(command, list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(config)  # as in a command: ${hydra:…} looks here
@@ -269,8 +269,8 @@ def test_table_3_is_complete() -> None:
     assert {f"table3/{row}" for row in TABLE_3} == {e for e in EXPERIMENTS if "/" in e}
 
 
-@pytest.mark.parametrize("command", app.PROGRAMS)
-def test_help_tells_the_defaults_and_fits_a_terminal(command: app.Command) -> None:
+@pytest.mark.parametrize("command", cli.JOBS)
+def test_help_tells_the_defaults_and_fits_a_terminal(command: cli.Command) -> None:
     with hydra_of(command):
         config = compose(command, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
@@ -305,12 +305,12 @@ def test_help_of_training_tells_every_option_of_every_group() -> None:
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
-def test_the_other_commands_name_every_key_and_have_no_groups(command: app.Command) -> None:
-    written = OmegaConf.load(app.config_folder(command) / f"{command}.yaml")
+def test_the_other_commands_name_every_key_and_have_no_groups(command: cli.Command) -> None:
+    written = OmegaConf.load(cli.config_folder(command) / f"{command}.yaml")
     assert isinstance(written, DictConfig)
     schema = {"translate": TranslateJob, "evaluate": EvaluateJob}[command]
     assert set(written) - {"defaults", "hydra"} == {f.name for f in fields(schema)}
-    assert [p.name for p in app.config_folder(command).iterdir() if p.is_dir()] == ["hydra"]
+    assert [p.name for p in cli.config_folder(command).iterdir() if p.is_dir()] == ["hydra"]
     assert composed(command, "model=runs/mine").model == "runs/mine"
 
 

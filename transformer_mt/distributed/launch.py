@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from transformer_mt.distributed.failures import MachineError, may_pass, one_report
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, format_os_error
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
         except MachineError:
             raise
         except (OSError, InputError) as error:  # a line each; _cause knows errors by these names
-            line = in_a_line(error) if isinstance(error, OSError) else str(error)
+            line = format_os_error(error) if isinstance(error, OSError) else str(error)
             raise InputError(line) from error
 
 

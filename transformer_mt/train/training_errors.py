@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from transformer_mt.batch import Batch
-from transformer_mt.errors import InputError, lacks_memory
+from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.files import write_text
 
 _ADVICE = (
@@ -30,7 +30,7 @@ def memory_explained(parts: Sequence[Batch], limit: int, longest: int) -> Iterat
     try:
         yield
     except RuntimeError as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         targets = max(len(part.tgt_out) for part in parts)
         advice = "lower data.cleaning.max_tokens, or take a smaller model"

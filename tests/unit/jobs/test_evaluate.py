@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
+from transformer_mt.cli import evaluate
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -33,7 +34,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation, metrics, protocols
 from transformer_mt.evaluate.comparison import compare
 from transformer_mt.evaluate.test_set import TestSet
-from transformer_mt.jobs import evaluate
+from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
@@ -139,7 +140,7 @@ def test_long_files_are_resampled_only_if_asked(
     rows, err = scores(**job)
     assert "confidence" not in rows[0]["scores"][0]
     assert "baseline" not in rows[1]["scores"][0]
-    assert "no bootstrap: resampling 4 lines takes much memory; bootstrap=1000 does it" in err
+    assert "no bootstrap, because resampling 4 lines takes much memory" in err
     rows, _ = scores(**job, bootstrap=20)
     assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
     assert rows[1]["scores"][0]["paired_ar_p_value"] is None
@@ -402,7 +403,7 @@ def test_a_test_set_of_sacrebleu_for_a_model(
         assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
         return TestSet(references={"ref": OTHER[1:3]}, source=SOURCE[1:3])
 
-    monkeypatch.setattr(evaluate, "load_testset", load)
+    monkeypatch.setattr(evaluate_job, "load_testset", load)
     rows, _ = scores(model=str(model), testset="wmt14/full")
     network, tokenizer, job = model_folder.load_model(model)
     translator = Translator(network, tokenizer, job.decode, Normalizer.of(job.data))
@@ -415,7 +416,9 @@ def test_a_test_set_of_sacrebleu_for_files(
     files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        evaluate, "load_testset", lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE)
+        evaluate_job,
+        "load_testset",
+        lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE),
     )
     (bad,) = files(bad=BAD)
     rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
@@ -475,7 +478,7 @@ def test_nothing_that_a_model_needs_is_replaced(
     before = path.read_bytes()
     message = error_of(capsys, model=str(model), report=str(path))
     word = "the model" if "/" in name else "data.test"
-    assert message == f"report={path} is the file of {word}, which would be lost: choose another"
+    assert message == f"report={path} would overwrite the file of {word}: choose another file"
     assert path.read_bytes() == before
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from transformer_mt.cli import evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.evaluation import short_names
-from transformer_mt.jobs import evaluate
 
 LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
 OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
@@ -85,14 +85,14 @@ def test_no_file_is_read_and_written(folder: Path) -> None:
         ("twin", "source"),
     ]:
         message = refusal(report=report, **job)
-        assert message.endswith(f" is the file of {key}, which would be lost: choose another")
+        assert message.endswith(f" would overwrite the file of {key}: choose another file")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_no_two_outputs_are_one_file(folder: Path) -> None:
     job = {"hypotheses": [], "references": [], "model": "never read", "attention": "x"}
     message = refusal(report="x.html", attention_png=f"{folder}/x.html", **job)
-    assert message.startswith(f"attention_png={folder}/x.html is the file of report, ")
+    assert message.startswith(f"attention_png={folder}/x.html would overwrite the file of report")
     os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
     message = refusal(attention_html="pipe", attention_png="pipe", **job)
     assert message == f"no model folder {Path.cwd()}/never read"

@@ -21,50 +21,28 @@ from typing import Any
 
 import pytest
 import torch
+from support.model_folders import (
+    JOB,
+    TEXT,
+    VOCAB_SIZE,
+    error_of,
+    translate_lines,
+    write_model,
+)
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import translate
 from transformer_mt.config import (
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    SourceConfig,
     TokenizerConfig,
-    TrainJob,
     TranslateJob,
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import selection as engine
 from transformer_mt.decode.engines.ctranslate2_conversion import convert
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate
 from transformer_mt.model.transformer import Transformer
-
-TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
-JOB = TrainJob(
-    data=DataConfig(
-        src_lang="en",
-        tgt_lang="de",
-        train=[SourceConfig(tsv="never.tsv")],
-        valid=[SourceConfig(tsv="read.tsv")],
-    ),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
-    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
-)
-VOCAB_SIZE = 290
-
-
-def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
-    folder.mkdir()
-    model_folder.write_config(folder, job)
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
-    torch.manual_seed(seed)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS
-    )
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +100,6 @@ def translated(
     return run
 
 
-def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
-    network, tokenizer, job = model_folder.load_model(model)
-    decode = replace(job.decode, **settings)
-    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
-
-
 INPUTS = {
     "nothing": (b"", []),
     "one line": (b"the dog\n", ["the dog"]),
@@ -147,7 +119,7 @@ INPUTS = {
     "unassigned": ("\U000e0001\uffff\U0010ffff\n".encode(), ["\U000e0001\uffff\U0010ffff"]),
 }
 COUNTED = {
-    "nul": "2 line(s) hold NUL characters (the first: line 1)",
+    "nul": "2 line(s) contain NUL characters (the first: line 1)",
     "surrogates": "1 line(s) were not valid UTF-8 (the first: line 1)",
     "no text at all": "8 line(s) were not valid UTF-8 (the first: line 2)",
 }
@@ -161,7 +133,9 @@ def test_as_many_lines_out_as_in(
     out, err = translated(data, beam_size=1)
     if lines is None:
         lines = [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
-    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines, beam_size=1))
+    assert out.decode() == "".join(
+        f"{line}\n" for line in translate_lines(model, lines, beam_size=1)
+    )
     blank = [not line.strip(string.whitespace + "".join(map(chr, range(32)))) for line in lines]
     assert [line == "" for line in out.decode().split("\n")[:-1]] == blank
     assert (err == "") == (name not in COUNTED)
@@ -176,7 +150,7 @@ def test_a_line_of_100000_characters(
     lines = ["a", line, "a"]
     out, err = translated("\n".join(lines).encode(), **quick, batch_tokens=10**6)
     found = out.decode().split("\n")
-    assert found == [*api(model, lines, **quick, batch_tokens=10**6), ""]
+    assert found == [*translate_lines(model, lines, **quick, batch_tokens=10**6), ""]
     assert err.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
 
 
@@ -185,7 +159,7 @@ def test_thousands_of_lines_keep_their_order(
 ) -> None:
     draw = random.Random(1)
     several = [*sorted(set(TEXT)), "", "dog", "barn fox"]
-    expected = dict(zip(several, api(model, several), strict=True))
+    expected = dict(zip(several, translate_lines(model, several), strict=True))
     lines = draw.choices(several, k=5000)
     out, _ = translated("".join(f"{line}\n" for line in lines).encode())
     assert out.decode().split("\n") == [*(expected[line] for line in lines), ""]
@@ -197,15 +171,17 @@ def test_bytes_that_are_not_utf8_are_counted(
     data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
     out, err = translated(data)
     readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
-    assert out.decode().split("\n")[:-1] == api(model, readable)
-    expected = "3 line(s) were not valid UTF-8 (the first: line 2); bad bytes were read as U+FFFD"
+    assert out.decode().split("\n")[:-1] == translate_lines(model, readable)
+    expected = (
+        "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"
+    )
     assert err == f"mt-translate: {expected}\n"
 
 
 def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     lines = ["the dog", "the dog jumps " * 9, "fox " * 30]
     out, err = translated("\n".join(lines).encode(), max_source_tokens=10)
-    assert out.decode().split("\n")[:-1] == api(model, lines, max_source_tokens=10)
+    assert out.decode().split("\n")[:-1] == translate_lines(model, lines, max_source_tokens=10)
     assert err == (
         "mt-translate: 2 line(s) were longer than max_source_tokens=10 and were translated in "
         "parts\n"
@@ -227,8 +203,8 @@ def test_settings_of_the_folder_can_be_overridden(
     lines = sorted(set(TEXT))
     out, _ = translated("\n".join(lines).encode(), **settings)
     found = out.decode().split("\n")[:-1]
-    assert found == api(model, lines, **settings)
-    default = api(model, lines)
+    assert found == translate_lines(model, lines, **settings)
+    default = translate_lines(model, lines)
     assert (found == default) == ("batch_tokens" in settings)
 
 
@@ -250,7 +226,7 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
     assert [row["source"] for row in rows] == lines
     (blank,) = rows[1]["translations"]
     assert (blank["text"], blank["score"], blank["tokens"]) == ("", 0.0, 0)
-    best = api(model, lines, beam_size=4)
+    best = translate_lines(model, lines, beam_size=4)
     for row, text in zip(rows, best, strict=True):
         assert set(row) == {"source", "translations"}
         found = row["translations"]
@@ -273,7 +249,7 @@ def test_sentences_of_a_line_are_translated_by_themselves(
     pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
     text = "The dog jumps. A fox sleeps!\n\n \nThe barn\n"
     out, err = translated(text.encode(), split="sentences")
-    first, second, third = api(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
+    first, second, third = translate_lines(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
     assert out.decode() == f"{first} {second}\n\n\n{third}\n"
     assert err == ""
     whole, _ = translated(text.encode())
@@ -293,7 +269,7 @@ def test_without_ctranslate2_auto_is_torch(
     source.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(model), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
-    assert capfd.readouterr() == (f"{api(model, ['the dog'])[0]}\n", "")
+    assert capfd.readouterr() == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
     message = error_of(capfd, engine="ctranslate2", **settings)
     assert "pip install 'transformer-mt[fast]'" in message
     assert "pip install" in error_of(capfd, compute_type="int8", **settings)
@@ -308,13 +284,13 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
     source.write_text("the dog\n")
     translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
     out, err = capfd.readouterr()
-    assert out == f"{api(model, ['the dog'])[0]}\n"
+    assert out == f"{translate_lines(model, ['the dog'])[0]}\n"
     assert err.endswith("; going on with engine=torch\n")
 
 
 def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(InputError, match="standard output is closed: say output=FILE"):
+    with pytest.raises(InputError, match="standard output is closed: set output=FILE"):
         translate.run(TranslateJob(model=str(model), device="cpu"))
 
 
@@ -323,7 +299,7 @@ def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
     data = replace(job.data, normalization="moses_lowercase")
     model_folder.write_config(model, replace(job, data=data))
     with pytest.raises(
-        InputError, match=r"alignment=true does not go with data\.normalization=moses"
+        InputError, match=r"alignment=true does not work with data\.normalization=moses"
     ):
         translate.run(TranslateJob(model=str(model), format="jsonl", alignment=True))
 
@@ -371,7 +347,7 @@ def test_the_engine_is_chosen(
             f"mt-translate: converted the model for CTranslate2: {model / 'ctranslate2' / 'int8'}\n"
         )
     else:
-        assert (out, err) == (f"{api(model, ['the dog'])[0]}\n", "")
+        assert (out, err) == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
 
 
 def test_a_model_that_ctranslate2_cannot_hold(
@@ -402,7 +378,7 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
     translate.run(TranslateJob(device="cpu", **settings))
     assert engines == ["Translator"]
     out, err = capfd.readouterr()
-    assert out == f"{api(folder, ['the dog'])[0]}\n"
+    assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
     assert err.startswith("mt-translate: no place for the converted model: ")
     assert err.endswith("; going on with engine=torch\n")
     assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
@@ -429,7 +405,7 @@ def test_a_damaged_conversion_is_made_anew(
         damage()
         translate.run(job)
         out, err = capfd.readouterr()
-        assert out == f"{api(folder, ['the dog'])[0]}\n"
+        assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
         assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
         assert path.read_bytes() == whole
     assert engines.count("CTranslate2Translator") == 4
@@ -446,9 +422,7 @@ def test_no_file_is_read_and_written(
     for output in (paths[key], paths["link"]):
         settings = {"model": str(model), "input": str(paths["input"]), key: str(paths[key])}
         message = error_of(capfd, output=str(output), **settings)
-        assert (
-            message == f"output={output} is the file of {key}, which would be lost: choose another"
-        )
+        assert message == f"output={output} would overwrite the file of {key}: choose another file"
     assert paths[key].read_text() == "the dog\n"
 
 
@@ -465,7 +439,7 @@ def test_no_file_of_a_model_is_written(
     before = (model / name).read_bytes()
     paths = {"input": str(tmp_path / "input"), "output": str(model / name)}
     message = error_of(capfd, model=str(model), **paths)
-    assert message.endswith("is the file of the model, which would be lost: choose another")
+    assert message.endswith("would overwrite the file of the model: choose another file")
     assert (model / name).read_bytes() == before
 
 
@@ -475,14 +449,14 @@ def test_a_file_may_have_a_name_like_a_user(
     monkeypatch.chdir(tmp_path)
     Path("~old.en").write_text("the dog\n")
     translate.run(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
-    assert Path("~old.de").read_text() == f"{api(model, ['the dog'])[0]}\n"
+    assert Path("~old.de").read_text() == f"{translate_lines(model, ['the dog'])[0]}\n"
 
 
 def test_outputs_that_would_not_be_what_they_are_called(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     message = error_of(capfd, model=str(model), output=str(tmp_path / "none" / "out.de"))
-    assert message.endswith(f": there is no folder {tmp_path / 'none'}; make it first")
+    assert message.endswith(f": there is no folder {tmp_path / 'none'}; create it first")
     message = error_of(capfd, model=str(model), output=str(tmp_path))
     assert message == f"output={tmp_path} is a folder: name a file"
     for suffix in (".gz", ".zst"):
@@ -498,7 +472,7 @@ def test_a_closed_input_is_one_line(model: Path) -> None:
     command = f"{sys.executable} -m transformer_mt.cli.translate model={model} device=cpu <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "mt-translate: error: standard input is closed: say input=FILE\n"
+    assert done.stderr == "mt-translate: error: standard input is closed: set input=FILE\n"
 
 
 def test_scores_that_are_no_numbers_are_refused(
@@ -519,14 +493,6 @@ def test_scores_that_are_no_numbers_are_refused(
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):
         message = error_of(capfd, **settings, **more)
         assert message.startswith("the model's output is not a number")
-
-
-def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
-    with pytest.raises((InputError, OSError)) as caught:
-        translate.run(TranslateJob(**{"device": "cpu", **settings}))
-    assert capfd.readouterr() == ("", "")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_bad_files_are_named(
@@ -572,7 +538,7 @@ def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> N
     translate.run(job)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     reader.join(10)
-    assert found == [f"{api(model, ['the dog'])[0]}\n"]
+    assert found == [f"{translate_lines(model, ['the dog'])[0]}\n"]
 
 
 def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
@@ -674,7 +640,7 @@ def process(model: Path) -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def answer(process: subprocess.Popen[bytes]) -> bytes:
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
     """The next line, or a failure instead of waiting forever."""
     assert process.stdout
     with selectors.DefaultSelector() as waiting:
@@ -683,7 +649,7 @@ def answer(process: subprocess.Popen[bytes]) -> bytes:
     return process.stdout.readline()
 
 
-def say(process: subprocess.Popen[bytes], line: str) -> None:
+def write_line(process: subprocess.Popen[bytes], line: str) -> None:
     assert process.stdin
     process.stdin.write(line.encode())
     process.stdin.flush()
@@ -692,9 +658,9 @@ def say(process: subprocess.Popen[bytes], line: str) -> None:
 def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
     model: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    for line, found in zip(TEXT[:3], api(model, TEXT[:3]), strict=True):
-        say(process, f"{line}\n")
-        assert answer(process).decode() == f"{found}\n"
+    for line, found in zip(TEXT[:3], translate_lines(model, TEXT[:3]), strict=True):
+        write_line(process, f"{line}\n")
+        assert read_line(process).decode() == f"{found}\n"
     process.send_signal(signal.SIGINT)  # while it waits for more
     assert process.wait(60) == 130
     assert process.stderr
@@ -706,10 +672,10 @@ def test_a_reader_that_leaves_does_not_wait_for_more_input(
 ) -> None:
     assert process.stdout
     assert process.stderr
-    say(process, "the dog\n")
-    answer(process)
+    write_line(process, "the dog\n")
+    read_line(process)
     process.stdout.close()
-    say(process, "the dog\n")
+    write_line(process, "the dog\n")
     assert process.wait(60) == 128 + signal.SIGPIPE
     assert process.stderr.read() == b""
 
@@ -740,7 +706,7 @@ def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path
     root = str(Path(translate.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
-        say(child, "the dog\n")
+        write_line(child, "the dog\n")
         deadline = time.monotonic() + 60
         while not any(file.stat().st_size for file in tmp_path.iterdir()):
             assert time.monotonic() < deadline, "it has not begun"

@@ -1,6 +1,7 @@
 """What mt-translate does besides translating: each option of the command is the API's."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable
@@ -11,20 +12,20 @@ from typing import Any
 
 import pytest
 import torch
-from test_translate import JOB, TEXT, VOCAB_SIZE, error_of, write_model
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import translate
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs.translate_stream import InputStats
+from transformer_mt.jobs.line_processor import InputStats
 from transformer_mt.model import inference
 from transformer_mt.model.transformer import Transformer
 
@@ -64,7 +65,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Output for ``LINES``; a stream gets the same as a file job of several chunks."""
-    monkeypatch.setitem(file_job.CHUNK, "cpu", 2)
+    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 2)
 
     def translated(**settings: Any) -> str:
         own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}
@@ -367,11 +368,11 @@ def test_other_numbers_of_lines(
     settings: dict[str, Any] = {"model": str(model), "input": str(source), key: path}
     message = error_of(capfd, output=str(target), **settings)
     assert message == (
-        f"{key}={path} has {lines} line(s) and the input 5: it must have one for each line of the "
-        "input"
+        f"{key}={path} has {lines} line(s), but the input has 5: both must have the same number of "
+        "lines"
     )
     assert sorted(p.name for p in source.parent.iterdir()) == ["beside", "in"]
-    with pytest.raises(InputError, match=rf"has {lines} line\(s\) and the input (5|more): it must"):
+    with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
         translate.run(TranslateJob(device="cpu", **settings))
 
 
@@ -407,19 +408,19 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str
         TranslateJob(model="m", **form, **settings)
 
 
-def test_what_changes_the_output_begins_a_file_job_anew(
+def test_file_job_starts_again_if_settings_change_the_output(
     model: Path,
     second: Path,
     source: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(translate, "_report", said.append)
+    caplog.set_level(logging.INFO, "transformer_mt.jobs")
     monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
-        said.clear()
+        caplog.clear()
         job = TranslateJob(
             model=str(model),
             device="cpu",
@@ -429,7 +430,7 @@ def test_what_changes_the_output_begins_a_file_job_anew(
             **settings,
         )
         translate.run(job)
-        return "begun anew" in said[-1] if said else True
+        return "starting again" in caplog.messages[-1] if caplog.messages else True
 
     path = write_lines(tmp_path / "beside", ["a"] * 5)
     assert new()

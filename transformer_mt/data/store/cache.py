@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from transformer_mt import files
 from transformer_mt.data.store.workers import KilledError
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, format_os_error
 
 _OF_THE_FOLDER = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG),
@@ -63,7 +63,7 @@ def make(entry: Path, build: Callable[[Path], None], cancel: Event | None = None
             shutil.rmtree(half_done(entry), ignore_errors=True)
     except OSError as error:
         if error.errno not in _OF_THE_FOLDER:
-            raise InputError(f"cannot prepare the data ({in_a_line(error)})") from error
+            raise InputError(f"cannot prepare the data ({format_os_error(error)})") from error
         raise InputError(
             f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
             "folder that may be written and has room"

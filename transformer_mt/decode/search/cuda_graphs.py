@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from transformer_mt.errors import lacks_memory
+from transformer_mt.errors import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Recorder:
                     self._memory = _memory()
                 return _captured(work, self._memory).replay
         except RuntimeError as error:
-            if lacks_memory(error):
+            if is_out_of_memory(error):
                 raise
             # An old driver, say; nothing is lost but speed.
             _FAILED.set()
