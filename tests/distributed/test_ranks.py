@@ -212,7 +212,7 @@ def test_two_processes_learn_what_one_learns_however_they_are_started(corpus: Pa
     status, out, err = end(process)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
-    assert err.count("the same command goes on from here") == 1  # one rank speaks
+    assert err.count("Run the same command to resume") == 1  # one rank speaks
     stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
     assert stopped_at == records(run_dir, "train")[-1]["step"]  # no update is lost
     assert 20 <= stopped_at < 50
