@@ -368,9 +368,7 @@ def test_a_run_is_repeated_from_its_configuration(
         assert err.count("\n") == 1
 
 
-def test_a_search_that_changes_in_mid_run_is_told(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[..., Running]) -> None:
     status, _, err = train(copy, "train.max_steps=60", "decode.beam_size=1").wait()
     assert status == 0
     assert (

@@ -49,13 +49,13 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.LOG,
     ):
         yield "the model", folder / name
-    for name in (
+    for subfolder in (
         run_layout.CHECKPOINTS,
         run_layout.CTRANSLATE2,
         Path(run_layout.CLEANING_REPORT).parent,
         run_layout.TENSORBOARD,
     ):
-        yield from (("the model", path) for path in (folder / name).rglob("*"))
+        yield from (("the model", path) for path in (folder / subfolder).rglob("*"))
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in (source.src, source.tgt, source.tsv, source.jsonl, source.parquet):

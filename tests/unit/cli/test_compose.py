@@ -19,7 +19,7 @@ from transformer_mt.errors import InputError, UsageError
 
 
 def test_jobs_of_all_commands() -> None:
-    job = compose(["experiment=quickstart", "train.seed=7"])
+    job = compose(["data=sample", "train.seed=7"])
     assert type(job) is TrainJob
     assert (job.train.seed, job.run_dir) == (7, "runs/sample")
     assert compose(["model=x", "beam_size=2"], "translate") == TranslateJob(model="x", beam_size=2)

@@ -27,7 +27,7 @@ entry_points.import_module = slow
     ("command", "program"),
     [("train", "mt-train"), ("translate", "mt-translate"), ("evaluate", "mt-eval")],
 )
-def test_ctrl_c_while_libraries_load(command: str, program: str) -> None:
+def test_ctrl_c_during_imports(command: str, program: str) -> None:
     code = f"{SLOW_IMPORT}entry_points.{command}()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, f"{program}: interrupted\n")

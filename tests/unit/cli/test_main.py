@@ -321,7 +321,7 @@ def test_ctrl_c() -> None:
     assert process.returncode == 130
 
 
-def test_links_that_lead_to_each_other_are_told_in_a_line(run: Run) -> None:
+def test_circular_links_are_one_line(run: Run) -> None:
     def job(job: TranslateJob) -> None:
         Path("a").symlink_to("b")
         Path("b").symlink_to("a")

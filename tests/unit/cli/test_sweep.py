@@ -189,7 +189,7 @@ def test_the_same_sweep_again_has_the_same_folders(run: Run, tmp_path: Path) -> 
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 5
 
 
-def test_a_run_that_varied_nothing_stays_in_the_table(run: Run, tmp_path: Path) -> None:
+def test_run_without_swept_settings_stays_in_the_table(run: Run, tmp_path: Path) -> None:
     run("-m", "run_dir=r", job=fake_training)
     run("-m", "run_dir=r", "train.seed=2,3", job=fake_training)
     assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["", "2", "3"]
@@ -245,7 +245,7 @@ def test_a_sweep_that_only_prepares_has_no_results(run: Run, tmp_path: Path) -> 
     assert list(tmp_path.rglob("sweep.tsv")) == []
 
 
-def test_a_real_sweep_and_again_with_one_job_more(tmp_path: Path) -> None:
+def test_real_sweep_and_one_more_job(tmp_path: Path) -> None:
     pairs = [f"a dog sees {n} houses\tein Hund sieht {n} Häuser" for n in range(30)]
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     settings = [

@@ -69,7 +69,7 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def scores(capsys: pytest.CaptureFixture[str]) -> Json:
-    """What a job prints as JSON, and what it says beside it."""
+    """The JSON that a job prints, and its messages."""
 
     def run(**settings: Any) -> tuple[Any, str]:
         evaluate.run(EvaluateJob(format="json", device="cpu", **settings))
@@ -157,7 +157,7 @@ def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
     assert [row["name"] for row in rows] == ["chrF2++"]
 
 
-def test_comet_that_is_not_installed_is_told_before_anything(
+def test_missing_comet_is_reported_before_the_work(
     files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -193,12 +193,12 @@ def test_comet_that_is_not_installed_is_told_before_anything(
         ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs a place"),
     ],
 )
-def test_jobs_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"{re.escape(message)}[^\n]*$"):
         EvaluateJob(**{"hypotheses": ["a"], "references": ["b"], **settings})
 
 
-def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Json) -> None:
+def test_target_language_adds_the_paper_protocol(files: Files, scores: Json) -> None:
     hypotheses, reference = files(good=GOOD, ref=REFERENCE)
     rows, _ = scores(hypotheses=[hypotheses], references=[reference], tgt_lang="de")
     assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER", "BLEU (paper protocol)"]
@@ -206,7 +206,7 @@ def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Jso
     assert rows[3]["score"] == round(protocols.paper_bleu(GOOD, [REFERENCE]).score, 4)
 
 
-def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
+def test_suspicious_lines_are_reported(files: Files, scores: Json) -> None:
     bad, good, reference, source = files(bad=BAD, good=GOOD, ref=REFERENCE, src=SOURCE)
     job = {"hypotheses": [bad, good], "references": [reference], "source": source}
     rows, err = scores(**job, **NO_RESAMPLES)
@@ -218,13 +218,13 @@ def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
     assert [row["score"] for row in rows[0]["scores"]] == by_hand(BAD, REFERENCE)
 
 
-def test_nothing_said_of_nothing_is_only_empty(files: Files, scores: Json) -> None:
+def test_empty_translation_of_an_empty_line_is_only_empty(files: Files, scores: Json) -> None:
     hypotheses, reference, source = files(hyp=["", "Bern"], ref=["", "Zug"], src=[" ", "Berne"])
     _, err = scores(hypotheses=[hypotheses], references=[reference], source=source)
     assert err == "mt-eval: hyp: 1 of 2 lines are empty\n"
 
 
-def test_text_for_a_person(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
     evaluate.run(EvaluateJob(hypotheses=[good], references=[reference]))
     alone = capsys.readouterr().out
@@ -249,7 +249,7 @@ def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
     return str(caught.value)
 
 
-def test_places_that_cannot_be_written_are_found_before_the_work(
+def test_unwritable_outputs_are_reported_before_the_work(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, reference = files(good=GOOD, ref=REFERENCE)
@@ -258,19 +258,19 @@ def test_places_that_cannot_be_written_are_found_before_the_work(
         assert message in text
 
 
-def test_empty_references_are_pointed_out(files: Files, scores: Json) -> None:
+def test_empty_references_are_reported(files: Files, scores: Json) -> None:
     hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
     _, err = scores(hypotheses=[hypotheses], references=[reference])
     assert "2 of 4 lines of a reference are empty" in err
 
 
 @pytest.mark.parametrize("code", ["german", "d e", "", "1"])
-def test_a_language_has_a_code(code: str) -> None:
+def test_invalid_language_code(code: str) -> None:
     with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
         EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
 
 
-def test_files_that_do_not_fit_are_named(
+def test_files_of_different_lengths_are_named(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, short, reference, empty = files(good=GOOD, short=GOOD[:3], ref=REFERENCE, empty=[])
@@ -375,7 +375,7 @@ def test_settings_are_chosen_on_the_validation_set(
     assert message.startswith(f"{model} has no checkpoint of step 7")
 
 
-def test_a_model_whose_test_set_has_gone(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_test_set_of_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model.parent / "ref").unlink()
     assert str(model.parent / "ref") in error_of(capsys, model=str(model))
 
@@ -440,7 +440,7 @@ def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
     assert "It is &lt;b&gt;." in html
 
 
-def test_attention_alone_scores_nothing(
+def test_attention_without_report_scores_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, image = tmp_path / "a.html", tmp_path / "a.png"
@@ -461,7 +461,7 @@ def test_attention_alone_scores_nothing(
 
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])
-def test_a_page_in_a_folder_that_is_not_there_is_told_first(
+def test_missing_output_folder_is_reported_first(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "none" / "x")
@@ -471,7 +471,7 @@ def test_a_page_in_a_folder_that_is_not_there_is_told_first(
 
 
 @pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
-def test_nothing_that_a_model_needs_is_replaced(
+def test_files_of_the_model_are_not_overwritten(
     name: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = model.parent / name
@@ -492,7 +492,7 @@ def test_nothing_that_a_model_needs_is_replaced(
         "a",
     ],
 )
-def test_a_sentence_is_typed_as_it_is(
+def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []

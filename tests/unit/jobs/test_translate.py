@@ -49,7 +49,7 @@ from transformer_mt.model.transformer import Transformer
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
-    if find_spec("ctranslate2") is not None:  # what the first use would do, and say
+    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
         network, tokenizer, _ = model_folder.load_model(folder)
         convert(folder, network, tokenizer, "float32")
     return folder
@@ -143,7 +143,7 @@ def test_as_many_lines_out_as_in(
 
 
 @pytest.mark.parametrize("line", ["x" * 100_000, "the dog " * 12_500], ids=["word", "words"])
-def test_a_line_of_100000_characters(
+def test_line_of_100000_characters(
     model: Path, translated: Callable[..., tuple[bytes, str]], line: str
 ) -> None:
     quick = {"max_source_tokens": 100, "max_extra_tokens": 0, "beam_size": 1}
@@ -165,9 +165,7 @@ def test_thousands_of_lines_keep_their_order(
     assert out.decode().split("\n") == [*(expected[line] for line in lines), ""]
 
 
-def test_bytes_that_are_not_utf8_are_counted(
-    model: Path, translated: Callable[..., tuple[bytes, str]]
-) -> None:
+def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
     out, err = translated(data)
     readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
@@ -243,7 +241,7 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
     assert plain.decode().split("\n")[:-1] == best
 
 
-def test_sentences_of_a_line_are_translated_by_themselves(
+def test_sentences_of_a_line_are_translated_separately(
     model: Path, translated: Callable[..., tuple[bytes, str]]
 ) -> None:
     pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
@@ -294,7 +292,7 @@ def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatc
         translate.run(TranslateJob(model=str(model), device="cpu"))
 
 
-def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
+def test_alignment_needs_a_normalization_that_keeps_words(model: Path) -> None:
     job = model_folder.read_config(model)
     data = replace(job.data, normalization="moses_lowercase")
     model_folder.write_config(model, replace(job, data=data))
@@ -350,7 +348,7 @@ def test_the_engine_is_chosen(
         assert (out, err) == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
 
 
-def test_a_model_that_ctranslate2_cannot_hold(
+def test_model_that_ctranslate2_does_not_support(
     tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, source = tmp_path / "model", tmp_path / "in"
@@ -363,7 +361,7 @@ def test_a_model_that_ctranslate2_cannot_hold(
     assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
 
 
-def test_no_place_for_the_converted_model_is_said_and_done_without(
+def test_unwritable_conversion_falls_back_to_torch(
     tmp_path: Path,
     engines: list[str],
     capfd: pytest.CaptureFixture[str],
@@ -385,7 +383,7 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
-def test_a_damaged_conversion_is_made_anew(
+def test_damaged_conversion_is_repeated(
     tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str], file: str
 ) -> None:
     folder, source = tmp_path / "model", tmp_path / "in"
@@ -412,7 +410,7 @@ def test_a_damaged_conversion_is_made_anew(
 
 
 @pytest.mark.parametrize("key", ["input", "prefix", "score"])
-def test_no_file_is_read_and_written(
+def test_inputs_are_not_overwritten(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
     paths = {name: tmp_path / name for name in ("input", "link", key)}
@@ -429,7 +427,7 @@ def test_no_file_is_read_and_written(
 @pytest.mark.parametrize(
     "name", ["config.yaml", "tokenizer.model", "model.safetensors", "checkpoints/step_1/state.json"]
 )
-def test_no_file_of_a_model_is_written(
+def test_model_files_are_not_overwritten(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / "input").write_text("the dog\n")
@@ -443,7 +441,7 @@ def test_no_file_of_a_model_is_written(
     assert (model / name).read_bytes() == before
 
 
-def test_a_file_may_have_a_name_like_a_user(
+def test_file_name_like_a_user_name(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -452,7 +450,7 @@ def test_a_file_may_have_a_name_like_a_user(
     assert Path("~old.de").read_text() == f"{translate_lines(model, ['the dog'])[0]}\n"
 
 
-def test_outputs_that_would_not_be_what_they_are_called(
+def test_invalid_output_names(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     message = error_of(capfd, model=str(model), output=str(tmp_path / "none" / "out.de"))
@@ -475,9 +473,7 @@ def test_a_closed_input_is_one_line(model: Path) -> None:
     assert done.stderr == "mt-translate: error: standard input is closed: set input=FILE\n"
 
 
-def test_scores_that_are_no_numbers_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Weights that are finite, and so large that what comes of them is not."""
     folder, lines = tmp_path / "model", tmp_path / "in"
     write_model(folder)
@@ -611,7 +607,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_of_a_folder_is_one_line(
+def test_damaged_model_folder_is_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     damage, parts = DAMAGE[name]
@@ -667,7 +663,7 @@ def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
     assert process.stderr.read() == b"mt-translate: interrupted\n"
 
 
-def test_a_reader_that_leaves_does_not_wait_for_more_input(
+def test_closed_pipe_ends_the_command_before_more_input(
     process: subprocess.Popen[bytes],
 ) -> None:
     assert process.stdout
@@ -681,7 +677,7 @@ def test_a_reader_that_leaves_does_not_wait_for_more_input(
 
 
 def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> None:
-    """A raw write may take a part and say so; what was left would be lost."""
+    """A raw write may write only a part of the data."""
     command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
     root = str(Path(translate.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -700,7 +696,7 @@ def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> 
     assert done.stderr.count(b"\n") == 1
 
 
-def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path) -> None:
+def test_sigterm_leaves_no_partial_output(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
     command.append(f"output='{tmp_path / 'out'}'")
     root = str(Path(translate.__file__).parents[2])
@@ -709,7 +705,7 @@ def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path
         write_line(child, "the dog\n")
         deadline = time.monotonic() + 60
         while not any(file.stat().st_size for file in tmp_path.iterdir()):
-            assert time.monotonic() < deadline, "it has not begun"
+            assert time.monotonic() < deadline, "nothing was written"
             time.sleep(0.05)
         child.terminate()
         assert child.wait(60) == 128 + signal.SIGTERM

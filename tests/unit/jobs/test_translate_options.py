@@ -129,7 +129,7 @@ def test_decoding_keys(model: Path, run: Run, settings: dict[str, Any]) -> None:
     assert found != run(**plain)
 
 
-def test_a_folder_s_own_keys_hold_unless_others_are_given(tmp_path: Path, run: Run) -> None:
+def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "short"
     write_model(folder, replace(JOB, decode=replace(JOB.decode, max_length=2)))
     rows = [json.loads(row) for row in run(model=str(folder), format="jsonl").splitlines()]
@@ -146,7 +146,7 @@ def test_more_samples_than_beams(run: Run) -> None:
     assert numbers == [5 if line else 1 for line in LINES]
 
 
-def test_senseless_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
+def test_invalid_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
     assert "say sampling=true" in error_of(capfd, top_k=1, **settings)
@@ -192,7 +192,7 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
         ("score", "{source}"),
     ],
 )
-def test_what_ctranslate2_cannot_do(
+def test_settings_that_need_torch(
     with_steps: Path,
     second: Path,
     source: Path,
@@ -217,7 +217,7 @@ def test_what_ctranslate2_cannot_do(
 
 
 @needs_ctranslate2
-def test_what_every_engine_does(
+def test_settings_of_every_engine(
     model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
@@ -253,7 +253,7 @@ def test_bfloat16(
     assert not alike(rows(), expected)
 
 
-def test_compute_types_that_are_not_to_be_had(model: Path, source: Path, capfd: Any) -> None:
+def test_unavailable_compute_types(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     message = error_of(capfd, engine="torch", compute_type="int8", **settings)
     assert message == ("compute_type=int8 is only for engine=ctranslate2: say float32 or bfloat16")
@@ -356,7 +356,7 @@ def test_alignment(model: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("key", ["prefix", "score"])
 @pytest.mark.parametrize("lines", [0, 3, 4, 6])
-def test_other_numbers_of_lines(
+def test_aligned_file_of_a_different_length(
     model: Path,
     source: Path,
     capfd: pytest.CaptureFixture[str],
@@ -376,7 +376,7 @@ def test_other_numbers_of_lines(
         translate.run(TranslateJob(device="cpu", **settings))
 
 
-def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
+def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     missing = source.with_name("missing")
     assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
@@ -402,7 +402,7 @@ def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
         ({"markup": "html"}, "markup='html' is not one of"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
     form: dict[str, Any] = {} if message.endswith("jsonl") else {"format": "jsonl"}
     with pytest.raises(InputError, match=message):
         TranslateJob(model="m", **form, **settings)
