@@ -414,7 +414,7 @@ def double_start(lab: Lab, rng: random.Random, tries: int) -> Tries:
         else:
             second = lab.start(run_dir)
             ended = sorted([first.end(), second.end()], key=lambda one: -one.status)
-        attempt.problems += ended[0].refusal("another mt-train is at work")
+        attempt.problems += ended[0].refusal("another mt-train is using")
         attempt.problems += ended[1].expect(0)
         attempt.problems += differences(contents(run_dir), lab.expected())
         clean(run_dir, attempt)

@@ -352,7 +352,7 @@ def _serve(argv: Sequence[str], output: Path, file_limit: int | None) -> None:
     """mt-train, in a process that has its modules already."""
     import torch
 
-    from transformer_mt.jobs.train import main
+    from transformer_mt.cli.train import main
 
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):

@@ -1,24 +1,68 @@
-"""The Transformer of "Attention Is All You Need", from raw text to BLEU."""
+"""The Transformer of "Attention Is All You Need", from raw text to BLEU.
 
+The three commands as functions::
+
+    from transformer_mt import Translator, compose, train
+
+    result = train(compose(["experiment=quickstart"]))
+    print(Translator.load(result.run_dir).translate(["A man sleeps."]))
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transformer_mt.cli.compose import compose
     from transformer_mt.decode.translator import Translator
+    from transformer_mt.errors import InputError
+    from transformer_mt.jobs.evaluate import evaluate
+    from transformer_mt.jobs.train import train
+    from transformer_mt.jobs.translate_file import translate_file
+    from transformer_mt.jobs.translate_stream import translate_stream
     from transformer_mt.model.transformer import Transformer
 
-__all__ = ["Transformer", "Translator", "__version__"]
+__all__ = [
+    "InputError",
+    "Transformer",
+    "Translator",
+    "__version__",
+    "compose",
+    "evaluate",
+    "train",
+    "translate_file",
+    "translate_stream",
+]
 
 __version__ = "0.1.0"
 
+_MODULES = {
+    "InputError": "errors",
+    "Transformer": "model.transformer",
+    "Translator": "decode.translator",
+    "compose": "cli.compose",
+    "evaluate": "jobs.evaluate",
+    "train": "jobs.train",
+    "translate_file": "jobs.translate_file",
+    "translate_stream": "jobs.translate_stream",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # On demand: PyTorch takes seconds to import, and `mt-train --help` does without.
-    if name == "Translator":
-        from transformer_mt.decode.translator import Translator
+    # Loaded on first use, because PyTorch takes seconds to import and `mt-train --help` needs none.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
-        return Translator
-    if name == "Transformer":
-        from transformer_mt.model.transformer import Transformer
 
-        return Transformer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+class _Package(ModuleType):
+    """Keeps the functions ``train`` and ``evaluate`` apart from the subpackages of these names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The import system sets a subpackage as an attribute, which would hide the function.
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

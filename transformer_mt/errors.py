@@ -1,14 +1,18 @@
-"""What a user is meant to read."""
+"""User-facing errors."""
 
 
 class InputError(Exception):
-    """Bad input or environment: the message is one line that says what, where, and what to do.
+    """Bad input or environment; the message is one line: what is wrong, where, and what to do.
 
-    The command-line programs print it to stderr without a traceback and exit with status 1.
+    The commands print it to standard error without a traceback and exit with status 1.
     """
 
 
-_NO_MEMORY = (
+class UsageError(InputError):
+    """Arguments that cannot be parsed, or name no setting; the commands exit with status 2."""
+
+
+_OUT_OF_MEMORY = (
     "can't allocate memory",
     "mkl_malloc",
     "CUDA error: out of memory",
@@ -18,15 +22,16 @@ _NO_MEMORY = (
 )
 
 
-def lacks_memory(error: Exception) -> bool:
-    """Whether memory does not suffice, on whatever device."""
-    # By its name, since this file does without PyTorch. On a CPU, and in CUDA's libraries, it is a
-    # RuntimeError like any other, but for its text.
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or any(text in str(error) for text in _NO_MEMORY)
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the error means that the memory of a device is exhausted."""
+    # torch.OutOfMemoryError by its name, because this module does not import PyTorch. On a CPU and
+    # in CUDA's libraries the error is a plain RuntimeError that only its message tells apart.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
-def in_a_line(error: OSError) -> str:
-    """What the system refused, and of which file."""
+def format_os_error(error: OSError) -> str:
+    """An operating system error as one line: the reason and the files."""
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return ": ".join([error.strerror or str(error) or repr(error), *names])

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and their checksums."""
+"""Atomic writes, checksums and paths."""
 
 import errno
 import hashlib
@@ -9,17 +9,20 @@ from pathlib import Path
 
 
 def expand_user(path: str | Path) -> Path:
-    """A path whose ``~`` is the home folder."""
-    # Not Path.expanduser: it raises where there is no such user, as for a file ~old.de.
+    """Replace a leading ``~`` by the home folder."""
+    # Not Path.expanduser, which raises if there is no such user, as for a file named ~old.de.
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its name once written, and never before."""
+    """Write a file atomically: yields a temporary path, which is renamed to ``path`` on success.
+
+    The file and its folder are flushed to the disk; after an exception nothing is left.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _naming(path):
+        with _named_errors(path):
             yield temporary
             sync(temporary)
             temporary.replace(path)
@@ -30,14 +33,14 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Where to write what a user wants to have in ``path``.
+    """Write an output that the user has named: yields the path to write to.
 
-    For a file that is ``atomic``'s; a link stays one, and what it leads to is written. A pipe or a
-    device is written to as it is.
+    A file is written atomically; the target of a link is replaced, not the link. A pipe or a device
+    is written directly.
     """
     target = path.resolve()
     if is_stream(target):
-        with _naming(target):
+        with _named_errors(target):
             yield target
         return
     with atomic(target) as temporary:
@@ -45,13 +48,13 @@ def output(path: Path) -> Iterator[Path]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether no file may take this place: a pipe is there, or a device such as /dev/null."""
+    """Whether the path is a pipe or a device such as /dev/null, which must not be replaced."""
     return path.exists() and not path.is_file()
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Names the path in an error of a full disk: one of writing has none."""
+def _named_errors(path: Path) -> Iterator[None]:
+    """Add the path to the error of a full disk, which does not name it."""
     try:
         yield
     except OSError as error:
@@ -61,19 +64,19 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a small file atomically."""
+    """Write a text file atomically."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file's content, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Returns once a file or folder is on the disk."""
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

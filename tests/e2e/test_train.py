@@ -62,9 +62,9 @@ def _serve(module: str, argv: list[str], out: Path) -> None:
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
     if module == "train":
-        from transformer_mt.jobs.train import main
+        from transformer_mt.cli.train import main
     else:
-        from transformer_mt.jobs.evaluate import main
+        from transformer_mt.cli.evaluate import main
     main()
 
 
@@ -368,14 +368,11 @@ def test_a_run_is_repeated_from_its_configuration(
         assert err.count("\n") == 1
 
 
-def test_a_search_that_changes_in_mid_run_is_told(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[..., Running]) -> None:
     status, _, err = train(copy, "train.max_steps=60", "decode.beam_size=1").wait()
     assert status == 0
     assert (
-        "warning: BLEU of the validations so far is of another search: decode.beam_size was 4, "
-        "now 1\n"
+        "warning: BLEU of earlier validations used other settings: decode.beam_size was 4, now 1\n"
     ) in err
 
 
@@ -391,7 +388,7 @@ def test_stopped_by_a_signal_it_saves_and_goes_on(
     assert status == 128 + number
     assert out == ""
     assert "Traceback" not in err
-    assert "the same command goes on from here" in err
+    assert "Run the same command to resume" in err
     stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
     assert 8 <= stopped_at < 40
     assert not (run_dir / "test.json").exists()
@@ -445,7 +442,7 @@ def test_a_model_without_checkpoints_is_not_trained_over(
 ) -> None:
     shutil.rmtree(copy / "checkpoints")
     before = (copy / run_layout.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()
-    assert "no whole checkpoint" in one_line_error(train(copy).wait())
+    assert "no intact checkpoint" in one_line_error(train(copy).wait())
     assert ((copy / run_layout.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()) == before
 
 
@@ -467,7 +464,7 @@ def test_data_may_move_but_not_change(
     with (elsewhere / "train.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
     message = one_line_error(train(copy, "train.max_steps=42", folder=elsewhere).wait())
-    assert "the training data, or its vocabulary, has changed since" in message
+    assert "the training data or its vocabulary has changed since" in message
 
 
 @pytest.mark.parametrize("more", [["train.max_steps=41"], []])
@@ -528,7 +525,7 @@ def test_sources_that_are_weighed_keep_their_sizes(
         result = train(run_dir, *argv, path, folder=elsewhere).wait()
         if cut == 60:
             assert result[0] == 0, result[2]
-    assert "the number of pairs in each source" in one_line_error(result)
+    assert "the number of pairs of a source" in one_line_error(result)
 
 
 def test_a_damaged_encoded_corpus_is_one_line(
@@ -559,7 +556,7 @@ def test_another_test_set_in_the_same_file_is_told_and_scored(
             "evaluate", [f"model={copy}", "metrics=[bleu]"], elsewhere / str(said)
         ).wait()
         assert status == 0, err
-        assert ("data.test is not what it was when this was trained" in err) == said
+        assert ("data.test has changed since this model was trained" in err) == said
     for said in (False, True):
         status, _, err = train(copy, folder=elsewhere).wait()
         assert status == 0, err
@@ -617,7 +614,7 @@ def test_another_recipe_in_the_same_folder_is_refused(
 ) -> None:
     before = (copy / "config.yaml").read_bytes()
     message = one_line_error(train(copy, "model.dropout=0.25", "train.batch_tokens=300").wait())
-    assert "was begun with another configuration" in message
+    assert "was started with a different configuration" in message
     assert "model.dropout was 0.3, now 0.25" in message
     assert "train.batch_tokens was 200, now 300" in message
     assert (copy / "config.yaml").read_bytes() == before
@@ -630,7 +627,7 @@ def test_a_folder_of_something_else_is_refused(
     mine.mkdir()
     (mine / "model.safetensors").write_text("months of work")
     message = one_line_error(train(mine).wait())
-    assert "holds a model.safetensors but no config.yaml" in message
+    assert "contains model.safetensors but no config.yaml" in message
     assert (mine / "model.safetensors").read_text() == "months of work"
     assert not (mine / "config.yaml").exists()
 
@@ -641,7 +638,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running
     first.wait_for(lambda: bool(checkpoints(run_dir)))
     first.send(signal.SIGSTOP)
     second = one_line_error(train(run_dir).wait())
-    assert "another mt-train is at work" in second
+    assert "another mt-train is using" in second
     first.send(signal.SIGCONT)
     first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
 
@@ -830,8 +827,8 @@ def test_a_run_that_was_begun_does_without_its_start(
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["model.d_ff=64", "model.norm=pre"], "say model.d_ff=32 model.norm=post"),
-        (["data.normalization=nfc"], "say data.normalization=none"),
+        (["model.d_ff=64", "model.norm=pre"], "set model.d_ff=32 model.norm=post"),
+        (["data.normalization=nfc"], "set data.normalization=none"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
         (["train.init_from={corpus}"], "there is no model.safetensors"),
     ],

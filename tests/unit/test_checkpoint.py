@@ -30,7 +30,7 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, format_os_error
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.optimizer import Optimizer, make_optimizer
 
@@ -603,7 +603,7 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space left") as caught:
         write()
-    assert in_a_line(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
+    assert format_os_error(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
 
 
 def test_a_removed_setting_that_was_off_is_ignored(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from transformer_mt.cli import app
+from transformer_mt.cli.compose import config_folder, register_schemas
 from transformer_mt.config import (
     CleaningConfig,
     DecodeConfig,
@@ -56,8 +56,8 @@ FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 
 @contextmanager
 def hydra_of(command: Command) -> Iterator[None]:
-    app.register_schemas()
-    with initialize_config_dir(str(app.config_folder(command)), version_base="1.3"):
+    register_schemas()
+    with initialize_config_dir(str(config_folder(command)), version_base="1.3"):
         yield
 
 
@@ -345,7 +345,7 @@ def test_reference_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
 def test_the_other_commands_have_no_groups(command: Command) -> None:
-    assert not [path for path in app.config_folder(command).iterdir() if path.is_dir()]
+    assert not [path for path in config_folder(command).iterdir() if path.is_dir()]
     assert composed(command, "model=runs/mine").model == "runs/mine"
 
 

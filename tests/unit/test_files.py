@@ -20,7 +20,7 @@ def read_aside(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
     return reader, found
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+def test_pipe_is_written_to_and_kept(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -34,7 +34,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [link, pipe]
 
 
-def test_a_link_stays_one_and_its_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_target_of_a_link_is_written_atomically(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "folder" / "file"
     target.parent.mkdir()
     link.symlink_to(target)
@@ -51,7 +51,7 @@ def test_a_link_stays_one_and_its_file_is_written_whole_or_not_at_all(tmp_path: 
 
 
 @pytest.mark.parametrize("pipe", [False, True])
-def test_a_full_disk_is_named(tmp_path: Path, pipe: bool) -> None:
+def test_full_disk_error_names_the_file(tmp_path: Path, pipe: bool) -> None:
     path = tmp_path / "file"
     if pipe:
         os.mkfifo(path)

@@ -1,26 +1,44 @@
-"""``mt-eval``: compose the configuration and run ``jobs.evaluate``."""
+"""``mt-eval``: score a model folder or files of translations, and print the scores."""
 
 import re
 import sys
 
-from transformer_mt.cli import app
+from transformer_mt.cli import main as cli
 from transformer_mt.config import EvaluateJob
-from transformer_mt.jobs.evaluate import run
+from transformer_mt.errors import InputError
+from transformer_mt.evaluate.evaluation import Evaluation, to_json, to_text
+from transformer_mt.jobs.evaluate import evaluate, write_attention
 
 
 def main() -> None:
     """Entry point of ``mt-eval``."""
-    sys.argv[1:] = [_as_typed(argument) for argument in sys.argv[1:]]
-    app.main("evaluate", EvaluateJob, run)
+    sys.argv[1:] = [_quote_attention(argument) for argument in sys.argv[1:]]
+    cli.main("evaluate", run)
 
 
-def _as_typed(argument: str) -> str:
-    """``attention=SENTENCE`` quoted for Hydra, to whom an apostrophe or a comma is syntax."""
+def run(job: EvaluateJob) -> None:
+    """Run an evaluation and print its scores; of an attention page alone, the translation."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed: send the scores to a file, > FILE")
+
+    def show(evaluation: Evaluation) -> None:
+        text = to_json(evaluation) if job.format == "json" else to_text(evaluation)
+        print(text, flush=True)
+
+    with cli.messages_to_stderr("mt-eval"):
+        if job.attention is not None and job.report is None:
+            print(write_attention(job).translation)
+        else:
+            evaluate(job, on_scores=show)
+
+
+def _quote_attention(argument: str) -> str:
+    """Quote ``attention=SENTENCE``, in which Hydra would take apostrophes and commas as syntax."""
     key, _, text = argument.partition("=")
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     if key != "attention" or quoted or text in ("", "null"):
         return argument
-    # In Hydra's strings a backslash is one, unless a quote comes after it.
+    # In Hydra's strings a backslash stands for itself, except before a quote.
     escaped = re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text)
     return f'attention="{escaped}"'
 

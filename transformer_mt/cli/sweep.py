@@ -1,4 +1,4 @@
-"""Sweeps (``--multirun``): each job in a folder of its own, and a table of results at the end."""
+"""Sweeps (``--multirun``): one run folder for each job, and a table of their results."""
 
 import csv
 import re
@@ -8,27 +8,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from transformer_mt import distributed, run_layout
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, UsageError
 from transformer_mt.evaluate.metrics import from_json
 from transformer_mt.files import expand_user, write_text
 from transformer_mt.train.metrics_log import read_records
 
-Job = TypeVar("Job", TrainJob, TranslateJob, EvaluateJob)
+Job = TrainJob | TranslateJob | EvaluateJob
 
 TABLE = "sweep.tsv"
 
 _RESULTS = ("best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir")
 _Row = dict[str, str]
-"""A line of the table, by column."""
-_LONGEST_NAME = 200
-"""Bytes; file systems take 255."""
+"""A row of the table: column → value."""
+_MAX_NAME_BYTES = 200
+"""Maximum length of a folder's name; file systems allow 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,19 @@ class _Run:
     """A training job of a sweep."""
 
     values: dict[str, str]
-    """What the sweep gave it, by key."""
+    """The swept settings and their values in this job."""
     base: Path
-    """The ``run_dir`` that it was told."""
+    """``run_dir`` as given on the command line; the table is written there."""
     folder: Path
-    """Its own folder in there."""
+    """The job's own run folder, inside ``base``."""
 
 
 class Sweep:
-    """The jobs of one command: where they train, which of them failed, what came out.
+    """The jobs of one sweep: their run folders, failures and results.
 
     Args:
-        program: The command's name, for messages.
-        overrides: Its arguments, ``key=value``.
+        program: Name of the command, for messages.
+        overrides: Arguments of the command, ``key=value``.
     """
 
     def __init__(self, program: str, overrides: Sequence[str]):
@@ -61,12 +60,14 @@ class Sweep:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Around a job: bad input ends it, not the sweep."""
+        """Context of one job: bad input ends the job but not the sweep."""
         self._jobs += 1
         try:
             yield
+        except UsageError:
+            raise
         except InputError as error:
-            # Under a launcher other ranks may be waiting for this one: it has to leave.
+            # Under a launcher other ranks may be waiting for this one, so it must exit.
             if distributed.under_launcher():
                 raise
             self._failed += 1
@@ -74,58 +75,58 @@ class Sweep:
             print(f"{self._program}: error: {self._title()}: {message}", file=sys.stderr)
 
     def start(self, job: Job) -> Job:
-        """Says which job begins; a run gets the folder ``run_dir/KEY=VALUE,…``, by what it varies.
+        """Announce a job, and give a training job the folder ``run_dir/KEY=VALUE,…`` of its values.
 
         Raises:
-            InputError: Another job of this sweep has that folder.
+            InputError: Another job of this sweep uses the same folder or output file.
         """
         where = ""
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
-            if not self._keys:  # one value more of what an earlier sweep of this folder varied
-                earlier = _columns(_read(expand_user(base) / TABLE))
-                self._keys = [key for key in earlier if key in self._given()]
+            if not self._keys:  # a single job that adds a value to an earlier sweep
+                earlier = _setting_columns(_read_table(expand_user(base) / TABLE))
+                self._keys = [key for key in earlier if key in self._overrides()]
             values = self._values()
             name = ",".join(f"{key}={value}" for key, value in values.items() if key != "run_dir")
             run = _Run(values, base, base / _file_name(name))
             if any(run.folder == other.folder for other in self._runs):
-                raise InputError(f"another job of this sweep has the folder {run.folder}")
+                raise InputError(f"another job of this sweep uses the folder {run.folder}")
             if job.stage == "train":
                 self._runs.append(run)
             job = replace(job, run_dir=str(run.folder))
             where = f" -> {run.folder}"
         else:
-            self._check_written(job)
+            self._check_outputs(job)
         if distributed.env_rank() == 0:
             print(f"{self._program}: {self._title()}{where}", file=sys.stderr)
         return job
 
-    def _check_written(self, job: object) -> None:
+    def _check_outputs(self, job: object) -> None:
         for key in ("output", "report", "attention_html", "attention_png"):
             value = getattr(job, key, None)
             if value is None or (Path(value).exists() and not Path(value).is_file()):
-                continue  # as /dev/null
+                continue  # such as /dev/null
             path = expand_user(value).resolve()
             if path in self._written:
                 raise InputError(
-                    f"another job of this sweep writes {key}={value}: give each a file of its own, "
-                    f"as '{key}=${{{self._keys[0]}}}_{Path(value).name}'"
+                    f"another job of this sweep writes {key}={value}: set a different file for "
+                    f"each job, such as '{key}=${{{self._keys[0]}}}_{Path(value).name}'"
                 )
             self._written.add(path)
 
     def finish(self) -> None:
-        """Prints the results of the training jobs, and adds them to the table in each ``run_dir``.
+        """Print the results of the training jobs and add them to the table in each ``run_dir``.
 
         Raises:
-            InputError: Some of the jobs failed.
+            InputError: Some jobs failed.
         """
         if self._runs and distributed.env_rank() == 0:
             rows = list(map(self._row, self._runs))
             for base in {expand_user(run.base) for run in self._runs}:
                 base.mkdir(parents=True, exist_ok=True)
-                lines = _lines(_earlier(base / TABLE, rows) + rows)
+                lines = _to_lines(_earlier_rows(base / TABLE, rows) + rows)
                 write_text(base / TABLE, "".join("\t".join(line) + "\n" for line in lines))
-            lines = _lines(rows)
+            lines = _to_lines(rows)
             widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
             text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
             print("\n".join(text), flush=True)
@@ -137,14 +138,14 @@ class Sweep:
         return f"job {HydraConfig.get().job.num}" + (f" ({values})" if values else "")
 
     def _values(self) -> dict[str, str]:
-        """What the sweep gives the present job."""
-        return {key: value for key, value in self._given().items() if key in self._keys}
+        """The swept settings of the current job."""
+        return {key: value for key, value in self._overrides().items() if key in self._keys}
 
     @staticmethod
-    def _given() -> dict[str, str]:
-        """The arguments of the present job."""
-        given = (text.partition("=") for text in HydraConfig.get().overrides.task)
-        return {key: value for key, _, value in given}
+    def _overrides() -> dict[str, str]:
+        """All overrides of the current job."""
+        overrides = (text.partition("=") for text in HydraConfig.get().overrides.task)
+        return {key: value for key, _, value in overrides}
 
     def _row(self, run: _Run) -> _Row:
         folder = expand_user(run.folder)
@@ -153,13 +154,13 @@ class Sweep:
         scores = [max(valid, default=None), valid[-1] if valid else None]
         scores.append(min((float(ppl) for r in validations if (ppl := r.get("ppl"))), default=None))
         scores.append(_test_bleu(folder / run_layout.TEST_SCORES))
-        given = {key: run.values.get(key, "") for key in self._keys}
+        values = {key: run.values.get(key, "") for key in self._keys}
         shown = ["" if score is None else f"{score:.2f}" for score in scores]
-        return given | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))
+        return values | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))
 
 
-def _read(path: Path) -> list[_Row]:
-    """The rows of a table, if there is one."""
+def _read_table(path: Path) -> list[_Row]:
+    """The rows of a table; none if there is no table."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
@@ -168,37 +169,37 @@ def _read(path: Path) -> list[_Row]:
     return [{column: row[column] or "" for column in reader.fieldnames or ()} for row in rows]
 
 
-def _earlier(path: Path, rows: Sequence[_Row]) -> list[_Row]:
-    """The rows of earlier sweeps in the same folder, of runs that are still there."""
-    names = {Path(row["run_dir"]).name for row in rows}  # paths may begin elsewhere now
+def _earlier_rows(path: Path, rows: Sequence[_Row]) -> list[_Row]:
+    """The rows of earlier sweeps in the same folder whose runs still exist."""
+    names = {Path(row["run_dir"]).name for row in rows}  # the folder may have moved
     return [
         row
-        for row in _read(path)
+        for row in _read_table(path)
         if (name := Path(row.get("run_dir", "")).name) not in names
         and (name == path.parent.name or (path.parent / name).is_dir())
         and name
     ]
 
 
-def _columns(rows: Sequence[_Row]) -> list[str]:
-    """What the rows say beside the results."""
+def _setting_columns(rows: Sequence[_Row]) -> list[str]:
+    """The columns of swept settings."""
     return list(dict.fromkeys(key for row in rows for key in row if key not in _RESULTS))
 
 
-def _lines(rows: Sequence[_Row]) -> list[list[str]]:
-    """A heading, and a line for each row, with the columns that any of them has."""
-    columns = [*_columns(rows), *_RESULTS]
+def _to_lines(rows: Sequence[_Row]) -> list[list[str]]:
+    """A header line and a line for each row, with every column that occurs."""
+    columns = [*_setting_columns(rows), *_RESULTS]
     return [columns, *([row.get(column, "") for column in columns] for row in rows)]
 
 
 def _file_name(text: str) -> str:
-    """The text as the name of a file: the same name for the same text, on any file system."""
+    """A deterministic file name for a text, valid on any file system."""
     name = re.sub(r"[^\w.,=+-]+", "_", re.sub(r"[\\'\"]", "", text))
     encoded = name.encode()
-    if len(encoded) <= _LONGEST_NAME:
+    if len(encoded) <= _MAX_NAME_BYTES:
         return name
     digest = sha256(text.encode()).hexdigest()[:8]
-    return f"{encoded[: _LONGEST_NAME - 9].decode(errors='ignore')}-{digest}"
+    return f"{encoded[: _MAX_NAME_BYTES - 9].decode(errors='ignore')}-{digest}"
 
 
 def _test_bleu(path: Path) -> float | None:

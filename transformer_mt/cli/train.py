@@ -1,13 +1,23 @@
-"""``mt-train``: compose the configuration and run ``jobs.train``."""
+"""``mt-train``: train a model and print its test scores."""
 
-from transformer_mt.cli import app
+from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
-from transformer_mt.jobs.train import run
+from transformer_mt.evaluate import metrics
+from transformer_mt.jobs.train import train
 
 
 def main() -> None:
     """Entry point of ``mt-train``."""
-    app.main("train", TrainJob, run)
+    cli.main("train", run)
+
+
+def run(job: TrainJob) -> None:
+    """Run a training job and print its results."""
+    result = train(job)
+    for name, path in result.prepared.items():
+        print(name, path, sep="\t")
+    if result.scores is not None:
+        print(metrics.to_text(result.scores))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,23 @@
-"""``mt-translate``: compose the configuration and run ``jobs.translate``."""
+"""``mt-translate``: translate a file or a stream."""
 
-from transformer_mt.cli import app
+from transformer_mt.cli import main as cli
 from transformer_mt.config import TranslateJob
-from transformer_mt.jobs.translate import run
+from transformer_mt.jobs.translate_file import translate_file, translates_file
+from transformer_mt.jobs.translate_stream import translate_stream
 
 
 def main() -> None:
     """Entry point of ``mt-translate``."""
-    app.main("translate", TranslateJob, run)
+    cli.main("translate", run)
+
+
+def run(job: TranslateJob) -> None:
+    """Translate from file to file, resumable, or else from standard input or to standard output."""
+    with cli.messages_to_stderr("mt-translate"):
+        if translates_file(job):
+            translate_file(job)
+        else:
+            translate_stream(job)
 
 
 if __name__ == "__main__":

@@ -26,17 +26,19 @@ from transformer_mt.config.train import TrainJob
 
 Command = Literal["train", "translate", "evaluate"]
 
-JOBS: dict[Command, type] = {
+JOBS: dict[Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob]] = {
     "train": TrainJob,
     "translate": TranslateJob,
     "evaluate": EvaluateJob,
 }
+"""Dataclass of each command's configuration."""
 
 PROGRAMS: dict[Command, str] = {
     "train": "mt-train",
     "translate": "mt-translate",
     "evaluate": "mt-eval",
 }
+"""Name of each command on the command line."""
 
 
 @dataclass(frozen=True)

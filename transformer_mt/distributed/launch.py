@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from transformer_mt.distributed.failures import LostRankError, is_transient, propagate_errors
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, format_os_error
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
         except LostRankError:
             raise
         except (OSError, InputError) as error:  # one line; _cause recognises InputError by name
-            line = in_a_line(error) if isinstance(error, OSError) else str(error)
+            line = format_os_error(error) if isinstance(error, OSError) else str(error)
             raise InputError(line) from error
 
 

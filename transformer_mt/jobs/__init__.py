@@ -1,0 +1,1 @@
+"""What the commands do, as functions: train, translate_file, translate_stream, evaluate."""

@@ -1,4 +1,4 @@
-"""A file with one line for each line of the input, read in step with it."""
+"""``AlignedFile``: a file with one line for each line of the input, read in step with it."""
 
 import hashlib
 from itertools import islice
@@ -9,52 +9,52 @@ from transformer_mt.errors import InputError
 
 
 class AlignedFile:
-    """Lines that belong to those of the input, in memory for a stretch at a time.
+    """Lines that belong to the lines of the input; only the current part is in memory.
 
     Args:
         key: The setting that names the file.
-        path: The file; it is read once to count its lines, and once more to use them.
+        path: The file; it is read twice, first to count its lines.
 
     Raises:
-        InputError: There is no such file, or it is damaged or not UTF-8.
+        InputError: The file is missing, damaged or not UTF-8.
     """
 
     def __init__(self, key: str, path: Path):
         self._name = f"{key}={path}"
         if path.exists() and not path.is_file():
             raise InputError(f"{self._name} must be a file, because it is read twice")
-        self._lines, digest = 0, hashlib.sha256()
+        self._num_lines, digest = 0, hashlib.sha256()
         for line in read_lines(path):
-            self._lines += 1
+            self._num_lines += 1
             digest.update(line.encode() + b"\n")
         self.checksum = digest.hexdigest()
-        """Of its lines."""
-        self._left, self._next = read_lines(path), 1
+        """SHA-256 of its lines."""
+        self._lines, self._next_line = read_lines(path), 1
 
-    def check(self, lines: int) -> None:
-        """Refuses an input of another number of lines.
-
-        Raises:
-            InputError: That is so.
-        """
-        if lines != self._lines:
-            raise InputError(
-                f"{self._name} has {self._lines:,} line(s) and the input {lines:,}: "
-                "it must have one for each line of the input"
-            )
-
-    def take(self, first: int, number: int) -> list[str]:
-        """The lines from number ``first`` on; no call may go back behind an earlier one.
+    def check_line_count(self, num_lines: int) -> None:
+        """Check that the input has as many lines as this file.
 
         Raises:
-            InputError: The file ends before.
+            InputError: It has not.
         """
-        skipped = first - self._next
-        lines = list(islice(self._left, skipped, skipped + number))
-        self._next = first + number
-        if len(lines) < number:
-            raise InputError(
-                f"{self._name} has {self._lines:,} line(s) and the input more: "
-                "it must have one for each line of the input"
-            )
+        if num_lines != self._num_lines:
+            raise self._mismatch(f"{num_lines:,}")
+
+    def read(self, first_line: int, count: int) -> list[str]:
+        """Read ``count`` lines from number ``first_line`` on; calls must go forward only.
+
+        Raises:
+            InputError: The file is shorter.
+        """
+        skipped = first_line - self._next_line
+        lines = list(islice(self._lines, skipped, skipped + count))
+        self._next_line = first_line + count
+        if len(lines) < count:
+            raise self._mismatch("more")
         return lines
+
+    def _mismatch(self, num_lines: str) -> InputError:
+        return InputError(
+            f"{self._name} has {self._num_lines:,} line(s), but the input has {num_lines}: "
+            "both must have the same number of lines"
+        )

@@ -1,6 +1,7 @@
-"""``mt-eval``: scores of a model folder, or of files of hypotheses and references."""
+"""Evaluate a model folder, or files of hypotheses and references."""
 
-import sys
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,16 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import evaluation as ev
+from transformer_mt.evaluate import evaluation as scoring
 from transformer_mt.evaluate import metrics
 from transformer_mt.evaluate.comet import comet, comet_command
+from transformer_mt.evaluate.evaluation import Evaluation
+from transformer_mt.evaluate.evaluation import evaluate as score_systems
 from transformer_mt.evaluate.perplexity import perplexity
-from transformer_mt.evaluate.scores import check_line_counts
+from transformer_mt.evaluate.scores import Score, check_line_counts
 from transformer_mt.evaluate.test_set import TestSet, load_testset
-from transformer_mt.jobs.output_checks import files_of_model, refuse_loss
-from transformer_mt.jobs.resume import is_other
+from transformer_mt.jobs.output_checks import check_outputs, model_files
+from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.metrics_log import read_records
 
@@ -29,39 +32,66 @@ if TYPE_CHECKING:
     from transformer_mt.evaluate.attention_page import Attention
 
 
+log = logging.getLogger(__name__)
+
 _OUTPUTS = ("report", "attention_html", "attention_png")
 
 
-def run(job: EvaluateJob) -> None:
-    """Scores, prints, and writes what it is asked to."""
-    job = _at_home(job)
-    _check(job)
-    system = None if job.model is None else _System.load(job)
-    if system is not None:
-        refuse_loss(_outputs(job), files_of_model(system.folder, system.job.data))
-    attention = None
-    if system is not None and job.attention is not None:
-        attention = _attend(job, system)
-        if job.report is None:
-            print(attention.translation)
-            return
-    test = _test_set(job, system)
+def evaluate(
+    job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
+) -> Evaluation:
+    """Score a model on a test set, or files of translations, and write the files the job names.
+
+    Args:
+        job: What to score, from ``compose(…, "evaluate")`` or built directly.
+        on_scores: Called with the result before the report is written, which may take a while.
+
+    Returns:
+        The systems with their scores and comparisons.
+
+    Raises:
+        InputError: A file is missing or damaged, the texts do not have the same number of lines,
+            or a metric is not available here.
+    """
+    job, system = _open(job)
+    attention = None if system is None or job.attention is None else _attend(job, system)
+    test = _load_test_set(job, system)
     if system is None:
         hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
     else:
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
-    found = ev.evaluate(hypotheses, test, _settings(job, system, test))
+    evaluation = score_systems(hypotheses, test, _settings(job, system, test))
     if "comet" in (job.metrics or []):
-        found = _add_comet(job, found)
+        evaluation = _add_comet(job, evaluation)
     if system is not None and "ppl" in (job.metrics or []):
-        found = _add_perplexity(system, found)
-    for of in found.systems:
-        for warning in of.diagnostics:
-            print(f"mt-eval: {of.name}: {warning}", file=sys.stderr)
-    print(ev.to_json(found) if job.format == "json" else ev.to_text(found), flush=True)
+        evaluation = _add_perplexity(system, evaluation)
+    for scored in evaluation.systems:
+        for message in scored.diagnostics:
+            log.warning("%s: %s", scored.name, message)
+    on_scores(evaluation)
     if job.report is not None:
-        _report(job, system, found, attention)
+        from transformer_mt.evaluate.report import write_report  # loads matplotlib: a second
+
+        write_report(
+            Path(job.report),
+            evaluation,
+            title=", ".join(scored.name for scored in evaluation.systems),
+            curves=[] if system is None else read_records(system.folder),
+            attention=attention,
+        )
+    return evaluation
+
+
+def write_attention(job: EvaluateJob) -> "Attention":
+    """Write the attention pages of a sentence (``attention=…``), without scoring anything.
+
+    Raises:
+        InputError: There is no such model, or the sentence is too long.
+    """
+    job, system = _open(job)
+    assert system is not None
+    return _attend(job, system)
 
 
 @dataclass(frozen=True)
@@ -71,32 +101,44 @@ class _System:
     folder: Path
     model: Transformer
     tokenizer: Tokenizer
-    job: TrainJob
+    trained: TrainJob
+    """The job that trained it."""
     normalizer: Normalizer
     translator: Translator
 
     @classmethod
-    def load(cls, asked: EvaluateJob) -> "_System":
-        assert asked.model is not None
-        folder = Path(asked.model)
-        model, tokenizer, job = model_folder.load_model(folder, asked.step)
-        model.to(distributed.pick_device(asked.device))
-        normalizer = Normalizer.of(job.data)
-        decode = job.decode.with_settings(asked)
+    def load(cls, job: EvaluateJob) -> "_System":
+        assert job.model is not None
+        folder = Path(job.model)
+        model, tokenizer, trained = model_folder.load_model(folder, job.step)
+        model.to(distributed.pick_device(job.device))
+        normalizer = Normalizer.of(trained.data)
+        decode = trained.decode.with_settings(job)
         translator = Translator(TorchEngine(model, decode), tokenizer, normalizer, decode)
-        return cls(folder, model, tokenizer, job, normalizer, translator)
+        return cls(folder, model, tokenizer, trained, normalizer, translator)
 
 
-def _at_home(job: EvaluateJob) -> EvaluateJob:
-    """``~`` in a path is the home folder: in the quotes that lists need, no shell sees to it."""
-    found: dict[str, Any] = {
+def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
+    """Check everything that can be checked before the work, and load the model if there is one."""
+    job = _expand_users(job)
+    _check(job)
+    if job.model is None:
+        return job, None
+    system = _System.load(job)
+    check_outputs(_outputs(job), model_files(system.folder, system.trained.data))
+    return job, system
+
+
+def _expand_users(job: EvaluateJob) -> EvaluateJob:
+    """Expand ``~`` in every path: inside the quotes that lists need, the shell does not."""
+    paths: dict[str, Any] = {
         key: str(files.expand_user(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
         if (value := getattr(job, key)) is not None
     }
     for key in ("hypotheses", "references"):
-        found[key] = [str(files.expand_user(path)) for path in getattr(job, key)]
-    return replace(job, **found)
+        paths[key] = [str(files.expand_user(path)) for path in getattr(job, key)]
+    return replace(job, **paths)
 
 
 def _outputs(job: EvaluateJob) -> dict[str, str | None]:
@@ -104,9 +146,7 @@ def _outputs(job: EvaluateJob) -> dict[str, str | None]:
 
 
 def _check(job: EvaluateJob) -> None:
-    """What would be a pity to find out after translating and scoring."""
-    if sys.stdout is None:
-        raise InputError("standard output is closed: send the scores to a file, > FILE")
+    """Find mistakes that should not wait until everything is translated and scored."""
     for key, value in _outputs(job).items():
         if value is None:
             continue
@@ -118,7 +158,7 @@ def _check(job: EvaluateJob) -> None:
     read = [("hypotheses", path) for path in job.hypotheses]
     read += [("references", path) for path in job.references]
     read += [] if job.source is None else [("source", job.source)]
-    refuse_loss(_outputs(job), [*read, ("comet_model", job.comet_model)])
+    check_outputs(_outputs(job), [*read, ("comet_model", job.comet_model)])
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:
@@ -127,9 +167,9 @@ def _check(job: EvaluateJob) -> None:
         check_report(len(job.hypotheses))
 
 
-def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:
-    """The one that is named, or else the model's own."""
-    data = None if system is None else system.job.data
+def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
+    """The test set that the job names, or else the model's own."""
+    data = None if system is None else system.trained.data
     if job.testset is not None:
         langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
         return load_testset(job.testset, langs)
@@ -151,92 +191,89 @@ def _test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     if not sources:
         raise InputError(f"{system.folder} was trained without a test set (data.test)")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    if is_other(system.folder, key.removeprefix("data."), pairs):
-        print(f"mt-eval: {key} is not what it was when this was trained", file=sys.stderr)
+    if evaluation_data_differs(system.folder, key.removeprefix("data."), pairs):
+        log.warning("%s has changed since this model was trained", key)
     return TestSet(
         references={key: [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
     )
 
 
-def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> ev.Settings:
+def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> scoring.Settings:
     tgt_lang = job.tgt_lang
     if tgt_lang is None and job.langs is not None:
         tgt_lang = job.langs.rpartition("-")[2]
     if tgt_lang is None and system is not None:
-        tgt_lang = system.job.data.tgt_lang
+        tgt_lang = system.trained.data.tgt_lang
     several = len(job.hypotheses) > 1
-    bootstrap = _samples("bootstrap", job.bootstrap, 1000 if several or job.report else 0, test)
-    trials = _samples("randomization", job.randomization, 10_000 if several else 0, test)
+    bootstrap = _num_resamples(
+        "bootstrap", job.bootstrap, 1000 if several or job.report else 0, test
+    )
+    trials = _num_resamples("randomization", job.randomization, 10_000 if several else 0, test)
     names = metrics.DEFAULT if job.metrics is None else job.metrics
-    return ev.Settings(
+    return scoring.Settings(
         metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
-        normalization="none" if system is None else system.job.data.normalization,
+        normalization="none" if system is None else system.trained.data.normalization,
         bootstrap=bootstrap,
         randomization=trials,
     )
 
 
-def _samples(key: str, asked: int | None, usual: int, test: TestSet) -> int:
-    """As many as asked for, or as usual unless that would fill the memory."""
-    if asked is not None:
-        return asked
+def _num_resamples(key: str, requested: int | None, default: int, test: TestSet) -> int:
+    """The requested number, or the default unless that would take too much memory."""
+    if requested is not None:
+        return requested
     lines = max(map(len, test.texts.values()))
-    if not usual or lines <= ev.MANY_LINES:
-        return usual
-    skipped = f"no {key}: resampling {lines:,} lines takes much memory"
-    print(f"mt-eval: {skipped}; {key}={usual} does it", file=sys.stderr)
+    if not default or lines <= scoring.MANY_LINES:
+        return default
+    log.warning(
+        "no %s, because resampling %s lines takes much memory; to do it, set %s=%d",
+        key,
+        f"{lines:,}",
+        key,
+        default,
+    )
     return 0
 
 
-def _add_comet(job: EvaluateJob, found: ev.Evaluation) -> ev.Evaluation:
-    assert found.test.source is not None
+def _add_comet(job: EvaluateJob, evaluation: Evaluation) -> Evaluation:
+    assert evaluation.test.source is not None
     scores = comet(
-        {system.name: system.hypotheses for system in found.systems},
-        found.test.source,
-        next(iter(found.test.references.values())),
+        {system.name: system.hypotheses for system in evaluation.systems},
+        evaluation.test.source,
+        next(iter(evaluation.test.references.values())),
         model=job.comet_model,
         gpu=distributed.pick_device(job.device).type == "cuda",
     )
-    systems = [replace(of, scores=[*of.scores, scores[of.name]]) for of in found.systems]
-    return replace(found, systems=systems)
+    return _add_scores(evaluation, scores)
 
 
-def _add_perplexity(system: _System, found: ev.Evaluation) -> ev.Evaluation:
-    assert found.test.source is not None
-    reference, vocab_size = next(iter(found.test.references.values())), system.model.vocab_size
-    score = perplexity(system.translator, found.test.source, reference, vocab_size)
-    return replace(found, systems=[replace(of, scores=[*of.scores, score]) for of in found.systems])
+def _add_perplexity(system: _System, evaluation: Evaluation) -> Evaluation:
+    test = evaluation.test
+    assert test.source is not None
+    reference, vocab_size = next(iter(test.references.values())), system.model.vocab_size
+    score = perplexity(system.translator, test.source, reference, vocab_size)
+    return _add_scores(evaluation, {scored.name: score for scored in evaluation.systems})
+
+
+def _add_scores(evaluation: Evaluation, scores: Mapping[str, Score]) -> Evaluation:
+    systems = [replace(s, scores=[*s.scores, scores[s.name]]) for s in evaluation.systems]
+    return replace(evaluation, systems=systems)
 
 
 def _attend(job: EvaluateJob, system: _System) -> "Attention":
-    """Where the model looks in the sentence, written to the files that were asked for."""
-    # Here as below imported where it is needed: matplotlib takes a second.
+    """Compute the attention of the job's sentence and write the files that the job names."""
+    # Imported here because loading matplotlib takes a second.
     from transformer_mt.evaluate.attention_page import attention_of, write_image
-    from transformer_mt.evaluate.report import write_attention
+    from transformer_mt.evaluate.report import write_attention as write_page
 
     assert job.attention is not None
     attention = attention_of(
         job.attention, system.model, system.tokenizer, system.translator, system.normalizer
     )
     if job.attention_html is not None:
-        write_attention(Path(job.attention_html), attention)
+        write_page(Path(job.attention_html), attention)
     if job.attention_png is not None:
         write_image(attention, Path(job.attention_png))
     return attention
-
-
-def _report(
-    job: EvaluateJob, system: _System | None, found: ev.Evaluation, attention: "Attention | None"
-) -> None:
-    from transformer_mt.evaluate.report import write_report
-
-    assert job.report is not None
-    write_report(
-        Path(job.report),
-        found,
-        title=", ".join(of.name for of in found.systems),
-        curves=[] if system is None else read_records(system.folder),
-        attention=attention,
-    )

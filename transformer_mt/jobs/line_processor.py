@@ -1,6 +1,8 @@
-"""What ``mt-translate`` does with every line: translates it, or scores what is given for it."""
+"""``LineProcessor``: lines in, one line of output for each, translated or scored."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -9,37 +11,131 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.jobs.aligned_file import AlignedFile
 
 
+@dataclass(frozen=True)
+class InputStats:
+    """Counts of unusual input lines, and the number of the first one of a kind (0: none)."""
+
+    undecodable: int = 0
+    first_undecodable: int = 0
+    nul: int = 0
+    first_nul: int = 0
+    cut: int = 0
+
+    def __add__(self, other: "InputStats") -> "InputStats":
+        """The statistics of two parts of one input together."""
+        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return InputStats(
+            **{
+                name: min(filter(None, pair), default=0) if name.startswith("first") else sum(pair)
+                for name, pair in both.items()
+            }
+        )
+
+    def messages(self, max_source_tokens: int) -> Iterator[str]:
+        """One line for each kind that occurred."""
+        if self.undecodable:
+            yield (
+                f"{self.undecodable:,} line(s) were not valid UTF-8 (the first: line "
+                f"{self.first_undecodable:,}); invalid bytes were read as U+FFFD"
+            )
+        if self.nul:
+            yield (
+                f"{self.nul:,} line(s) contain NUL characters (the first: line {self.first_nul:,})"
+            )
+        if self.cut:
+            yield (
+                f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
+                "were translated in parts"
+            )
+
+
+LineFormat = Callable[[str, Sequence[Translation]], str]
+"""(input line, its translations, best first) → output line."""
+
+
+def format_text(_: str, translations: Sequence[Translation]) -> str:
+    """The best translation."""
+    return translations[0].text
+
+
+def format_score(_: str, translations: Sequence[Translation]) -> str:
+    """The score of the best translation."""
+    return f"{translations[0].score:.6f}"
+
+
+def format_json(source: str, translations: Sequence[Translation]) -> str:
+    """A JSON object with the source and all translations, with scores."""
+    row = {"source": source, "translations": [asdict(each) for each in translations]}
+    return json.dumps(row, ensure_ascii=False)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """A translator, and what is asked of it."""
+class LineProcessor:
+    """Translates lines, or scores given translations of them."""
 
     translator: Translator
     nbest: int = 1
-    """Translations of each line."""
-    within: SentenceTranslator | MarkupTranslator | None = None
-    """Gives ``translator`` what is within lines; it knows nothing of the settings below."""
+    """Number of translations of each line."""
+    segment_translator: SentenceTranslator | MarkupTranslator | None = None
+    """Translates each line in parts, by means of ``translator``: its sentences, or the text around
+    its markup. The settings below do not apply then."""
     prefixes: AlignedFile | None = None
-    """What each translation begins with."""
+    """Beginnings of the translations."""
     targets: AlignedFile | None = None
-    """Translations to score; none is made then."""
+    """Translations to score; nothing is translated then."""
     align: bool = False
-    """Say which words belong together."""
+    """Whether to align the words of a line and its translation."""
+    format: LineFormat = format_text
 
     @property
-    def beside(self) -> AlignedFile | None:
+    def aligned_file(self) -> AlignedFile | None:
         """The file that is read in step with the input."""
         return self.targets or self.prefixes
 
-    @property
-    def cut_lines(self) -> int:
-        """Lines so far that were too long and translated in parts."""
-        return self.translator.cut_lines
+    def process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
+        """Translate or score consecutive lines.
 
-    def do(self, lines: list[str], first: int) -> list[list[Translation]]:
-        """For each line its translations, best first; the first line has the number given."""
-        if self.within is not None:
-            return self.within.translate_nbest(lines, self.nbest)
-        given = None if self.beside is None else self.beside.take(first, len(lines))
-        if self.targets is not None and given is not None:
-            return [[scored] for scored in self.translator.score(lines, given)]
-        return self.translator.translate_nbest(lines, self.nbest, prefixes=given, align=self.align)
+        Args:
+            lines: The lines.
+            first_line: The number of the first of them in the input, from 1.
+
+        Returns:
+            The translations of each line, best first.
+        """
+        if self.segment_translator is not None:
+            return self.segment_translator.translate_nbest(lines, self.nbest)
+        aligned = None
+        if self.aligned_file is not None:
+            aligned = self.aligned_file.read(first_line, len(lines))
+        if self.targets is not None and aligned is not None:
+            return [[scored] for scored in self.translator.score(lines, aligned)]
+        return self.translator.translate_nbest(
+            lines, self.nbest, prefixes=aligned, align=self.align
+        )
+
+    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+        """The output for input lines of any bytes.
+
+        Args:
+            raw: Lines without their line feeds.
+            first_line: The number of the first of them in the input, from 1.
+        """
+        lines, undecodable, nul = [], [], []
+        for number, line in enumerate(raw, first_line):
+            try:
+                lines.append(line.decode())
+            except UnicodeDecodeError:
+                lines.append(line.decode(errors="replace"))
+                undecodable.append(number)
+            if b"\0" in line:
+                nul.append(number)
+        cut_before = self.translator.cut_lines
+        processed = self.process(lines, first_line)
+        rows = [f"{self.format(*item)}\n" for item in zip(lines, processed, strict=True)]
+        return "".join(rows).encode(), InputStats(
+            undecodable=len(undecodable),
+            first_undecodable=min(undecodable, default=0),
+            nul=len(nul),
+            first_nul=min(nul, default=0),
+            cut=self.translator.cut_lines - cut_before,
+        )

@@ -1,4 +1,4 @@
-"""What a command writes never takes the place of what it reads."""
+"""Check that the outputs of a command do not overwrite its inputs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,33 +8,37 @@ from transformer_mt import files, run_layout
 from transformer_mt.config import DataConfig
 from transformer_mt.errors import InputError
 
-Named = tuple[str, str | Path]
-"""A file, after a word for it."""
+NamedPath = tuple[str, str | Path]
+"""A file, preceded by what it is called in messages."""
 
 
-def refuse_loss(outputs: Mapping[str, str | None], read: Iterable[Named]) -> None:
-    """Checks the outputs of a command, by the keys that name them.
+def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]) -> None:
+    """Check that no output is an input or another output.
+
+    Args:
+        outputs: Setting → path, or None where it is not used.
+        inputs: Files that the command reads.
 
     Raises:
-        InputError: One is a file that is read, or another output.
+        InputError: One would overwrite another.
     """
-    taken = [(what, Path(path)) for what, path in read]
+    taken = [(called, Path(path)) for called, path in inputs]
     for key, value in outputs.items():
-        # Into a pipe or a device, such as /dev/null, goes whatever comes.
+        # A pipe or a device, such as /dev/null, is not overwritten.
         if value is None or files.is_stream(path := files.expand_user(value)):
             continue
-        for what, other in taken:
-            # Not Path.exists, which raises where a folder above is another user's.
+        for called, other in taken:
+            # Not Path.exists, which raises if a parent folder is not readable.
             same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
             if same or path.resolve() == other.resolve():
                 raise InputError(
-                    f"{key}={value} is the file of {what}, which would be lost: choose another"
+                    f"{key}={value} would overwrite the file of {called}: choose another file"
                 )
         taken.append((key, path))
 
 
-def files_of_model(folder: Path, data: DataConfig) -> Iterator[Named]:
-    """What a model folder consists of, and the files it was made from."""
+def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
+    """The files of a model folder, and the data files that it was trained on."""
     for name in (
         run_layout.CONFIG,
         run_layout.TOKENIZER,
@@ -45,8 +49,13 @@ def files_of_model(folder: Path, data: DataConfig) -> Iterator[Named]:
         run_layout.LOG,
     ):
         yield "the model", folder / name
-    for name in (run_layout.CHECKPOINTS, "ctranslate2", "data", "tensorboard"):
-        yield from (("the model", path) for path in (folder / name).rglob("*"))
+    for subfolder in (
+        run_layout.CHECKPOINTS,
+        run_layout.CTRANSLATE2,
+        Path(run_layout.CLEANING_REPORT).parent,
+        run_layout.TENSORBOARD,
+    ):
+        yield from (("the model", path) for path in (folder / subfolder).rglob("*"))
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in source.paths.values():

@@ -1,4 +1,4 @@
-"""Where a run comes from: ``run.json`` says what was started, when, by which code, on what."""
+"""Provenance of a run: ``run.json`` records each start with its command, code and hardware."""
 
 import json
 import logging
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 
 def record_start(run_dir: Path, world: World, parameters: int, step: int) -> None:
-    """Adds this start to the run's ``run.json``; every rank calls it, the main one writes.
+    """Add this start to ``run.json``; every rank calls it, and the main rank writes.
 
     Args:
         run_dir: Folder of the run.
         world: The ranks.
-        parameters: Of the model.
-        step: Updates done before.
+        parameters: Number of parameters of the model.
+        step: Number of updates done before.
     """
     hosts = world.gather((socket.gethostname(), _device_name(world.device)))
     if not world.is_main:
@@ -69,7 +69,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
 
 
 def _starts(path: Path) -> list[Any]:
-    """The starts known so far; a file that cannot be read is no reason not to train."""
+    """The starts recorded so far; a damaged file does not prevent training."""
     try:
         starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
         if isinstance(starts, list):
@@ -78,27 +78,27 @@ def _starts(path: Path) -> list[Any]:
         return []
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    log.warning("%s is damaged: it begins anew", path)
+    log.warning("%s is damaged and will be replaced", path)
     return []
 
 
 def _revision() -> dict[str, Any] | None:
-    """The checkout's commit and whether its files differ from it; None if this is no checkout."""
+    """Commit of the checkout and whether it has changes; None if this is not a checkout."""
     root = Path(transformer_mt.__file__).resolve().parent.parent
     if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
         return None
     command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty"]
     try:
-        found = subprocess.run(
+        description = subprocess.run(
             [*command, "--exclude=*", "--abbrev=40"],
             capture_output=True,
             text=True,
             timeout=30,
             check=True,
         ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git here, or a checkout of someone else's
+    except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
         return None
-    return {"revision": found.removesuffix("-dirty"), "dirty": found.endswith("-dirty")}
+    return {"revision": description.removesuffix("-dirty"), "dirty": description.endswith("-dirty")}
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,8 +1,9 @@
-"""``mt-train``: data, training, averaging, and the score of the test set."""
+"""Train a model: prepare the data, train, average checkpoints, and score the test set."""
 
 import logging
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import REPORT, Prepared, encode_pairs, existing_vocabulary, prepare
-from transformer_mt.data.store import cache
+from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
 from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -21,10 +21,10 @@ from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import metrics
-from transformer_mt.evaluate.score_diagnostics import diagnose, unspaced
-from transformer_mt.jobs import resume as run_folder
-from transformer_mt.jobs.fine_tuning import with_vocabulary_of_start
+from transformer_mt.evaluate import metrics, score_diagnostics
+from transformer_mt.evaluate.scores import Score
+from transformer_mt.jobs import resume, run_folder
+from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start
 from transformer_mt.jobs.validation import Validation
 from transformer_mt.train.signals import StoppedError
@@ -34,17 +34,42 @@ from transformer_mt.train.trainer import Trainer
 log = logging.getLogger(__name__)
 
 
-def run(job: TrainJob) -> None:
-    """Trains, or goes on training, the model of a job, in as many processes as it asks for."""
+@dataclass(frozen=True)
+class TrainResult:
+    """Outcome of a training job."""
+
+    run_dir: Path
+    """Folder of the run, which is also the model folder."""
+    scores: list[Score] | None = None
+    """Scores of the test set, on the main rank; None if there is no test set."""
+    prepared: Mapping[str, Path] = field(default_factory=dict)
+    """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache."""
+
+
+def train(job: TrainJob) -> TrainResult:
+    """Train a model, or resume training it, in as many processes as the job asks for.
+
+    With several processes and no launcher such as torchrun, this starts the workers; in a script,
+    call it under ``if __name__ == "__main__"`` then.
+
+    Args:
+        job: The configuration, from ``compose()`` or built directly.
+
+    Returns:
+        The run folder and the test scores.
+
+    Raises:
+        InputError: The data, the settings or the environment are wrong; see the message.
+        SystemExit: A signal stopped the training; a checkpoint was written first.
+    """
     distributed.set_ranks_from_slurm()
     with distributed.propagate_errors():
-        _run(
-            _with_size_of_vocabulary(with_vocabulary_of_start(run_folder.with_absolute_paths(job)))
-        )
+        job = _with_vocab_size(with_initial_vocabulary(run_folder.with_absolute_paths(job)))
+        return _prepare_only(job) if job.stage == "prepare" else _train(job)
 
 
-def _with_size_of_vocabulary(job: TrainJob) -> TrainJob:
-    """The job with the number of pieces of the vocabulary that ``tokenizer.path`` names."""
+def _with_vocab_size(job: TrainJob) -> TrainJob:
+    """The job with the size of the vocabulary that ``tokenizer.path`` names."""
     vocabulary = existing_vocabulary(job)
     if vocabulary is None or not vocabulary.exists():
         return job
@@ -52,152 +77,172 @@ def _with_size_of_vocabulary(job: TrainJob) -> TrainJob:
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 
-def _run(job: TrainJob) -> None:
-    if job.stage == "prepare":
-        _prepare_only(job)
-        return
+def _prepare_only(job: TrainJob) -> TrainResult:
+    """Fill the cache, on any machine: no GPU is needed."""
+    run_dir = Path(job.run_dir)
+    if distributed.env_rank() > 0:
+        prepare(job)
+        return TrainResult(run_dir)
+    with run_folder.logging_to(run_dir):
+        data = prepare(job)
+        log.info("%s", data.report.to_table())
+    paths = {
+        "vocabulary": data.tokenizer_model,
+        "corpus": data.corpus,
+        "report": data.corpus / REPORT,
+    }
+    return TrainResult(run_dir, prepared=paths)
+
+
+def _train(job: TrainJob) -> TrainResult:
+    """Prepare the data once, then train in this process or in workers of its own."""
     run_dir = Path(job.run_dir)
     device = distributed.pick_device(job.train.device, "train.device")
     metrics.check_language(job.data.tgt_lang)
-    if distributed.under_launcher():
-        with run_folder.lock(run_dir) if distributed.env_rank() == 0 else nullcontext():
-            _work(job)
-        return
-    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
-    processes = job.distributed.processes or max(1, gpus)
-    if gpus and processes > gpus:
-        raise InputError(f"distributed.processes={processes}, but only {gpus} GPU(s) are visible")
-    with run_folder.lock(run_dir):
+    processes = 1 if distributed.under_launcher() else _num_processes(job, device)
+    with ExitStack() as stack:
+        main = distributed.env_rank() == 0
+        if main:
+            stack.enter_context(run_folder.lock(run_dir))
+            resume.check_config(run_dir, job)
+            stack.enter_context(run_folder.logging_to(run_dir))
+        data = prepare(job)
+        if main:
+            log.info("%s", data.report.to_table())
         if processes == 1:
-            _work(job)
-            return
-        run_folder.refuse_other_run(run_dir, job)
-        run_folder.log_to(run_dir)
-        prepare(job)  # once, and at leisure
+            return TrainResult(run_dir, _train_rank(job, data))
         distributed.launch(
-            _work,
-            (job,),
+            _train_worker,
+            (job, data),
             processes,
             restarts=job.distributed.restarts,
             progress=lambda: ckpt.steps(run_dir)[-1:],
         )
+        return TrainResult(run_dir, _read_scores(run_dir) if data.test else None)
 
 
-def _prepare_only(job: TrainJob) -> None:
-    """Fills the cache. Any machine can: no GPU is asked for."""
+def _num_processes(job: TrainJob, device: torch.device) -> int:
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    processes = job.distributed.processes or max(1, gpus)
+    if gpus and processes > gpus:
+        raise InputError(f"distributed.processes={processes}, but only {gpus} GPU(s) are visible")
+    return processes
+
+
+def _train_worker(job: TrainJob, data: Prepared) -> None:
+    """Train in a process that ``_train`` has launched."""
     main = distributed.env_rank() == 0
-    if main:
-        run_folder.log_to(Path(job.run_dir))
-    data = prepare(job)
-    if main:
-        log.info("%s", data.report.to_table())
-        places = {
-            "vocabulary": data.tokenizer_model,
-            "corpus": data.corpus,
-            "report": data.corpus / REPORT,
-        }
-        for name, path in places.items():
-            print(name, path, sep="\t")
+    with run_folder.logging_to(Path(job.run_dir)) if main else nullcontext():
+        _train_rank(job, data)
 
 
-def _work(job: TrainJob) -> None:
-    """What every rank does."""
-    run_dir = Path(job.run_dir)
-    if distributed.env_rank() == 0:
-        run_folder.refuse_other_run(run_dir, job)
-        run_folder.log_to(run_dir)
-    data = prepare(job)
-    if distributed.env_rank() == 0:
-        log.info("%s", data.report.to_table())
+def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
+    """Train as one of the ranks; the main rank returns the test scores."""
     device = distributed.pick_device(job.train.device, "train.device")
     with distributed.join(device, job.distributed) as world:
-        identity = (data.train.fingerprint, cache.key(data.valid, data.test))
-        if len(set(world.gather(identity))) > 1:
+        gathered = world.gather(data.fingerprints)
+        if any(fingerprints != gathered[0] for fingerprints in gathered):
             raise InputError(
-                "the ranks have different data: look for a node whose files, or whose "
-                f"cache ({job.cache_dir}), are not those of the others"
+                "the ranks have different data: look for a node whose data files or cache "
+                f"({job.cache_dir}) differ"
             )
-        _train(run_dir, job, data, world)
+        return _train_and_score(job, data, world)
 
 
-def _train(run_dir: Path, job: TrainJob, data: Prepared, world: World) -> None:
+def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score] | None:
+    run_dir = Path(job.run_dir)
     tokenizer, normalizer = Tokenizer(data.tokenizer_model), Normalizer.of(job.data)
-    valid = encode_pairs(data.valid, tokenizer, normalizer)
-    _check_positions(job, valid)
+    _check_positions(job, data.valid_store)
     validation = Validation(job, tokenizer, data.valid, world)
     trainer = Trainer(
-        job, run_dir, data.train, data.epoch_stores, valid, tokenizer.vocab_size, validation, world
+        job,
+        run_dir,
+        data.train,
+        data.epoch_stores,
+        data.valid_store,
+        tokenizer.vocab_size,
+        validation,
+        world,
     )
     if world.is_main:
         verify(data.train, data.corpus)
-        run_folder.refuse_other_data(run_dir, job, data)
-    scores_file, weights = run_dir / run_layout.TEST_SCORES, run_dir / run_layout.WEIGHTS
-    # Only the main rank need see the folder.
-    if world.broadcast_object(trainer.is_finished and run_folder.scores_stand(run_dir, job, data)):
-        if world.is_main:
-            log.info("%s is finished: nothing to do (more updates: train.max_steps=…)", run_dir)
-            if data.test:
-                print(metrics.to_text(metrics.from_json(scores_file.read_text(encoding="utf-8"))))
+        resume.check_data(run_dir, data)
+    # Only the main rank can be expected to see the folder.
+    if world.broadcast_object(
+        trainer.is_finished and resume.scores_are_current(run_dir, job, data)
+    ):
         if data.epoch_stores:
             data.epoch_stores.remove()
-        return
+        if not world.is_main:
+            return None
+        log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
+        return _read_scores(run_dir) if data.test else None
     if world.is_main:
-        if trainer.done == 0 and weights.exists():
-            raise InputError(
-                f"{run_dir} holds a model, but no whole checkpoint to go on from: choose another "
-                "run_dir, or delete that folder"
-            )
-        if (changed := run_folder.changed_search(run_dir, job)) and not trainer.is_finished:
-            log.warning("warning: BLEU of the validations so far is of another search: %s", changed)
-        run_folder.open_run(run_dir, job, data)
-        for doubt in data_diagnostics.diagnose(data.train, valid, data.valid):
-            log.warning("warning: %s", doubt)
-        if job.train.best_by == "bleu" and any(
-            unspaced([[pair.tgt for pair in data.valid]], job.data.tgt_lang)
-        ):
-            log.warning(
-                "warning: the validation set has no spaces between words, which BLEU goes by: "
-                "say train.best_by=nll, or the right data.tgt_lang"
-            )
+        resume.check_weights(run_dir, trainer.done)
+        if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
+            log.warning("warning: BLEU of earlier validations used other settings: %s", changed)
+        run_folder.write_start(run_dir, job, data)
+        _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
     record_start(run_dir, world, parameters, trainer.done)
     try:
         model = trainer.run()
     except StoppedError as stopped:
         if world.is_main:
-            log.info("stopped; the same command goes on from here")
+            log.info("Stopped. Run the same command to resume.")
         raise SystemExit(128 + stopped.signal) from None
     if world.is_main:
         log.info("the model is in %s", run_dir)
     if not data.test:
         if world.is_main:
-            files.write_text(scores_file, "[]\n")  # all is done
-        return
+            files.write_text(run_dir / run_layout.TEST_SCORES, "[]\n")  # marks the run as finished
+        return None
     engine = TorchEngine(model, job.decode)
     translator = Translator(engine, tokenizer, normalizer, job.decode)
-    source, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
-    hypotheses = translate_sharded(translator, source, world)
-    if world.is_main:
-        scores = metrics.score_all(
-            hypotheses,
-            references,
-            tgt_lang=job.data.tgt_lang,
-            normalization=job.data.normalization,
+    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
+    if not world.is_main:
+        return None
+    scores = _score(job, data, hypotheses)
+    files.write_text(run_dir / run_layout.TEST_SCORES, metrics.to_json(scores) + "\n")
+    log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
+    return scores
+
+
+def _warn_about_data(job: TrainJob, data: Prepared) -> None:
+    for message in data_diagnostics.diagnose(data.train, data.valid_store, data.valid):
+        log.warning("warning: %s", message)
+    references = [[pair.tgt for pair in data.valid]]
+    if job.train.best_by == "bleu" and any(
+        score_diagnostics.unspaced(references, job.data.tgt_lang)
+    ):
+        log.warning(
+            "warning: the validation set has no spaces between words, which BLEU relies on: set "
+            "train.best_by=nll, or correct data.tgt_lang"
         )
-        for doubt in diagnose(hypotheses, references, source, tgt_lang=job.data.tgt_lang):
-            log.warning("warning: of the test set, %s", doubt)
-        files.write_text(scores_file, metrics.to_json(scores) + "\n")
-        log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
-        print(metrics.to_text(scores))
+
+
+def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Score]:
+    """Score the test set, and warn about suspicious scores."""
+    sources, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
+    tgt_lang = job.data.tgt_lang
+    for message in score_diagnostics.diagnose(hypotheses, references, sources, tgt_lang=tgt_lang):
+        log.warning("warning: test set: %s", message)
+    return metrics.score_all(
+        hypotheses, references, tgt_lang=tgt_lang, normalization=job.data.normalization
+    )
+
+
+def _read_scores(run_dir: Path) -> list[Score]:
+    return metrics.from_json((run_dir / run_layout.TEST_SCORES).read_text(encoding="utf-8"))
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:
-    """Learned positions end somewhere; training pairs are shorter by the config's own check."""
+    """Learned positions are limited; the config guarantees that training pairs fit."""
     if job.model.positions != "learned":
         return
     lengths = np.maximum(valid.src.lengths, valid.tgt.lengths)
     if lengths.max() > job.model.max_positions:
         raise InputError(
             f"validation pair {lengths.argmax() + 1} has {lengths.max()} tokens, but "
-            f"model.max_positions={job.model.max_positions}: raise it"
+            f"model.max_positions={job.model.max_positions}: increase it"
         )

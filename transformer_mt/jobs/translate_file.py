@@ -1,12 +1,13 @@
-"""A file translated in chunks that outlive an interruption, by one process or by several ranks.
+"""Translate a file in chunks that survive an interruption, by one process or by several ranks.
 
-Finished chunks lie in a folder beside the output, ``OUTPUT.parts``, until all are there; then they
-become the output. The same command, given again after a crash, finds them and goes on. Which rank
-takes a chunk is settled by who comes first, so fast ranks do not wait for slow ones.
+Finished chunks are kept in a folder next to the output, ``OUTPUT.parts``, until all are there; then
+they are joined to the output. The same command resumes from them after a crash. A rank takes the
+next chunk that no other rank has claimed, so fast ranks do not wait for slow ones.
 """
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sys
@@ -22,110 +23,145 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from transformer_mt import files
+from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.aligned_file import AlignedFile
-from transformer_mt.jobs.translate_stream import InputStats
+from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
 
-CHUNK = {"cpu": 2048, "cuda": 16384}
-"""Lines of a chunk: enough to fill batches with sentences of one length. An interruption loses at
-most one chunk of each rank."""
+log = logging.getLogger(__name__)
 
-_LOG_EVERY = 30.0
-"""Seconds between two lines about the progress, where there is no terminal."""
+_LOG_INTERVAL = 30.0
+"""Seconds between two progress messages, where there is no terminal."""
 
 _JOB, _LOCK = "job.json", ".lock"
 
-Report = Callable[[str], None]
-"""Says a line to the user."""
-Answer = Callable[[list[bytes], int], tuple[bytes, InputStats]]
-"""The output for some lines, the first of which has the number given."""
+ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
+"""(lines, number of the first line) → their output."""
 
 
-def translate_file(
+def translate_file(job: TranslateJob) -> InputStats:
+    """Translate ``job.input`` to ``job.output``, resuming what an interrupted attempt has left.
+
+    Under torchrun or srun all ranks share the file.
+
+    Args:
+        job: What to translate, from ``compose(…, "translate")`` or built directly.
+
+    Returns:
+        Counts of unusual input lines, on rank 0.
+
+    Raises:
+        InputError: ``input`` and ``output`` are not both files, a file or a model is missing or
+            damaged, the settings conflict, or another process is writing the output.
+    """
+    if not translates_file(job):
+        raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
+    assert job.input is not None
+    assert job.output is not None
+    with translation_world(job) as world:
+        setup = TranslationSetup.open(job, world)
+        stats = process_file(
+            files.expand_user(job.input),
+            files.expand_user(job.output).resolve(),
+            setup.output_settings(job),
+            setup.processor.process_bytes,
+            world,
+            setup.processor.aligned_file,
+        )
+        setup.log_input_stats(stats)
+        return stats
+
+
+def translates_file(job: TranslateJob) -> bool:
+    """Whether input and output are both files, not pipes or devices, so that a job can resume."""
+    paths = job.input, job.output
+    return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
+
+
+def process_file(
     source: Path,
     target: Path,
     settings: dict[str, Any],
-    answer: Answer,
+    process: ProcessChunk,
     world: World,
-    report: Report,
-    beside: AlignedFile | None = None,
+    aligned_file: AlignedFile | None = None,
 ) -> InputStats:
-    """Translates a file, or what an earlier run has left of it.
+    """Process a file chunk by chunk, reusing the chunks of an interrupted attempt.
 
     Args:
         source: The input, plain or compressed.
-        target: The output; it appears when it is whole.
-        settings: JSON values that the output depends on: chunks made with others are not used.
-        answer: Translates the lines of a chunk.
+        target: The output; it appears once it is complete.
+        settings: JSON values that the output depends on; chunks made with others are not reused.
+        process: Produces the output of a chunk.
         world: The ranks that share the work; all see the same files.
-        report: Lets rank 0 speak.
-        beside: What ``answer`` reads in step with the input; it must be of as many lines.
+        aligned_file: What ``process`` reads in step with the input.
 
     Returns:
-        What was odd about the lines, on rank 0.
+        Counts of unusual input lines, on rank 0.
 
     Raises:
-        InputError: The input is damaged or no match for what is read beside it, or another process
-            is at work on the output.
+        InputError: The input is damaged or differs in length from the aligned file, or another
+            process is writing the output.
     """
     parts = target.with_name(f"{target.name}.parts")
-    lines = size = 0
-    with _alone(parts) if world.is_main else nullcontext():
+    num_lines = chunk_lines = 0
+    with _locked(parts) if world.is_main else nullcontext():
         if world.is_main:
-            lines, checksum = _survey(source)
-            if beside is not None:
-                beside.check(lines)
-            job = {**settings, "input": checksum, "lines": lines}
-            size = _open(parts, job, _chunk_size(lines, world), report)
-        lines, size = world.gather((lines, size))[0]
-        with _Progress(parts, lines, size, report if world.is_main else None) as progress:
-            for number, chunk in enumerate(_chunks(source, lines, size)):
+            num_lines, checksum = _count_lines(source)
+            if aligned_file is not None:
+                aligned_file.check_line_count(num_lines)
+            job = {**settings, "input": checksum, "lines": num_lines}
+            chunk_lines = _open_parts(parts, job, _default_chunk_lines(num_lines, world))
+        num_lines, chunk_lines = world.broadcast_object((num_lines, chunk_lines))
+        with _FileProgress(parts, num_lines, chunk_lines, world.is_main) as progress:
+            for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
                 if _claim(parts, number):
-                    text, odd = answer(chunk, number * size + 1)
-                    header = json.dumps(asdict(odd)).encode()
+                    text, stats = process(chunk, number * chunk_lines + 1)
+                    header = json.dumps(asdict(stats)).encode()
                     with files.atomic(_part(parts, number)) as temporary:
                         temporary.write_bytes(header + b"\n" + text)
-                    progress.show()
-            world.gather(None)  # until every rank has ended
-            progress.show()
-        return _join(parts, target, -(-lines // size)) if world.is_main else InputStats()
+                    progress.update()
+            world.gather(None)  # wait until every rank has finished
+            progress.update()
+        return _join(parts, target, -(-num_lines // chunk_lines)) if world.is_main else InputStats()
 
 
-def _chunk_size(lines: int, world: World) -> int:
-    """Lines of a chunk where no earlier run has settled it."""
-    most = CHUNK[world.device.type]
+def _default_chunk_lines(num_lines: int, world: World) -> int:
+    """Lines of a chunk, unless an earlier attempt has determined it."""
+    maximum = CHUNK_LINES[world.device.type]
     if world.size == 1:
-        return most
-    return min(most, max(CHUNK["cpu"], lines // (8 * world.size)))  # something for every rank
+        return maximum
+    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * world.size)))  # for every rank
 
 
 @contextmanager
-def _alone(parts: Path) -> Iterator[None]:
-    """Keeps a second process away from the output."""
+def _locked(parts: Path) -> Iterator[None]:
+    """Lock the folder of the chunks against other processes."""
     parts.mkdir(exist_ok=True)
     if not (parts / _JOB).exists() and any(not f.name.startswith(".") for f in parts.iterdir()):
         raise InputError(
-            f"{parts} is where finished parts would lie, but it holds something else: choose "
-            "another output, or move that folder"
+            f"{parts}, the folder for finished chunks, contains other files: choose a different "
+            "output, or move that folder"
         )
     lock = FileLock(parts / _LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        raise InputError(f"another mt-translate is at work in {parts}: wait, or stop it") from None
+        raise InputError(f"another mt-translate is using {parts}: wait, or stop it") from None
     try:
         yield
     finally:
-        # Before the lock is free: afterwards the folder may be another process's.
-        if _done(parts) == 0:
+        # Before the lock is released: afterwards the folder may belong to another process.
+        if _num_finished(parts) == 0:
             shutil.rmtree(parts, ignore_errors=True)
         lock.release()
 
 
-def _survey(source: Path) -> tuple[int, str]:
-    """Lines and a checksum, by reading all: a damaged file is found before the work begins."""
+def _count_lines(source: Path) -> tuple[int, str]:
+    """Number of lines, and their SHA-256; a damaged file is found before the work starts."""
     lines, digest = 0, hashlib.sha256()
     with open_binary(source) as stream:
         for line in raw_lines(stream, str(source)):
@@ -134,11 +170,11 @@ def _survey(source: Path) -> tuple[int, str]:
     return lines, digest.hexdigest()
 
 
-def _open(parts: Path, job: dict[str, Any], size: int, report: Report) -> int:
-    """Leaves in the folder only finished chunks of this very job.
+def _open_parts(parts: Path, job: dict[str, Any], chunk_lines: int) -> int:
+    """Keep only finished chunks of this very job.
 
     Returns:
-        Lines of a chunk: those of an earlier run, on another device it may be, or else ``size``.
+        Lines of a chunk: as in an earlier attempt, perhaps on another device, or ``chunk_lines``.
     """
     try:
         known = json.loads((parts / _JOB).read_text(encoding="utf-8"))
@@ -148,24 +184,25 @@ def _open(parts: Path, job: dict[str, Any], size: int, report: Report) -> int:
         known = {}
     earlier = known.pop("chunk", None)
     same = known == job and isinstance(earlier, int) and earlier > 0
-    size = earlier if same else size
-    if _done(parts) and not same:
+    chunk_lines = earlier if same else chunk_lines
+    if _num_finished(parts) and not same:
         differ = [key for key in job if known.get(key) != job[key]]
-        report(f"{parts} is of another job ({', '.join(differ)}): begun anew")
+        log.info("%s is of a different job (%s): starting again", parts, ", ".join(differ))
     for file in parts.iterdir():
         if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
             file.unlink()
     if not same:
-        files.write_text(parts / _JOB, json.dumps({**job, "chunk": size}, indent=1))
-    if done := _done(parts):
-        report(f"going on: {min(done * size, job['lines']):,} of {job['lines']:,} lines were done")
-    return size
+        files.write_text(parts / _JOB, json.dumps({**job, "chunk": chunk_lines}, indent=1))
+    if done := _num_finished(parts):
+        done_lines = min(done * chunk_lines, job["lines"])
+        log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
+    return chunk_lines
 
 
-def _chunks(source: Path, lines: int, size: int) -> Iterator[list[bytes]]:
+def _read_chunks(source: Path, num_lines: int, chunk_lines: int) -> Iterator[list[bytes]]:
     with open_binary(source) as stream:
-        known = islice(raw_lines(stream, str(source)), lines)  # not what is added meanwhile
-        while chunk := list(islice(known, size)):
+        lines = islice(raw_lines(stream, str(source)), num_lines)  # not lines added meanwhile
+        while chunk := list(islice(lines, chunk_lines)):
             yield chunk
 
 
@@ -173,12 +210,12 @@ def _part(parts: Path, number: int) -> Path:
     return parts / f"{number:08d}.part"
 
 
-def _done(parts: Path) -> int:
+def _num_finished(parts: Path) -> int:
     return sum(1 for _ in parts.glob("*.part"))
 
 
 def _claim(parts: Path, number: int) -> bool:
-    """Whether the chunk is this rank's to do: not done, and no other rank was faster."""
+    """Whether this rank is to process the chunk: nobody has finished or claimed it."""
     part = _part(parts, number)
     if part.exists():
         return False
@@ -190,67 +227,74 @@ def _claim(parts: Path, number: int) -> bool:
 
 
 def _join(parts: Path, target: Path, chunks: int) -> InputStats:
-    """The output from its chunks, which are no longer needed then."""
-    odd = InputStats()
+    """Join the chunks to the output, and delete them."""
+    stats = InputStats()
     with files.atomic(target) as temporary, temporary.open("wb") as out:
         for number in range(chunks):
             try:
                 part = _part(parts, number).open("rb")
             except FileNotFoundError:
                 raise InputError(
-                    f"{parts} lacks chunk {number}: all ranks must work in one file system"
+                    f"chunk {number} is missing in {parts}: all ranks must share a file system"
                 ) from None
             with part:
-                odd += InputStats(**json.loads(part.readline()))
+                stats += InputStats(**json.loads(part.readline()))
                 shutil.copyfileobj(part, out)
     for finished in parts.glob("*.part"):
         finished.unlink()
-    return odd
+    return stats
 
 
-class _Progress:
-    """Lines done, by all ranks: a bar on a terminal, else a line now and then.
+class _FileProgress:
+    """Lines that all ranks have finished, as a progress bar or as a message now and then.
 
     Args:
-        parts: Where finished chunks appear.
-        lines: Of the whole input.
-        size: Lines of a chunk.
-        report: Says a line; None keeps silent.
+        parts: Folder of the finished chunks.
+        num_lines: Number of lines of the input.
+        chunk_lines: Number of lines of a chunk.
+        visible: Whether this rank reports.
     """
 
-    def __init__(self, parts: Path, lines: int, size: int, report: Report | None):
-        self._parts, self._lines, self._size, self._report = parts, lines, size, report
-        self._before = self._count()
-        self._begun = self._said = time.perf_counter()
-        silent = report is None or not sys.stderr.isatty()
+    def __init__(self, parts: Path, num_lines: int, chunk_lines: int, visible: bool):
+        self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines
+        self._visible = visible
+        self._initial = self._count()
+        self._started = self._last_message = time.perf_counter()
         self._bar = tqdm(
-            total=lines, initial=self._before, unit=" lines", dynamic_ncols=True, disable=silent
+            total=num_lines,
+            initial=self._initial,
+            unit=" lines",
+            dynamic_ncols=True,
+            disable=not visible or not sys.stderr.isatty(),
         )
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> "_FileProgress":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.close()
-        if kind is KeyboardInterrupt and self._report is not None and (done := self._count()):
-            self._report(
-                f"{done:,} of {self._lines:,} lines are kept in {self._parts}: the same command "
-                "goes on from there"
+        if kind is KeyboardInterrupt and self._visible and (done := self._count()):
+            log.info(
+                "Stopped. %s of %s lines are kept in %s. Run the same command to resume.",
+                f"{done:,}",
+                f"{self._num_lines:,}",
+                self._parts,
             )
 
-    def show(self) -> None:
-        """Counts what is done now."""
+    def update(self) -> None:
+        """Show how many lines are finished now."""
         now = time.perf_counter()
         if not self._bar.disable:
             self._bar.update(self._count() - self._bar.n)
-        elif self._report is not None and now - self._said >= _LOG_EVERY:
+        elif self._visible and now - self._last_message >= _LOG_INTERVAL:
             done = self._count()
-            if done == self._before:  # nothing to judge the rate by
+            if done == self._initial:  # the rate is not known yet
                 return
-            rate = (done - self._before) / (now - self._begun)
-            left = tqdm.format_interval((self._lines - done) / rate)
-            self._said = now
-            self._report(f"{done:,} of {self._lines:,} lines, {rate:,.0f} lines/s, {left} left")
+            rate = (done - self._initial) / (now - self._started)
+            left = tqdm.format_interval((self._num_lines - done) / rate)
+            self._last_message = now
+            progress = f"{done:,} of {self._num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
+            log.info("%s", progress)
 
     def _count(self) -> int:
-        return min(_done(self._parts) * self._size, self._lines)
+        return min(_num_finished(self._parts) * self._chunk_lines, self._num_lines)

@@ -1,115 +1,67 @@
-"""Lines as bytes in, translations as bytes out, one for one, whatever the bytes are."""
+"""Translate a stream: each line is answered as soon as it has arrived."""
 
-import json
 import queue
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import BinaryIO
 
-from transformer_mt.data.text.lines import raw_lines
-from transformer_mt.decode.translation import Translation
-from transformer_mt.jobs.line_processor import Work
+from transformer_mt import files
+from transformer_mt.config import TranslateJob
+from transformer_mt.data.text.lines import open_binary, raw_lines
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
 
 
-@dataclass(frozen=True)
-class InputStats:
-    """Lines that the user should know of: how many, and the number of the first (0: none)."""
-
-    undecodable: int = 0
-    first_undecodable: int = 0
-    nul: int = 0
-    first_nul: int = 0
-    cut: int = 0
-
-    def __add__(self, other: "InputStats") -> "InputStats":
-        """Those of two stretches of one text."""
-        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return InputStats(
-            **{
-                name: min(filter(None, pair), default=0) if name.startswith("first") else sum(pair)
-                for name, pair in both.items()
-            }
-        )
-
-    def report(self, max_source_tokens: int) -> Iterator[str]:
-        """One line for each kind there is."""
-        if self.undecodable:
-            yield (
-                f"{self.undecodable:,} line(s) were not valid UTF-8 (the first: line "
-                f"{self.first_undecodable:,}); bad bytes were read as U+FFFD"
-            )
-        if self.nul:
-            yield f"{self.nul:,} line(s) hold NUL characters (the first: line {self.first_nul:,})"
-        if self.cut:
-            yield (
-                f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
-                "were translated in parts"
-            )
-
-
-Form = Callable[[str, Sequence[Translation]], str]
-"""The line of output for a line of input and what was found for it, best first."""
-
-
-def as_text(_: str, found: Sequence[Translation]) -> str:
-    """The best translation."""
-    return found[0].text
-
-
-def as_score(_: str, found: Sequence[Translation]) -> str:
-    """The score of the best."""
-    return f"{found[0].score:.6f}"
-
-
-def as_json(source: str, found: Sequence[Translation]) -> str:
-    """All there is to say."""
-    row = {"source": source, "translations": [asdict(each) for each in found]}
-    return json.dumps(row, ensure_ascii=False)
-
-
-def answer(work: Work, raw: Sequence[bytes], first: int, *, form: Form) -> tuple[bytes, InputStats]:
-    """The lines of output for lines of input.
+def translate_stream(
+    job: TranslateJob, source: BinaryIO | None = None, sink: BinaryIO | None = None
+) -> InputStats:
+    """Translate lines as they arrive, one line out for each line in.
 
     Args:
-        work: What is done with them.
-        raw: Lines without their ends.
-        first: The number of the first of them.
-        form: How the outcome is written.
+        job: What to translate with, from ``compose(…, "translate")`` or built directly.
+        source: UTF-8 lines; None reads ``job.input``, or standard input.
+        sink: Receives the output, flushed after each batch; None writes to ``job.output``, or
+            standard output.
+
+    Returns:
+        Counts of unusual input lines.
+
+    Raises:
+        InputError: A file or a model is missing or damaged, the settings conflict, or there are
+            several ranks.
     """
-    lines, undecodable, nul = [], [], []
-    for number, line in enumerate(raw, first):
-        try:
-            lines.append(line.decode())
-        except UnicodeDecodeError:
-            lines.append(line.decode(errors="replace"))
-            undecodable.append(number)
-        if b"\0" in line:
-            nul.append(number)
-    cut_before = work.cut_lines
-    found = work.do(lines, first)
-    rows = [f"{form(line, best)}\n" for line, best in zip(lines, found, strict=True)]
-    return "".join(rows).encode(), InputStats(
-        undecodable=len(undecodable),
-        first_undecodable=min(undecodable, default=0),
-        nul=len(nul),
-        first_nul=min(nul, default=0),
-        cut=work.cut_lines - cut_before,
-    )
+    with translation_world(job) as world:
+        if world.size > 1:
+            raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
+        setup = TranslationSetup.open(job, world)
+        name = job.input or "standard input" if source is None else "source"
+        stats, next_line = InputStats(), 1
+        with (
+            _open_input(job.input) if source is None else nullcontext(source) as lines_in,
+            _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
+        ):
+            for raw in _read_available(lines_in, name, CHUNK_LINES[world.device.type]):
+                text, new_stats = setup.processor.process_bytes(raw, next_line)
+                lines_out.write(text)
+                lines_out.flush()
+                stats, next_line = stats + new_stats, next_line + len(raw)
+            if (aligned := setup.processor.aligned_file) is not None:
+                aligned.check_line_count(next_line - 1)
+        setup.log_input_stats(stats)
+        return stats
 
 
-def arriving(source: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
-    """Lines in the order they arrive: all that are there, but never waiting for more.
+def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[list[bytes]]:
+    """All lines that have arrived, without waiting for more.
 
-    So a slow pipe is answered line by line, and a file or a fast pipe in full batches.
-
-    Args:
-        source: The stream.
-        name: What errors call it.
-        most: Lines at a time.
+    A slow pipe is answered line by line, and a file or a fast pipe in full batches.
     """
-    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=most)
+    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=max_lines)
 
     def read() -> None:
         try:
@@ -122,13 +74,48 @@ def arriving(source: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
     threading.Thread(target=read, daemon=True).start()
     while True:
         arrived = [lines.get()]
-        time.sleep(0.01)  # so that the first lines of a fast stream are not a batch of one
-        while len(arrived) < most and not lines.empty():
+        time.sleep(0.01)  # so that the first batch of a fast stream has more than one line
+        while len(arrived) < max_lines and not lines.empty():
             arrived.append(lines.get())
-        whole = [line for line in arrived if isinstance(line, bytes)]
-        if whole:
-            yield whole
+        batch = [line for line in arrived if isinstance(line, bytes)]
+        if batch:
+            yield batch
         if isinstance(arrived[-1], BaseException):
             raise arrived[-1]
         if arrived[-1] is None:
             return
+
+
+@contextmanager
+def _open_input(path: str | None) -> Iterator[BinaryIO]:
+    if path is None:
+        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
+        # and the program could not end before the next line.
+        try:
+            stream = open(0, "rb", closefd=False)  # noqa: SIM115
+        except OSError:
+            raise InputError("standard input is closed: set input=FILE") from None
+        yield stream
+        return
+    with open_binary(files.expand_user(path)) as file:
+        yield file
+
+
+@contextmanager
+def _open_output(path: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears once it is complete."""
+    if path is None:
+        if sys.stdout is None:
+            raise InputError("standard output is closed: set output=FILE")
+        yield sys.stdout.buffer
+        return
+    before = signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        with files.output(files.expand_user(path)) as place, place.open("wb") as file:
+            yield file
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit_on_signal(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # unlike the default, this removes the unfinished file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_mt import run_layout
 from transformer_mt.batch import Batch
-from transformer_mt.errors import InputError, lacks_memory
+from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.files import write_text
 
 _ADVICE = (
@@ -33,7 +33,7 @@ def explain_out_of_memory(
     try:
         yield
     except RuntimeError as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         targets = max(len(batch.tgt_out) for batch in micro_batches)
         advice = "lower data.cleaning.max_tokens, or use a smaller model"

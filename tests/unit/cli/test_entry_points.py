@@ -1,4 +1,4 @@
-"""The entry points, before the commands are there."""
+"""Ctrl-C at the entry points, while the libraries load."""
 
 import signal
 import subprocess
@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from transformer_mt.cli import entry_points as start
+from transformer_mt.cli import entry_points
 
 SLOW_IMPORT = """
 import os, signal, sys
-from transformer_mt.cli import start
+from transformer_mt.cli import entry_points
 
 def slow(name):
     try:
@@ -19,7 +19,7 @@ def slow(name):
         pass
     sys.exit("went on")
 
-start.import_module = slow
+entry_points.import_module = slow
 """
 
 
@@ -27,21 +27,21 @@ start.import_module = slow
     ("command", "program"),
     [("train", "mt-train"), ("translate", "mt-translate"), ("evaluate", "mt-eval")],
 )
-def test_ctrl_c_while_libraries_load(command: str, program: str) -> None:
-    code = f"{SLOW_IMPORT}start.{command}()"
+def test_ctrl_c_during_imports(command: str, program: str) -> None:
+    code = f"{SLOW_IMPORT}entry_points.{command}()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, f"{program}: interrupted\n")
 
 
 def test_ignored_signals_stay_ignored() -> None:
     """As under nohup, or in the background of a script."""
-    code = f"{SLOW_IMPORT}signal.signal(signal.SIGINT, signal.SIG_IGN); start.train()"
+    code = f"{SLOW_IMPORT}signal.signal(signal.SIGINT, signal.SIG_IGN); entry_points.train()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "went on\n")
 
 
-def test_nothing_is_imported_before() -> None:
-    code = "import sys; from transformer_mt.cli import start; print('torch' in sys.modules)"
+def test_entry_points_do_not_import_torch() -> None:
+    code = "import sys; from transformer_mt.cli import entry_points; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -54,6 +54,6 @@ def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> N
         def main() -> None:
             seen.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr(start, "import_module", lambda name: Module)
-    start.translate()
+    monkeypatch.setattr(entry_points, "import_module", lambda name: Module)
+    entry_points.translate()
     assert seen == [signal.getsignal(signal.SIGINT)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.cli import app
+from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         monkeypatch.setattr(sys, "argv", ["mt-train", *argv])
         status = 0
         try:
-            app.main("train", TrainJob, job)
+            cli.main("train", job)
         except SystemExit as stop:
             status = int(stop.code or 0)
         return status, *capfd.readouterr()
@@ -37,8 +37,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return command
 
 
-def pretend(job: TrainJob) -> None:
-    """Leaves what training leaves; the scores tell the job."""
+def fake_training(job: TrainJob) -> None:
+    """Write the files that training writes; the scores depend on the seed."""
     folder, seed = Path(job.run_dir), job.train.seed
     folder.mkdir(parents=True)
     records = [{"split": "train", "bleu": 99.0}]
@@ -62,12 +62,12 @@ def table(path: Path) -> list[list[str]]:
 HEAD = ["best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir"]
 
 
-def test_folders_and_the_table_are_by_what_varies(run: Run, tmp_path: Path) -> None:
+def test_folders_and_table_name_the_swept_settings(run: Run, tmp_path: Path) -> None:
     jobs: list[TrainJob] = []
 
     def job(job: TrainJob) -> None:
         jobs.append(job)
-        pretend(job)
+        fake_training(job)
 
     argv = ["-m", "run_dir=r", "model=tiny", "train.seed=1,2", "data.cleaning.max_tokens=64,128"]
     status, out, err = run(*argv, job=job)
@@ -89,11 +89,11 @@ def test_folders_and_the_table_are_by_what_varies(run: Run, tmp_path: Path) -> N
     assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
 
 
-def test_a_job_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: Path) -> None:
+def test_failed_job_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:
     def job(job: TrainJob) -> None:
         if job.train.seed == 2:
             raise InputError("a.en:3:\nno")
-        pretend(job)
+        fake_training(job)
 
     # The third cannot even be composed: a batch of nothing.
     status, out, err = run("-m", "run_dir=r", "train.seed=1,2,3", "train.max_steps=5,0", job=job)
@@ -108,7 +108,7 @@ def test_a_job_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt(), SystemExit(143)])
-def test_all_else_ends_the_sweep(run: Run, error: BaseException) -> None:
+def test_bugs_and_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
     seeds: list[int] = []
 
     def job(job: TrainJob) -> None:
@@ -121,7 +121,7 @@ def test_all_else_ends_the_sweep(run: Run, error: BaseException) -> None:
     assert ("Traceback" in err) == isinstance(error, ValueError)
 
 
-def test_under_a_launcher_a_failure_ends_it_for_all_ranks(
+def test_under_a_launcher_a_failure_ends_the_sweep(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
@@ -143,7 +143,7 @@ def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
     run("-m", "experiment=table3/C_layers_2,table3/C_layers_4", "run_dir=r", job=job)
     assert folders == ["r/experiment=table3_C_layers_2", "r/experiment=table3_C_layers_4"]
     folders.clear()
-    run("-m", "run_dir=r,s/t", job=job)  # apart already
+    run("-m", "run_dir=r,s/t", job=job)  # different folders already
     assert folders == ["r", "s/t"]
     folders.clear()
     run("-m", "run_dir=r,s", "train.seed=1,2", job=job)
@@ -161,9 +161,9 @@ def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) -> None:
-    run("-m", "run_dir=r", "train.seed=1,2,4", job=pretend)
+    run("-m", "run_dir=r", "train.seed=1,2,4", job=fake_training)
     shutil.rmtree(tmp_path / "r" / "train.seed=4")
-    status, out, _ = run("-m", "run_dir=r", "train.seed=2,3", "model=tiny,small", job=pretend)
+    status, out, _ = run("-m", "run_dir=r", "train.seed=2,3", "model=tiny,small", job=fake_training)
     assert status == 0
     rows = table(tmp_path / "r" / "sweep.tsv")
     assert rows[0] == ["train.seed", "model", *HEAD]
@@ -174,31 +174,31 @@ def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) ->
     ]
     assert {row[5] for row in rows[1:3]} == {"11.12", "12.12"}
     assert len(out.splitlines()) == 5  # of this sweep alone
-    run("-m", "run_dir=r", "train.seed=2", "model.dropout=0,0.1", job=pretend)
+    run("-m", "run_dir=r", "train.seed=2", "model.dropout=0,0.1", job=fake_training)
     assert table(tmp_path / "r" / "sweep.tsv")[0] == ["train.seed", "model", "model.dropout", *HEAD]
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 9
 
 
 def test_the_same_sweep_again_has_the_same_folders(run: Run, tmp_path: Path) -> None:
     first = ["-m", "run_dir=r", "model.dropout=0.1", "train.seed=1,2"]
-    run(*first, job=pretend)
-    run("-m", "run_dir=r", "train.seed=1", "model.dropout=0.2,0.3", job=pretend)
+    run(*first, job=fake_training)
+    run("-m", "run_dir=r", "train.seed=1", "model.dropout=0.2,0.3", job=fake_training)
     folders: list[str] = []
     run(*first, job=lambda job: folders.append(job.run_dir))
     assert folders == ["r/train.seed=1", "r/train.seed=2"]
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 5
 
 
-def test_a_run_that_varied_nothing_stays_in_the_table(run: Run, tmp_path: Path) -> None:
-    run("-m", "run_dir=r", job=pretend)
-    run("-m", "run_dir=r", "train.seed=2,3", job=pretend)
+def test_run_without_swept_settings_stays_in_the_table(run: Run, tmp_path: Path) -> None:
+    run("-m", "run_dir=r", job=fake_training)
+    run("-m", "run_dir=r", "train.seed=2,3", job=fake_training)
     assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["", "2", "3"]
 
 
-def test_a_table_that_cannot_be_printed_is_told(tmp_path: Path) -> None:
+def test_full_disk_while_printing_the_table_is_reported(tmp_path: Path) -> None:
     code = (
-        "from test_sweep import pretend; from transformer_mt.cli import app; "
-        "from transformer_mt.config import TrainJob; app.main('train', TrainJob, pretend)"
+        "from test_sweep import fake_training; from transformer_mt.cli import main as cli; "
+        "cli.main('train', fake_training)"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
     env.pop("PYTHONUNBUFFERED", None)
@@ -211,9 +211,9 @@ def test_a_table_that_cannot_be_printed_is_told(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "mt-train: error: No space left on device"
 
 
-def test_one_value_more_joins_the_sweep_before(run: Run, tmp_path: Path) -> None:
-    run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
-    status, _, err = run("-m", "run_dir=r", "train.seed=3", job=pretend)
+def test_single_job_joins_an_earlier_sweep(run: Run, tmp_path: Path) -> None:
+    run("-m", "run_dir=r", "train.seed=1,2", job=fake_training)
+    status, _, err = run("-m", "run_dir=r", "train.seed=3", job=fake_training)
     assert (status, err) == (0, "mt-train: job 0 (train.seed=3) -> r/train.seed=3\n")
     assert [row[0] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["1", "2", "3"]
 
@@ -221,10 +221,10 @@ def test_one_value_more_joins_the_sweep_before(run: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "text", ["", "\xff\xfe\0", "\n", "what\tis\tthis\n1\n", "run_dir\na\tb\tc\n"]
 )
-def test_a_table_that_is_none_is_replaced(run: Run, tmp_path: Path, text: str) -> None:
+def test_damaged_table_is_replaced(run: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "sweep.tsv").write_text(text, encoding="latin1")
-    status, _, err = run("-m", "run_dir=r", "train.seed=1,2", job=pretend)
+    status, _, err = run("-m", "run_dir=r", "train.seed=1,2", job=fake_training)
     assert status == 0, err
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 3
 
@@ -236,7 +236,7 @@ def test_two_jobs_never_share_a_folder(run: Run) -> None:
     )
     assert status == 1
     assert folders == ["r/tokenizer.path=a_b"]
-    assert "error: job 1 (tokenizer.path='a:b'): another job of this sweep has the folder" in err
+    assert "error: job 1 (tokenizer.path='a:b'): another job of this sweep uses the folder" in err
 
 
 def test_a_sweep_that_only_prepares_has_no_results(run: Run, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_sweep_that_only_prepares_has_no_results(run: Run, tmp_path: Path) -> 
     assert list(tmp_path.rglob("sweep.tsv")) == []
 
 
-def test_a_real_sweep_and_again_with_one_job_more(tmp_path: Path) -> None:
+def test_real_sweep_and_one_more_job(tmp_path: Path) -> None:
     pairs = [f"a dog sees {n} houses\tein Hund sieht {n} Häuser" for n in range(30)]
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     settings = [
@@ -261,7 +261,7 @@ def test_a_real_sweep_and_again_with_one_job_more(tmp_path: Path) -> None:
 
     def mt_train(*overrides: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "transformer_mt.cli.train", "-m", *settings, *overrides]
-        root = str(Path(app.__file__).parents[2])
+        root = str(Path(cli.__file__).parents[2])
         env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
+from transformer_mt.cli import evaluate
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -33,7 +34,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluate import evaluation, metrics, protocols
 from transformer_mt.evaluate.comparison import compare
 from transformer_mt.evaluate.test_set import TestSet
-from transformer_mt.jobs import evaluate
+from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
@@ -68,7 +69,7 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def scores(capsys: pytest.CaptureFixture[str]) -> Json:
-    """What a job prints as JSON, and what it says beside it."""
+    """The JSON that a job prints, and its messages."""
 
     def run(**settings: Any) -> tuple[Any, str]:
         evaluate.run(EvaluateJob(format="json", device="cpu", **settings))
@@ -139,7 +140,7 @@ def test_long_files_are_resampled_only_if_asked(
     rows, err = scores(**job)
     assert "confidence" not in rows[0]["scores"][0]
     assert "baseline" not in rows[1]["scores"][0]
-    assert "no bootstrap: resampling 4 lines takes much memory; bootstrap=1000 does it" in err
+    assert "no bootstrap, because resampling 4 lines takes much memory" in err
     rows, _ = scores(**job, bootstrap=20)
     assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
     assert rows[1]["scores"][0]["paired_ar_p_value"] is None
@@ -156,7 +157,7 @@ def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
     assert [row["name"] for row in rows] == ["chrF2++"]
 
 
-def test_comet_that_is_not_installed_is_told_before_anything(
+def test_missing_comet_is_reported_before_the_work(
     files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -192,12 +193,12 @@ def test_comet_that_is_not_installed_is_told_before_anything(
         ({"model": "x", "hypotheses": [], "references": [], "attention": "x"}, "needs an output"),
     ],
 )
-def test_jobs_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"{re.escape(message)}[^\n]*$"):
         EvaluateJob(**{"hypotheses": ["a"], "references": ["b"], **settings})
 
 
-def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Json) -> None:
+def test_target_language_adds_the_paper_protocol(files: Files, scores: Json) -> None:
     hypotheses, reference = files(good=GOOD, ref=REFERENCE)
     rows, _ = scores(hypotheses=[hypotheses], references=[reference], tgt_lang="de")
     assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER", "BLEU (paper protocol)"]
@@ -205,7 +206,7 @@ def test_the_target_language_adds_the_paper_s_protocol(files: Files, scores: Jso
     assert rows[3]["score"] == round(protocols.paper_bleu(GOOD, [REFERENCE]).score, 4)
 
 
-def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
+def test_suspicious_lines_are_reported(files: Files, scores: Json) -> None:
     bad, good, reference, source = files(bad=BAD, good=GOOD, ref=REFERENCE, src=SOURCE)
     job = {"hypotheses": [bad, good], "references": [reference], "source": source}
     rows, err = scores(**job, **NO_RESAMPLES)
@@ -217,13 +218,13 @@ def test_suspicious_lines_are_pointed_out(files: Files, scores: Json) -> None:
     assert [row["score"] for row in rows[0]["scores"]] == by_hand(BAD, REFERENCE)
 
 
-def test_nothing_said_of_nothing_is_only_empty(files: Files, scores: Json) -> None:
+def test_empty_translation_of_an_empty_line_is_only_empty(files: Files, scores: Json) -> None:
     hypotheses, reference, source = files(hyp=["", "Bern"], ref=["", "Zug"], src=[" ", "Berne"])
     _, err = scores(hypotheses=[hypotheses], references=[reference], source=source)
     assert err == "mt-eval: hyp: 1 of 2 lines are empty\n"
 
 
-def test_text_for_a_person(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
     evaluate.run(EvaluateJob(hypotheses=[good], references=[reference]))
     alone = capsys.readouterr().out
@@ -248,7 +249,7 @@ def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
     return str(caught.value)
 
 
-def test_places_that_cannot_be_written_are_found_before_the_work(
+def test_unwritable_outputs_are_reported_before_the_work(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, reference = files(good=GOOD, ref=REFERENCE)
@@ -257,19 +258,19 @@ def test_places_that_cannot_be_written_are_found_before_the_work(
         assert message in text
 
 
-def test_empty_references_are_pointed_out(files: Files, scores: Json) -> None:
+def test_empty_references_are_reported(files: Files, scores: Json) -> None:
     hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
     _, err = scores(hypotheses=[hypotheses], references=[reference])
     assert "2 of 4 lines of a reference are empty" in err
 
 
 @pytest.mark.parametrize("code", ["german", "d e", "", "1"])
-def test_a_language_has_a_code(code: str) -> None:
-    with pytest.raises(InputError, match="is not a language code, such as de, pt-BR or zh_Hans"):
+def test_invalid_language_code(code: str) -> None:
+    with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
         EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
 
 
-def test_files_that_do_not_fit_are_named(
+def test_files_of_different_lengths_are_named(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, short, reference, empty = files(good=GOOD, short=GOOD[:3], ref=REFERENCE, empty=[])
@@ -376,7 +377,7 @@ def test_settings_are_chosen_on_the_validation_set(
     assert message.startswith(f"{model} has no checkpoint of step 7")
 
 
-def test_a_model_whose_test_set_has_gone(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_test_set_of_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model.parent / "ref").unlink()
     assert str(model.parent / "ref") in error_of(capsys, model=str(model))
 
@@ -404,7 +405,7 @@ def test_a_test_set_of_sacrebleu_for_a_model(
         assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
         return TestSet(references={"ref": OTHER[1:3]}, source=SOURCE[1:3])
 
-    monkeypatch.setattr(evaluate, "load_testset", load)
+    monkeypatch.setattr(evaluate_job, "load_testset", load)
     rows, _ = scores(model=str(model), testset="wmt14/full")
     network, tokenizer, job = model_folder.load_model(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
@@ -417,7 +418,9 @@ def test_a_test_set_of_sacrebleu_for_files(
     files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        evaluate, "load_testset", lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE)
+        evaluate_job,
+        "load_testset",
+        lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE),
     )
     (bad,) = files(bad=BAD)
     rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
@@ -439,7 +442,7 @@ def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
     assert "It is &lt;b&gt;." in html
 
 
-def test_attention_alone_scores_nothing(
+def test_attention_without_report_scores_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, image = tmp_path / "a.html", tmp_path / "a.png"
@@ -460,7 +463,7 @@ def test_attention_alone_scores_nothing(
 
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])
-def test_a_page_in_a_folder_that_is_not_there_is_told_first(
+def test_missing_output_folder_is_reported_first(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "none" / "x")
@@ -470,14 +473,14 @@ def test_a_page_in_a_folder_that_is_not_there_is_told_first(
 
 
 @pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
-def test_nothing_that_a_model_needs_is_replaced(
+def test_files_of_the_model_are_not_overwritten(
     name: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = model.parent / name
     before = path.read_bytes()
     message = error_of(capsys, model=str(model), report=str(path))
     word = "the model" if "/" in name else "data.test"
-    assert message == f"report={path} is the file of {word}, which would be lost: choose another"
+    assert message == f"report={path} would overwrite the file of {word}: choose another file"
     assert path.read_bytes() == before
 
 
@@ -491,7 +494,7 @@ def test_nothing_that_a_model_needs_is_replaced(
         "a",
     ],
 )
-def test_a_sentence_is_typed_as_it_is(
+def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from transformer_mt.cli import evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluate.evaluation import short_names
-from transformer_mt.jobs import evaluate
 
 LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
 OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
@@ -41,7 +41,7 @@ def refusal(**settings: Any) -> str:
     return str(caught.value)
 
 
-def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tilde_is_expanded_in_every_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score()
     expected = capsys.readouterr().out
     score(hypotheses=["~/a"], references=["~/ref"], source="~/src", report="~/page.html")
@@ -51,7 +51,7 @@ def test_the_home_folder_of_every_path(folder: Path, capsys: pytest.CaptureFixtu
     assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
 
 
-def test_a_file_whose_name_begins_with_a_tilde(folder: Path) -> None:
+def test_file_name_starting_with_a_tilde(folder: Path) -> None:
     (folder / "a").rename(folder / "~nobody.de")
     score(hypotheses=["~nobody.de"])
 
@@ -72,7 +72,7 @@ def test_a_closed_output_is_one_line(folder: Path) -> None:
     )
 
 
-def test_no_file_is_read_and_written(folder: Path) -> None:
+def test_inputs_are_not_overwritten(folder: Path) -> None:
     (folder / "link").symlink_to("b")
     os.link("src", "twin")
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -85,20 +85,20 @@ def test_no_file_is_read_and_written(folder: Path) -> None:
         ("twin", "source"),
     ]:
         message = refusal(report=report, **job)
-        assert message.endswith(f" is the file of {key}, which would be lost: choose another")
+        assert message.endswith(f" would overwrite the file of {key}: choose another file")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_no_two_outputs_are_one_file(folder: Path) -> None:
+def test_outputs_must_be_different_files(folder: Path) -> None:
     job = {"hypotheses": [], "references": [], "model": "never read", "attention": "x"}
     message = refusal(report="x.html", attention_png=f"{folder}/x.html", **job)
-    assert message.startswith(f"attention_png={folder}/x.html is the file of report, ")
+    assert message.startswith(f"attention_png={folder}/x.html would overwrite the file of report")
     os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
     message = refusal(attention_html="pipe", attention_png="pipe", **job)
     assert message == f"no model folder {Path.cwd()}/never read"
 
 
-def test_a_link_that_leads_nowhere_is_told_first(folder: Path) -> None:
+def test_dangling_link_is_reported_first(folder: Path) -> None:
     (folder / "link").symlink_to("none/page.html")
     assert refusal(report="link") == f"report=link: there is no folder {folder / 'none'}"
 
@@ -119,7 +119,7 @@ def test_the_same_output_twice_is_not_significantly_different(
     assert {row["paired_ar_p_value"] for row in copy["scores"]} == {1.0}
 
 
-def test_words_that_no_tokeniser_finds_are_pointed_out(
+def test_missing_word_tokenisation_is_reported(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "ref").write_text("วันนี้อากาศดีมาก\nฉันชอบอ่านหนังสือ\n", encoding="utf-8")
@@ -133,7 +133,7 @@ def test_words_that_no_tokeniser_finds_are_pointed_out(
     assert capsys.readouterr().err == ""
 
 
-def test_the_reference_scored_against_itself_is_pointed_out(
+def test_reference_scored_against_itself_is_reported(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score(hypotheses=["ref"])

@@ -1,4 +1,4 @@
-"""run.json: what git, the machine and the command line say."""
+"""run.json: git revision, machine and command line."""
 
 import json
 import logging
@@ -86,7 +86,7 @@ def test_every_start_is_kept(
     )
 
 
-def test_an_installed_package_has_a_version_only(
+def test_installed_package_records_only_its_version(
     tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even in a virtual environment that lies inside some repository."""
@@ -105,7 +105,7 @@ def test_a_machine_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 3}', "\udcff"])
-def test_a_damaged_file_begins_anew(tmp_path: Path, text: str, lines: Any) -> None:
+def test_damaged_file_is_replaced(tmp_path: Path, text: str, lines: Any) -> None:
     (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
     provenance.record_start(tmp_path, CPU, 1, 7)
     assert [start["step"] for start in starts(tmp_path)] == [7]

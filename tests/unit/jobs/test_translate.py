@@ -21,58 +21,35 @@ from typing import Any
 
 import pytest
 import torch
+from support.model_folders import (
+    JOB,
+    TEXT,
+    VOCAB_SIZE,
+    error_of,
+    translate_lines,
+    write_model,
+)
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import translate
 from transformer_mt.config import (
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    SourceConfig,
     TokenizerConfig,
-    TrainJob,
     TranslateJob,
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import selection as engine
 from transformer_mt.decode.engines.ctranslate2_conversion import convert
-from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate
 from transformer_mt.model.transformer import Transformer
-
-TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
-JOB = TrainJob(
-    data=DataConfig(
-        src_lang="en",
-        tgt_lang="de",
-        train=[SourceConfig(tsv="never.tsv")],
-        valid=[SourceConfig(tsv="read.tsv")],
-    ),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
-    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
-)
-VOCAB_SIZE = 290
-
-
-def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
-    folder.mkdir()
-    model_folder.write_config(folder, job)
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
-    torch.manual_seed(seed)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS
-    )
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
-    if find_spec("ctranslate2") is not None:  # what the first use would do, and say
+    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
         network, tokenizer, _ = model_folder.load_model(folder)
         convert(folder, network, tokenizer, "float32")
     return folder
@@ -123,14 +100,6 @@ def translated(
     return run
 
 
-def api(model: Path, lines: list[str], **settings: Any) -> list[str]:
-    network, tokenizer, job = model_folder.load_model(model)
-    decode = replace(job.decode, **settings)
-    normalizer = Normalizer.of(job.data)
-    engine = TorchEngine(network, decode)
-    return Translator(engine, tokenizer, normalizer, decode).translate(lines)
-
-
 INPUTS = {
     "nothing": (b"", []),
     "one line": (b"the dog\n", ["the dog"]),
@@ -150,7 +119,7 @@ INPUTS = {
     "unassigned": ("\U000e0001\uffff\U0010ffff\n".encode(), ["\U000e0001\uffff\U0010ffff"]),
 }
 COUNTED = {
-    "nul": "2 line(s) hold NUL characters (the first: line 1)",
+    "nul": "2 line(s) contain NUL characters (the first: line 1)",
     "surrogates": "1 line(s) were not valid UTF-8 (the first: line 1)",
     "no text at all": "8 line(s) were not valid UTF-8 (the first: line 2)",
 }
@@ -164,7 +133,9 @@ def test_as_many_lines_out_as_in(
     out, err = translated(data, beam_size=1)
     if lines is None:
         lines = [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
-    assert out.decode() == "".join(f"{line}\n" for line in api(model, lines, beam_size=1))
+    assert out.decode() == "".join(
+        f"{line}\n" for line in translate_lines(model, lines, beam_size=1)
+    )
     blank = [not line.strip(string.whitespace + "".join(map(chr, range(32)))) for line in lines]
     assert [line == "" for line in out.decode().split("\n")[:-1]] == blank
     assert (err == "") == (name not in COUNTED)
@@ -172,14 +143,14 @@ def test_as_many_lines_out_as_in(
 
 
 @pytest.mark.parametrize("line", ["x" * 100_000, "the dog " * 12_500], ids=["word", "words"])
-def test_a_line_of_100000_characters(
+def test_line_of_100000_characters(
     model: Path, translated: Callable[..., tuple[bytes, str]], line: str
 ) -> None:
     quick = {"max_source_tokens": 100, "max_extra_tokens": 0, "beam_size": 1}
     lines = ["a", line, "a"]
     out, err = translated("\n".join(lines).encode(), **quick, batch_tokens=10**6)
     found = out.decode().split("\n")
-    assert found == [*api(model, lines, **quick, batch_tokens=10**6), ""]
+    assert found == [*translate_lines(model, lines, **quick, batch_tokens=10**6), ""]
     assert err.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
 
 
@@ -188,27 +159,27 @@ def test_thousands_of_lines_keep_their_order(
 ) -> None:
     draw = random.Random(1)
     several = [*sorted(set(TEXT)), "", "dog", "barn fox"]
-    expected = dict(zip(several, api(model, several), strict=True))
+    expected = dict(zip(several, translate_lines(model, several), strict=True))
     lines = draw.choices(several, k=5000)
     out, _ = translated("".join(f"{line}\n" for line in lines).encode())
     assert out.decode().split("\n") == [*(expected[line] for line in lines), ""]
 
 
-def test_bytes_that_are_not_utf8_are_counted(
-    model: Path, translated: Callable[..., tuple[bytes, str]]
-) -> None:
+def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
     out, err = translated(data)
     readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
-    assert out.decode().split("\n")[:-1] == api(model, readable)
-    expected = "3 line(s) were not valid UTF-8 (the first: line 2); bad bytes were read as U+FFFD"
+    assert out.decode().split("\n")[:-1] == translate_lines(model, readable)
+    expected = (
+        "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"
+    )
     assert err == f"mt-translate: {expected}\n"
 
 
 def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     lines = ["the dog", "the dog jumps " * 9, "fox " * 30]
     out, err = translated("\n".join(lines).encode(), max_source_tokens=10)
-    assert out.decode().split("\n")[:-1] == api(model, lines, max_source_tokens=10)
+    assert out.decode().split("\n")[:-1] == translate_lines(model, lines, max_source_tokens=10)
     assert err == (
         "mt-translate: 2 line(s) were longer than max_source_tokens=10 and were translated in "
         "parts\n"
@@ -230,8 +201,8 @@ def test_settings_of_the_folder_can_be_overridden(
     lines = sorted(set(TEXT))
     out, _ = translated("\n".join(lines).encode(), **settings)
     found = out.decode().split("\n")[:-1]
-    assert found == api(model, lines, **settings)
-    default = api(model, lines)
+    assert found == translate_lines(model, lines, **settings)
+    default = translate_lines(model, lines)
     assert (found == default) == ("batch_tokens" in settings)
 
 
@@ -253,7 +224,7 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
     assert [row["source"] for row in rows] == lines
     (blank,) = rows[1]["translations"]
     assert (blank["text"], blank["score"], blank["tokens"]) == ("", 0.0, 0)
-    best = api(model, lines, beam_size=4)
+    best = translate_lines(model, lines, beam_size=4)
     for row, text in zip(rows, best, strict=True):
         assert set(row) == {"source", "translations"}
         found = row["translations"]
@@ -270,13 +241,13 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
     assert plain.decode().split("\n")[:-1] == best
 
 
-def test_sentences_of_a_line_are_translated_by_themselves(
+def test_sentences_of_a_line_are_translated_separately(
     model: Path, translated: Callable[..., tuple[bytes, str]]
 ) -> None:
     pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
     text = "The dog jumps. A fox sleeps!\n\n \nThe barn\n"
     out, err = translated(text.encode(), split="sentences")
-    first, second, third = api(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
+    first, second, third = translate_lines(model, ["The dog jumps.", "A fox sleeps!", "The barn"])
     assert out.decode() == f"{first} {second}\n\n\n{third}\n"
     assert err == ""
     whole, _ = translated(text.encode())
@@ -296,7 +267,7 @@ def test_without_ctranslate2_auto_is_torch(
     source.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(model), "input": str(source)}
     translate.run(TranslateJob(device="cpu", **settings))
-    assert capfd.readouterr() == (f"{api(model, ['the dog'])[0]}\n", "")
+    assert capfd.readouterr() == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
     message = error_of(capfd, engine="ctranslate2", **settings)
     assert "pip install 'transformer-mt[fast]'" in message
     assert "pip install" in error_of(capfd, compute_type="int8", **settings)
@@ -311,22 +282,22 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
     source.write_text("the dog\n")
     translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
     out, err = capfd.readouterr()
-    assert out == f"{api(model, ['the dog'])[0]}\n"
-    assert err.endswith("; using engine=torch\n")
+    assert out == f"{translate_lines(model, ['the dog'])[0]}\n"
+    assert err.endswith("; going on with engine=torch\n")
 
 
 def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(InputError, match="standard output is closed: say output=FILE"):
+    with pytest.raises(InputError, match="standard output is closed: set output=FILE"):
         translate.run(TranslateJob(model=str(model), device="cpu"))
 
 
-def test_words_that_a_model_parts_are_not_aligned(model: Path) -> None:
+def test_alignment_needs_a_normalization_that_keeps_words(model: Path) -> None:
     job = model_folder.read_config(model)
     data = replace(job.data, normalization="moses_lowercase")
     model_folder.write_config(model, replace(job, data=data))
     with pytest.raises(
-        InputError, match=r"alignment=true does not go with data\.normalization=moses"
+        InputError, match=r"alignment=true does not work with data\.normalization=moses"
     ):
         translate.run(TranslateJob(model=str(model), format="jsonl", alignment=True))
 
@@ -374,10 +345,10 @@ def test_the_engine_is_chosen(
             f"mt-translate: converted the model for CTranslate2: {model / 'ctranslate2' / 'int8'}\n"
         )
     else:
-        assert (out, err) == (f"{api(model, ['the dog'])[0]}\n", "")
+        assert (out, err) == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
 
 
-def test_a_model_that_ctranslate2_cannot_hold(
+def test_model_that_ctranslate2_does_not_support(
     tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, source = tmp_path / "model", tmp_path / "in"
@@ -390,7 +361,7 @@ def test_a_model_that_ctranslate2_cannot_hold(
     assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
 
 
-def test_no_place_for_the_converted_model_is_said_and_done_without(
+def test_unwritable_conversion_falls_back_to_torch(
     tmp_path: Path,
     engines: list[str],
     capfd: pytest.CaptureFixture[str],
@@ -405,14 +376,14 @@ def test_no_place_for_the_converted_model_is_said_and_done_without(
     translate.run(TranslateJob(device="cpu", **settings))
     assert engines == ["torch"]
     out, err = capfd.readouterr()
-    assert out == f"{api(folder, ['the dog'])[0]}\n"
-    assert err.startswith("mt-translate: cannot store the converted model: ")
-    assert err.endswith("; using engine=torch\n")
-    assert "cannot store" in error_of(capfd, engine="ctranslate2", **settings)
+    assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
+    assert err.startswith("mt-translate: no place for the converted model: ")
+    assert err.endswith("; going on with engine=torch\n")
+    assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
-def test_a_damaged_conversion_is_made_anew(
+def test_damaged_conversion_is_repeated(
     tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str], file: str
 ) -> None:
     folder, source = tmp_path / "model", tmp_path / "in"
@@ -432,14 +403,14 @@ def test_a_damaged_conversion_is_made_anew(
         damage()
         translate.run(job)
         out, err = capfd.readouterr()
-        assert out == f"{api(folder, ['the dog'])[0]}\n"
+        assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
         assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
         assert path.read_bytes() == whole
     assert engines.count("ctranslate2") == 4
 
 
 @pytest.mark.parametrize("key", ["input", "prefix", "score"])
-def test_no_file_is_read_and_written(
+def test_inputs_are_not_overwritten(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
     paths = {name: tmp_path / name for name in ("input", "link", key)}
@@ -449,16 +420,14 @@ def test_no_file_is_read_and_written(
     for output in (paths[key], paths["link"]):
         settings = {"model": str(model), "input": str(paths["input"]), key: str(paths[key])}
         message = error_of(capfd, output=str(output), **settings)
-        assert (
-            message == f"output={output} is the file of {key}, which would be lost: choose another"
-        )
+        assert message == f"output={output} would overwrite the file of {key}: choose another file"
     assert paths[key].read_text() == "the dog\n"
 
 
 @pytest.mark.parametrize(
     "name", ["config.yaml", "tokenizer.model", "model.safetensors", "checkpoints/step_1/state.json"]
 )
-def test_no_file_of_a_model_is_written(
+def test_model_files_are_not_overwritten(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / "input").write_text("the dog\n")
@@ -468,24 +437,24 @@ def test_no_file_of_a_model_is_written(
     before = (model / name).read_bytes()
     paths = {"input": str(tmp_path / "input"), "output": str(model / name)}
     message = error_of(capfd, model=str(model), **paths)
-    assert message.endswith("is the file of the model, which would be lost: choose another")
+    assert message.endswith("would overwrite the file of the model: choose another file")
     assert (model / name).read_bytes() == before
 
 
-def test_a_file_may_have_a_name_like_a_user(
+def test_file_name_like_a_user_name(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("~old.en").write_text("the dog\n")
     translate.run(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
-    assert Path("~old.de").read_text() == f"{api(model, ['the dog'])[0]}\n"
+    assert Path("~old.de").read_text() == f"{translate_lines(model, ['the dog'])[0]}\n"
 
 
-def test_outputs_that_would_not_be_what_they_are_called(
+def test_invalid_output_names(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     message = error_of(capfd, model=str(model), output=str(tmp_path / "none" / "out.de"))
-    assert message.endswith(f": there is no folder {tmp_path / 'none'}; make it first")
+    assert message.endswith(f": there is no folder {tmp_path / 'none'}; create it first")
     message = error_of(capfd, model=str(model), output=str(tmp_path))
     assert message == f"output={tmp_path} is a folder: name a file"
     for suffix in (".gz", ".zst"):
@@ -501,12 +470,10 @@ def test_a_closed_input_is_one_line(model: Path) -> None:
     command = f"{sys.executable} -m transformer_mt.cli.translate model={model} device=cpu <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "mt-translate: error: standard input is closed: say input=FILE\n"
+    assert done.stderr == "mt-translate: error: standard input is closed: set input=FILE\n"
 
 
-def test_scores_that_are_no_numbers_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Weights that are finite, and so large that what comes of them is not."""
     folder, lines = tmp_path / "model", tmp_path / "in"
     write_model(folder)
@@ -522,14 +489,6 @@ def test_scores_that_are_no_numbers_are_refused(
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):
         message = error_of(capfd, **settings, **more)
         assert message.startswith("the model's output is not a number")
-
-
-def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
-    with pytest.raises((InputError, OSError)) as caught:
-        translate.run(TranslateJob(**{"device": "cpu", **settings}))
-    assert capfd.readouterr() == ("", "")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_bad_files_are_named(
@@ -575,7 +534,7 @@ def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> N
     translate.run(job)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     reader.join(10)
-    assert found == [f"{api(model, ['the dog'])[0]}\n"]
+    assert found == [f"{translate_lines(model, ['the dog'])[0]}\n"]
 
 
 def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
@@ -651,7 +610,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_of_a_folder_is_one_line(
+def test_damaged_model_folder_is_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     damage, parts = DAMAGE[name]
@@ -680,7 +639,7 @@ def process(model: Path) -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def answer(process: subprocess.Popen[bytes]) -> bytes:
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
     """The next line, or a failure instead of waiting forever."""
     assert process.stdout
     with selectors.DefaultSelector() as waiting:
@@ -689,7 +648,7 @@ def answer(process: subprocess.Popen[bytes]) -> bytes:
     return process.stdout.readline()
 
 
-def say(process: subprocess.Popen[bytes], line: str) -> None:
+def write_line(process: subprocess.Popen[bytes], line: str) -> None:
     assert process.stdin
     process.stdin.write(line.encode())
     process.stdin.flush()
@@ -698,30 +657,30 @@ def say(process: subprocess.Popen[bytes], line: str) -> None:
 def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
     model: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    for line, found in zip(TEXT[:3], api(model, TEXT[:3]), strict=True):
-        say(process, f"{line}\n")
-        assert answer(process).decode() == f"{found}\n"
+    for line, found in zip(TEXT[:3], translate_lines(model, TEXT[:3]), strict=True):
+        write_line(process, f"{line}\n")
+        assert read_line(process).decode() == f"{found}\n"
     process.send_signal(signal.SIGINT)  # while it waits for more
     assert process.wait(60) == 130
     assert process.stderr
     assert process.stderr.read() == b"mt-translate: interrupted\n"
 
 
-def test_a_reader_that_leaves_does_not_wait_for_more_input(
+def test_closed_pipe_ends_the_command_before_more_input(
     process: subprocess.Popen[bytes],
 ) -> None:
     assert process.stdout
     assert process.stderr
-    say(process, "the dog\n")
-    answer(process)
+    write_line(process, "the dog\n")
+    read_line(process)
     process.stdout.close()
-    say(process, "the dog\n")
+    write_line(process, "the dog\n")
     assert process.wait(60) == 128 + signal.SIGPIPE
     assert process.stderr.read() == b""
 
 
 def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> None:
-    """A raw write may take a part and say so; what was left would be lost."""
+    """A raw write may write only a part of the data."""
     command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
     root = str(Path(translate.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -740,16 +699,16 @@ def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> 
     assert done.stderr.count(b"\n") == 1
 
 
-def test_nothing_is_left_of_a_file_when_asked_to_end(model: Path, tmp_path: Path) -> None:
+def test_sigterm_leaves_no_partial_output(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
     command.append(f"output='{tmp_path / 'out'}'")
     root = str(Path(translate.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
-        say(child, "the dog\n")
+        write_line(child, "the dog\n")
         deadline = time.monotonic() + 60
         while not any(file.stat().st_size for file in tmp_path.iterdir()):
-            assert time.monotonic() < deadline, "it has not begun"
+            assert time.monotonic() < deadline, "nothing was written"
             time.sleep(0.05)
         child.terminate()
         assert child.wait(60) == 128 + signal.SIGTERM

@@ -1,39 +1,45 @@
-"""A file job gives the same output however often it was interrupted, and whoever did its parts."""
+"""File jobs: the same output however often one is interrupted, and whichever rank does a part."""
 
 import gzip
+import io
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
-from test_translate import TEXT, api, write_model
+from support.model_folders import TEXT, translate_lines, write_model
+from support.paths import ROOT
 
+from transformer_mt.cli import translate
 from transformer_mt.config import TranslateJob
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs import translate_stream as streaming
-from transformer_mt.jobs.translate_file import translate_file
-from transformer_mt.jobs.translate_stream import InputStats
+from transformer_mt.jobs import translate_stream as stream_job
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
+from transformer_mt.jobs.translate_file import process_file, translate_file
+from transformer_mt.jobs.translate_stream import translate_stream
 
-ROOT = Path(translate.__file__).parents[2]
 ALONE = World(torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(file_job.CHUNK, "cpu", 10)
+def small_chunks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt.jobs")
+    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 10)
 
 
-class Shouter:
-    """Answers in capitals, and remembers the number of each first line."""
+class UpperCase:
+    """Processes lines to upper case, and records the number of each first line."""
 
     def __init__(self, fail_at: int | None = None, error: BaseException | None = None):
         self.firsts: list[int] = []
@@ -55,68 +61,75 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return source, tmp_path / "out"
 
 
-def shouted(source: Path) -> str:
+def upper_case(source: Path) -> str:
     return source.read_text().upper()
 
 
 def run(
-    files: tuple[Path, Path], answer: Shouter, settings: dict[str, Any] | None = None
-) -> tuple[InputStats, list[str]]:
-    said: list[str] = []
-    odd = translate_file(*files, settings or {"a": 1}, answer, ALONE, said.append)
-    return odd, said
+    files: tuple[Path, Path], process: UpperCase, settings: dict[str, Any] | None = None
+) -> InputStats:
+    return process_file(*files, settings or {"a": 1}, process, ALONE)
 
 
 def interrupt(files: tuple[Path, Path], at: int = 21) -> None:
     with pytest.raises(ZeroDivisionError):
-        run(files, Shouter(at, ZeroDivisionError()))
+        run(files, UpperCase(at, ZeroDivisionError()))
 
 
 @pytest.mark.parametrize("lines", [0, 1, 9, 10, 11, 35])
-def test_all_lines_in_order(files: tuple[Path, Path], lines: int) -> None:
+def test_all_lines_in_order(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, lines: int
+) -> None:
     source, target = files
     source.write_text("".join(f"line {i}\n" for i in range(lines)))
-    answer = Shouter()
-    assert run(files, answer) == (InputStats(), [])
-    assert target.read_text() == shouted(source)
-    assert answer.firsts == list(range(1, lines + 1, 10))
+    process = UpperCase()
+    assert run(files, process) == InputStats()
+    assert caplog.messages == []
+    assert target.read_text() == upper_case(source)
+    assert process.firsts == list(range(1, lines + 1, 10))
     assert sorted(target.parent.iterdir()) == [source, target]
 
 
-def test_goes_on_where_it_stopped(files: tuple[Path, Path]) -> None:
+def test_resumes_after_an_interruption(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     source, target = files
     target.write_text("yesterday's\n")
     interrupt(files)
     assert target.read_text() == "yesterday's\n"
-    answer = Shouter()
-    _, said = run(files, answer)
-    assert answer.firsts == [21, 31]
-    assert said == ["going on: 20 of 35 lines were done"]
-    assert target.read_text() == shouted(source)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == [21, 31]
+    assert caplog.messages == ["resuming: 20 of 35 lines are done"]
+    caplog.clear()
+    assert target.read_text() == upper_case(source)
     assert sorted(target.parent.iterdir()) == [source, target]
-    answer = Shouter()  # once more is from the beginning
-    assert run(files, answer)[1] == []
-    assert len(answer.firsts) == 4
+    process = UpperCase()  # a finished job starts from the beginning
+    run(files, process)
+    assert caplog.messages == []
+    assert len(process.firsts) == 4
 
 
-def test_goes_on_in_chunks_of_the_size_that_it_began_with(
+def test_resumes_with_the_chunk_size_of_the_first_attempt(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where it goes on a GPU that began on a CPU."""
+    """As when it was started on a CPU and resumes on a GPU."""
     source, target = files
     interrupt(files)
-    monkeypatch.setitem(file_job.CHUNK, "cpu", 25)
-    answer = Shouter()
-    run(files, answer)
-    assert answer.firsts == [21, 31]
-    assert target.read_text() == shouted(source)
-    answer = Shouter()
-    run(files, answer)
-    assert answer.firsts == [1, 26]
+    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 25)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == [21, 31]
+    assert target.read_text() == upper_case(source)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == [1, 26]
 
 
 @pytest.mark.parametrize("changed", ["input", "order", "settings", "job.json"])
-def test_another_job_begins_anew(files: tuple[Path, Path], changed: str) -> None:
+def test_different_job_starts_again(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, changed: str
+) -> None:
     source, target = files
     interrupt(files)
     settings = {"a": 1}
@@ -128,13 +141,14 @@ def test_another_job_begins_anew(files: tuple[Path, Path], changed: str) -> None
         settings = {"a": 2}
     else:
         (target.with_name("out.parts") / "job.json").write_text("{")
-    answer = Shouter()
-    _, (said,) = run(files, answer, settings)
-    assert len(answer.firsts) == 4
-    assert said.startswith(f"{target.with_name('out.parts')} is of another job (")
-    assert said.endswith("): begun anew")
-    assert {"input": "input", "order": "input", "settings": "a", "job.json": "a, "}[changed] in said
-    assert target.read_text() == shouted(source)
+    process = UpperCase()
+    run(files, process, settings)
+    assert len(process.firsts) == 4
+    (message,) = caplog.messages
+    assert message.startswith(f"{target.with_name('out.parts')} is of a different job (")
+    named = {"input": "input", "order": "input", "settings": "a", "job.json": "a, "}[changed]
+    assert named in message
+    assert target.read_text() == upper_case(source)
 
 
 def test_the_same_input_compressed_or_copied_is_the_same(files: tuple[Path, Path]) -> None:
@@ -142,101 +156,103 @@ def test_the_same_input_compressed_or_copied_is_the_same(files: tuple[Path, Path
     interrupt(files)
     copy = source.with_name("copy.gz")
     copy.write_bytes(gzip.compress(source.read_bytes()))
-    answer = Shouter()
-    run((copy, target), answer)
-    assert answer.firsts == [21, 31]
+    process = UpperCase()
+    run((copy, target), process)
+    assert process.firsts == [21, 31]
 
 
-def test_what_was_odd_is_told_of_the_whole(files: tuple[Path, Path]) -> None:
+def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> None:
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
     interrupt(files)
-    odd, _ = run(files, Shouter())
-    assert odd == InputStats(nul=2, first_nul=7)
+    assert run(files, UpperCase()) == InputStats(nul=2, first_nul=7)
 
 
-def test_nothing_is_left_of_a_job_that_did_nothing(files: tuple[Path, Path]) -> None:
+def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
     source, target = files
     interrupt(files, at=1)
     assert sorted(target.parent.iterdir()) == [source]
     broken = source.with_name("in.gz")
     broken.write_bytes(gzip.compress(b"a red dog\n" * 99)[:-9])
-    answer = Shouter()
+    process = UpperCase()
     with pytest.raises(InputError, match=r"in.gz: damaged or incomplete after line"):
-        run((broken, target), answer)
-    assert answer.firsts == []
+        run((broken, target), process)
+    assert process.firsts == []
     assert sorted(target.parent.iterdir()) == [source, broken]
 
 
-def test_ctrl_c_says_what_is_kept(files: tuple[Path, Path]) -> None:
-    said: list[str] = []
+def test_ctrl_c_reports_what_is_kept(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(KeyboardInterrupt):
-        translate_file(*files, {}, Shouter(21, KeyboardInterrupt()), ALONE, said.append)
+        process_file(*files, {}, UpperCase(21, KeyboardInterrupt()), ALONE)
     parts = files[1].with_name("out.parts")
-    assert said == [f"20 of 35 lines are kept in {parts}: the same command goes on from there"]
+    (message,) = caplog.messages
+    assert f"20 of 35 lines are kept in {parts}" in message
 
 
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     def second(lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
-        with pytest.raises(InputError, match=r"another mt-translate is at work in .*out.parts"):
-            run(files, Shouter())
-        return Shouter()(lines, first)
+        with pytest.raises(InputError, match=r"another mt-translate is using .*out.parts"):
+            run(files, UpperCase())
+        return UpperCase()(lines, first)
 
-    translate_file(*files, {}, second, ALONE, print)
-    assert files[1].read_text() == shouted(files[0])
+    process_file(*files, {}, second, ALONE)
+    assert files[1].read_text() == upper_case(files[0])
 
 
-def test_a_folder_of_the_user_s_is_left_alone(files: tuple[Path, Path]) -> None:
+def test_foreign_parts_folder_is_left_alone(files: tuple[Path, Path]) -> None:
     parts = files[1].with_name("out.parts")
     parts.mkdir()
     (parts / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"out\.parts .* holds something else"):
-        run(files, Shouter())
+    with pytest.raises(InputError, match=r"out\.parts, .* contains other files"):
+        run(files, UpperCase())
     assert [path.name for path in parts.iterdir()] == ["notes.txt"]
 
 
-def test_lines_added_meanwhile_are_left_out(files: tuple[Path, Path]) -> None:
+def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> None:
     source, target = files
-    expected = shouted(source)
+    expected = upper_case(source)
 
     def grow(lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
         with source.open("a") as file:
             file.write("more\n" * 20)
-        return Shouter()(lines, first)
+        return UpperCase()(lines, first)
 
-    translate_file(*files, {}, grow, ALONE, print)
+    process_file(*files, {}, grow, ALONE)
     assert target.read_text() == expected
 
 
 def test_progress_without_a_terminal(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(file_job, "_LOG_EVERY", 0.0)
+    monkeypatch.setattr(file_job, "_LOG_INTERVAL", 0.0)
     interrupt(files)
-    _, said = run(files, Shouter())
-    assert [line.split(" lines")[0] for line in said] == [
-        "going on: 20 of 35",
+    caplog.clear()
+    run(files, UpperCase())
+    assert [line.split(" lines")[0] for line in caplog.messages] == [
+        "resuming: 20 of 35",
         "30 of 35",
         "35 of 35",
         "35 of 35",
     ]
-    assert said[1].endswith(" left")
-    assert " lines/s, " in said[1]
+    assert caplog.messages[1].endswith(" left")
+    assert " lines/s, " in caplog.messages[1]
 
 
-def test_progress_where_all_chunks_are_there(
+def test_progress_when_all_chunks_are_finished(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a job that could not write its output."""
+    """After an attempt that could not write the output."""
     with monkeypatch.context() as patched:
         patched.setattr(file_job, "_join", Mock(side_effect=OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
-            run(files, Shouter())
-    monkeypatch.setattr(file_job, "_LOG_EVERY", 0.0)
-    shouter = Shouter()
-    run(files, shouter)
-    assert shouter.firsts == []
-    assert files[1].read_text() == shouted(files[0])
+            run(files, UpperCase())
+    monkeypatch.setattr(file_job, "_LOG_INTERVAL", 0.0)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == []
+    assert files[1].read_text() == upper_case(files[0])
 
 
 def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
@@ -253,20 +269,23 @@ def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
             barrier.wait(30)
             return found
 
-    answers = [Shouter() for _ in range(3)]
+        def broadcast_object(self, value: Any) -> Any:
+            return self.gather(value)[0]
+
+    processes = [UpperCase() for _ in range(3)]
     threads = [
         threading.Thread(
-            target=translate_file,
-            args=(*files, {}, answer, Rank(torch.device("cpu"), rank, 3), print),
+            target=process_file,
+            args=(*files, {}, process, Rank(torch.device("cpu"), rank, 3)),
         )
-        for rank, answer in enumerate(answers)
+        for rank, process in enumerate(processes)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert target.read_text() == shouted(source)
-    firsts = [first for answer in answers for first in answer.firsts]
+    assert target.read_text() == upper_case(source)
+    firsts = [first for process in processes for first in process.firsts]
     assert sorted(firsts) == list(range(1, 336, 10))
     assert sorted(target.parent.iterdir()) == [source, target]
 
@@ -280,37 +299,40 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 KILLED = """
 import os, signal, sys
-from transformer_mt.cli import file_job, streaming, translate
+from transformer_mt import translate_file
 from transformer_mt.config import TranslateJob
+from transformer_mt.jobs import translation_setup
+from transformer_mt.jobs.line_processor import LineProcessor
 
-file_job.CHUNK["cpu"] = 10
-answer, calls = translate.answer, []
+translation_setup.CHUNK_LINES["cpu"] = 10
+process_bytes, calls = LineProcessor.process_bytes, []
 
 def die(*args, **settings):
     calls.append(1)
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    return answer(*args, **settings)
+    return process_bytes(*args, **settings)
 
-translate.answer = die
-translate.run(TranslateJob(
+LineProcessor.process_bytes = die
+translate_file(TranslateJob(
     model=sys.argv[1], input=sys.argv[2], output=sys.argv[3], device="cpu", engine="torch"
 ))
 """
 
 
-def count_answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    answer, firsts = streaming.answer, []
+def record_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of the first line of each chunk that is processed from now on."""
+    process_bytes, firsts = LineProcessor.process_bytes, []
 
-    def spy(translator: Any, raw: list[bytes], first: int, **settings: Any) -> Any:
-        firsts.append(first)
-        return answer(translator, raw, first, **settings)
+    def spy(self: LineProcessor, raw: list[bytes], first_line: int) -> Any:
+        firsts.append(first_line)
+        return process_bytes(self, raw, first_line)
 
-    monkeypatch.setattr(translate, "answer", spy)
+    monkeypatch.setattr(LineProcessor, "process_bytes", spy)
     return firsts
 
 
-def test_a_killed_command_goes_on(
+def test_killed_command_resumes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
@@ -324,44 +346,41 @@ def test_a_killed_command_goes_on(
     )
     assert killed.returncode == -signal.SIGKILL
     assert not target.exists()
-    firsts = count_answers(monkeypatch)
+    firsts = record_chunks(monkeypatch)
     capfd.readouterr()
-    # What changes no translation may change.
+    # batch_tokens changes no translation, so it may differ.
     job = TranslateJob(
         model=str(model), input=str(source), output=str(target), device="cpu", batch_tokens=99
     )
     translate.run(job)
     assert firsts == [21, 31]
-    assert "mt-translate: going on: 20 of 35 lines were done\n" in capfd.readouterr().err
-    assert target.read_text().split("\n") == [*api(model, lines), ""]
+    assert "mt-translate: resuming: 20 of 35 lines are done\n" in capfd.readouterr().err
+    assert target.read_text().split("\n") == [*translate_lines(model, lines), ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_another_beam_or_model_begins_anew(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_different_beam_or_model_starts_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(TEXT[:25]))
-    said: list[str] = []
-    monkeypatch.setattr(translate, "_report", said.append)
 
-    def begun(**settings: Any) -> None:
-        """All but the last step."""
+    def translate_without_joining(**settings: Any) -> None:
         monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())
         settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
         translate.run(TranslateJob(input=str(source), output=str(target), **settings))
 
-    begun()
-    firsts = count_answers(monkeypatch)
-    begun()
+    translate_without_joining()
+    firsts = record_chunks(monkeypatch)
+    translate_without_joining()
     assert firsts == []
-    begun(beam_size=1)
-    assert "is of another job (settings): begun anew" in said[-1]
-    begun(format="jsonl", beam_size=1)
-    assert "is of another job (settings): begun anew" in said[-1]
+    translate_without_joining(beam_size=1)
+    assert "is of a different job (settings)" in caplog.messages[-1]
+    translate_without_joining(format="jsonl", beam_size=1)
+    assert "is of a different job (settings)" in caplog.messages[-1]
     write_model(tmp_path / "other", seed=2)
-    begun(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
-    assert "is of another job (model): begun anew" in said[-1]
+    translate_without_joining(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
+    assert "is of a different job (model)" in caplog.messages[-1]
     assert len(firsts) == 9
 
 
@@ -374,7 +393,7 @@ def test_ranks_of_torchrun_share_a_file(model: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     settings = [f"input='{source}'", f"output='{target}'", "beam_size=1"]
     subprocess.run([*command, *settings], env=environment, check=True, capture_output=True)
-    expected = dict(zip(lines, api(model, lines, beam_size=1), strict=True))
+    expected = dict(zip(lines, translate_lines(model, lines, beam_size=1), strict=True))
     assert target.read_text() == "".join(f"{expected[line]}\n" for line in lines)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
@@ -388,12 +407,31 @@ def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
     done = subprocess.run([*command, *settings], env=environment, capture_output=True, text=True)
     assert done.returncode != 0
     ours = done.stderr.partition("torch/distributed/elastic")[0]
-    said = [line for line in ours.splitlines() if line.startswith("mt-translate")]
-    assert len(said) == 1
-    assert "in.gz: damaged or incomplete after line" in said[0]
+    (message,) = (line for line in ours.splitlines() if line.startswith("mt-translate"))
+    assert "in.gz: damaged or incomplete after line" in message
     assert "Traceback" not in ours
 
 
 def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="several ranks share a file: say input=FILE"):
-        translate._translate(TranslateJob(model=str(model)), World(torch.device("cpu"), 1, 2))
+    @contextmanager
+    def second_of_two(_: TranslateJob) -> Iterator[World]:
+        yield World(torch.device("cpu"), 1, 2)
+
+    monkeypatch.setattr(stream_job, "translation_world", second_of_two)
+    with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
+        translate_stream(TranslateJob(model=str(model)))
+
+
+def test_streams_of_the_caller(model: Path) -> None:
+    sink = io.BytesIO()
+    stats = translate_stream(
+        TranslateJob(model=str(model), device="cpu"), io.BytesIO(b"the dog\n\n\xff\n"), sink
+    )
+    expected = translate_lines(model, ["the dog", "", "\ufffd"])
+    assert sink.getvalue().decode().split("\n") == [*expected, ""]
+    assert stats == InputStats(undecodable=1, first_undecodable=3)
+
+
+def test_translate_file_needs_files(model: Path) -> None:
+    with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
+        translate_file(TranslateJob(model=str(model), input="in"))

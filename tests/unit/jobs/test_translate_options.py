@@ -1,6 +1,7 @@
 """What mt-translate does besides translating: each option of the command is the API's."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable
@@ -11,20 +12,20 @@ from typing import Any
 
 import pytest
 import torch
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
-from test_translate import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import translate
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs.translate_stream import InputStats
+from transformer_mt.jobs.line_processor import InputStats
 from transformer_mt.model import inference
 from transformer_mt.model.transformer import Transformer
 
@@ -64,7 +65,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Output for ``LINES``; a stream gets the same as a file job of several chunks."""
-    monkeypatch.setitem(file_job.CHUNK, "cpu", 2)
+    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 2)
 
     def translated(**settings: Any) -> str:
         own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}
@@ -128,7 +129,7 @@ def test_decoding_keys(model: Path, run: Run, settings: dict[str, Any]) -> None:
     assert found != run(**plain)
 
 
-def test_a_folder_s_own_keys_hold_unless_others_are_given(tmp_path: Path, run: Run) -> None:
+def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "short"
     write_model(folder, replace(JOB, decode=replace(JOB.decode, max_length=2)))
     rows = [json.loads(row) for row in run(model=str(folder), format="jsonl").splitlines()]
@@ -145,7 +146,7 @@ def test_more_samples_than_beams(run: Run) -> None:
     assert numbers == [5 if line else 1 for line in LINES]
 
 
-def test_senseless_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
+def test_invalid_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
     assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
@@ -191,7 +192,7 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
         ("score", "{source}"),
     ],
 )
-def test_what_ctranslate2_cannot_do(
+def test_settings_that_need_torch(
     with_steps: Path,
     second: Path,
     source: Path,
@@ -216,7 +217,7 @@ def test_what_ctranslate2_cannot_do(
 
 
 @needs_ctranslate2
-def test_what_every_engine_does(
+def test_settings_of_every_engine(
     model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
@@ -252,7 +253,7 @@ def test_bfloat16(
     assert not alike(rows(), expected)
 
 
-def test_compute_types_that_are_not_to_be_had(model: Path, source: Path, capfd: Any) -> None:
+def test_unavailable_compute_types(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     message = error_of(capfd, engine="torch", compute_type="int8", **settings)
     assert message == (
@@ -357,7 +358,7 @@ def test_alignment(model: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("key", ["prefix", "score"])
 @pytest.mark.parametrize("lines", [0, 3, 4, 6])
-def test_other_numbers_of_lines(
+def test_aligned_file_of_a_different_length(
     model: Path,
     source: Path,
     capfd: pytest.CaptureFixture[str],
@@ -369,15 +370,15 @@ def test_other_numbers_of_lines(
     settings: dict[str, Any] = {"model": str(model), "input": str(source), key: path}
     message = error_of(capfd, output=str(target), **settings)
     assert message == (
-        f"{key}={path} has {lines} line(s) and the input 5: it must have one for each line of the "
-        "input"
+        f"{key}={path} has {lines} line(s), but the input has 5: both must have the same number of "
+        "lines"
     )
     assert sorted(p.name for p in source.parent.iterdir()) == ["beside", "in"]
-    with pytest.raises(InputError, match=rf"has {lines} line\(s\) and the input (5|more): it must"):
+    with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
         translate.run(TranslateJob(device="cpu", **settings))
 
 
-def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
+def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
     settings = {"model": str(model), "input": str(source)}
     missing = source.with_name("missing")
     assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
@@ -403,25 +404,25 @@ def test_bad_files_beside(model: Path, source: Path, capfd: Any) -> None:
         ({"markup": "html"}, "markup='html' is not one of"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
     form: dict[str, Any] = {} if message.endswith("jsonl") else {"format": "jsonl"}
     with pytest.raises(InputError, match=message):
         TranslateJob(model="m", **form, **settings)
 
 
-def test_what_changes_the_output_begins_a_file_job_anew(
+def test_file_job_starts_again_if_settings_change_the_output(
     model: Path,
     second: Path,
     source: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(translate, "_report", said.append)
+    caplog.set_level(logging.INFO, "transformer_mt.jobs")
     monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
-        said.clear()
+        caplog.clear()
         job = TranslateJob(
             model=str(model),
             device="cpu",
@@ -431,7 +432,7 @@ def test_what_changes_the_output_begins_a_file_job_anew(
             **settings,
         )
         translate.run(job)
-        return "begun anew" in said[-1] if said else True
+        return "starting again" in caplog.messages[-1] if caplog.messages else True
 
     path = write_lines(tmp_path / "beside", ["a"] * 5)
     assert new()

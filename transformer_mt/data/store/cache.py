@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from transformer_mt import files
 from transformer_mt.data.store.workers import WorkerKilledError
-from transformer_mt.errors import InputError, in_a_line
+from transformer_mt.errors import InputError, format_os_error
 
 _CACHE_DIR_ERRORS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG),
@@ -64,7 +64,7 @@ def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None 
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
     except OSError as error:
         if error.errno not in _CACHE_DIR_ERRORS:
-            raise InputError(f"cannot prepare the data ({in_a_line(error)})") from error
+            raise InputError(f"cannot prepare the data ({format_os_error(error)})") from error
         raise InputError(
             f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
             "writable folder with enough free space"

@@ -64,7 +64,7 @@ def checksum(model: Transformer, tokenizer: Tokenizer) -> str:
     digest = hashlib.sha256(json.dumps([asdict(model.config), pieces]).encode())
     for name, parameter in model.named_parameters():
         digest.update(name.encode())
-        digest.update(parameter.detach().numpy().data)
+        digest.update(parameter.detach().cpu().numpy().data)
     return digest.hexdigest()
 
 

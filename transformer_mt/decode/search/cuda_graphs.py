@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from transformer_mt.errors import lacks_memory
+from transformer_mt.errors import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class CudaGraphCapturer:
                     self._pool_owner = _make_pool()
                 return _capture(work, self._pool_owner).replay
         except RuntimeError as error:
-            if lacks_memory(error):
+            if is_out_of_memory(error):
                 raise
             # For example an old driver; only speed is lost.
             _FAILED.set()

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import torch
 
-from transformer_mt.errors import InputError, lacks_memory
+from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.model.transformer import Transformer
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def map_batches(
         try:
             batch_results = function(batch)
         except RuntimeError as error:
-            if not lacks_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""What the commands share: composition, exit statuses, one-line errors, nothing left behind."""
+"""The main function of the commands: composition, exit statuses, one-line errors."""
 
 import errno
 import os
@@ -13,15 +13,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from transformer_mt.cli import app
+from transformer_mt.cli import main as cli
+from transformer_mt.cli.compose import JOBS, Command
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 
-SCHEMAS: dict[app.Command, Any] = {
-    "train": TrainJob,
-    "translate": TranslateJob,
-    "evaluate": EvaluateJob,
-}
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -31,11 +27,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 
-    def command(name: app.Command, *argv: str, job: Any = lambda job: None) -> tuple[int, str, str]:
+    def command(name: Command, *argv: str, job: Any = lambda job: None) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["mt", *argv])
         status = 0
         try:
-            app.main(name, SCHEMAS[name], job)
+            cli.main(name, job)
         except SystemExit as stop:
             status = int(stop.code or 0)
         assert list(tmp_path.iterdir()) == []
@@ -44,7 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return command
 
 
-def test_the_job_gets_what_the_command_line_says(run: Run) -> None:
+def test_overrides_set_the_fields_of_the_job(run: Run) -> None:
     jobs: list[Any] = []
     argv = ["train.max_steps=7", "data=files", "data.src_lang=cs", "data.tgt_lang=de"]
     argv += ["data.train=[{src: a.cs.gz, tgt: a.de.gz}, {tsv: b.tsv}]", "data.valid=[{tsv: c}]"]
@@ -59,7 +55,7 @@ def test_the_job_gets_what_the_command_line_says(run: Run) -> None:
     ]
 
 
-def test_a_model_folder_is_no_choice_from_a_group(run: Run) -> None:
+def test_model_folder_is_not_a_config_group(run: Run) -> None:
     jobs: list[Any] = []
     argv = ["model=runs/mine", "beam_size=8", 'input="a, b=c.en"', "output=out (1).de"]
     assert run("translate", *argv, job=jobs.append)[0] == 2  # brackets need quotes
@@ -116,7 +112,7 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
         assert part in err
 
 
-def test_an_experiment_of_ones_own_needs_a_header(
+def test_custom_experiment_needs_a_package_header(
     run: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("configs")
@@ -133,7 +129,7 @@ def test_an_experiment_of_ones_own_needs_a_header(
     assert jobs[0].train.max_steps == 5
 
 
-def test_checks_of_the_schema_are_bad_input(run: Run) -> None:
+def test_invalid_values_are_bad_input(run: Run) -> None:
     for name, argv, part in (
         ("train", ["model.d_model=7"], "model.d_model=7"),
         ("train", ["train.max_tokens_per_device=9"], "train.max_tokens_per_device=9"),
@@ -167,25 +163,27 @@ def raising(error: BaseException) -> Callable[[object], None]:
         (SystemExit(143), 143, ""),
     ],
 )
-def test_errors_of_a_job(run: Run, error: BaseException, status: int, line: str) -> None:
+def test_exit_status_and_message_of_an_error(
+    run: Run, error: BaseException, status: int, line: str
+) -> None:
     assert run("train", job=raising(error)) == (status, "", line)
 
 
-def test_a_bug_shows_where_it_is(run: Run) -> None:
+def test_bug_prints_a_traceback(run: Run) -> None:
     status, _, err = run("train", job=raising(ValueError("a bug")))
     assert status == 1
     assert err.startswith("Traceback")
     assert err.endswith("ValueError: a bug\n")
-    assert "test_app.py" in err
+    assert "test_main.py" in err
 
 
-def test_a_sweep_of_bad_usage_runs_nothing(run: Run) -> None:
+def test_sweep_with_bad_usage_runs_nothing(run: Run) -> None:
     for argument in ("train.seed=1,two", "model=tiny,huge", "train.sede=1,2", "train.seed=[1"):
         status, out, err = run("train", "-m", argument, job=pytest.fail)
         assert (status, out, err.count("\n")) == (2, "", 1)
 
 
-def test_a_sweep_of_translations(run: Run) -> None:
+def test_sweep_of_translations(run: Run) -> None:
     jobs: list[TranslateJob] = []
     argv = ["--multirun", "model=x", "input=a", "output=b.${beam_size}", "beam_size=1,4"]
     status, out, err = run("translate", *argv, job=jobs.append)
@@ -194,18 +192,18 @@ def test_a_sweep_of_translations(run: Run) -> None:
     assert err.splitlines()[1] == "mt-translate: job 1 (beam_size=4)"
 
 
-def test_jobs_of_a_sweep_do_not_write_one_file(run: Run) -> None:
+def test_jobs_of_a_sweep_must_write_different_files(run: Run) -> None:
     jobs: list[TranslateJob] = []
     argv = ["--multirun", "model=x", "input=a", "output=b", "beam_size=1,4"]
     status, out, err = run("translate", *argv, job=jobs.append)
     assert (status, out, len(jobs)) == (1, "", 1)
-    assert "another job of this sweep writes output=b: give each" in err
+    assert "another job of this sweep writes output=b: set a different file" in err
     assert "'output=${beam_size}_b'" in err
     status, _, _ = run("translate", *argv[:3], "output=/dev/null", argv[4], job=jobs.append)
     assert (status, len(jobs)) == (0, 3)
 
 
-def test_what_asks_for_too_much_memory_is_one_line(run: Run) -> None:
+def test_out_of_memory_is_one_line(run: Run) -> None:
     def greedy(_: object) -> None:
         torch.empty(2**60)  # what PyTorch says of a CPU's memory
 
@@ -226,16 +224,18 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("train", "data.train=[{src: ~/a.en, tgt: a.de}]", 'in quotes of its own, as "~/a"'),
+        ("train", "data.train=[{src: ~/a.en, tgt: a.de}]", 'in its own quotes, as "~/a"'),
         ("evaluate", "hypotheses=a.de", "hypotheses=a.de: give a list, as [a,b]"),
         ("train", "data.train={src: a, tgt: b}", ": give a list, as [a,b]"),
         ("train", "data.train=[a, b]", "give each source as {src: FILE, tgt: FILE}"),
-        ("train", "data.train=[{src: [a], tgt: b}]", "give one text, not a list"),
-        ("train", "data.cleaning=standard", "a file of the group is cleaning=standard"),
+        ("train", "data.train=[{src: [a], tgt: b}]", "give a single value, not a list"),
+        ("train", "data.cleaning=standard", "a file of the group is chosen with cleaning=standard"),
         ("train", "model=[1]", "(given: 'model=[1]')"),
     ],
 )
-def test_lists_are_explained(run: Run, name: app.Command, override: str, message: str) -> None:
+def test_values_of_a_wrong_type_are_explained(
+    run: Run, name: Command, override: str, message: str
+) -> None:
     status, out, err = run(name, override, job=pytest.fail)
     assert (status, out) == (2, "")
     assert message in err
@@ -248,11 +248,11 @@ def test_flags_may_stand_anywhere(run: Run) -> None:
     assert "d_model: 128" in out
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", JOBS)
 def test_the_other_flags_still_work(
-    run: Run, name: app.Command, monkeypatch: pytest.MonkeyPatch
+    run: Run, name: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = app.PROGRAMS[name]
+    program = cli.PROGRAMS[name]
     assert f"\n  {program} " in run(name, "--help", job=pytest.fail)[1]
     assert "hydra" in run(name, "--hydra-help", job=pytest.fail)[1]
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)
@@ -264,8 +264,7 @@ def test_the_other_flags_still_work(
 
 CHILD = """
 import sys, time
-from transformer_mt.cli import app
-from transformer_mt.config import TranslateJob
+from transformer_mt.cli import main as cli
 
 def run(job):
     for line in range(job.nbest):
@@ -275,26 +274,26 @@ def run(job):
         sys.stdout.flush()
         time.sleep(60)
 
-app.main("translate", TranslateJob, run)
+cli.main("translate", run)
 """
 
 
 def child(*argv: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, "model=x", "format=jsonl", *argv]
-    root = Path(app.__file__).parents[2]
+    root = Path(cli.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root), **environment}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=stdout, stderr=pipe, encoding="utf-8", env=env)
 
 
-def test_what_is_printed_is_utf_8_whatever_the_locale() -> None:
+def test_output_is_utf_8_whatever_the_locale() -> None:
     # What follows a latin-1 locale, of which machines seldom have one.
     with child("nbest=2", PYTHONIOENCODING="latin-1") as process:
         out, err = process.communicate()
     assert (out, err) == ("0\n1\nμ\n", "")
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+def test_closed_pipe_ends_the_command_quietly() -> None:
     with child("nbest=100000") as process:
         assert process.stdout
         assert process.stderr
@@ -305,7 +304,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_reported_even_for_the_last_bytes() -> None:
+def test_full_disk_is_reported_for_the_last_bytes() -> None:
     with Path("/dev/full").open("w") as full, child("nbest=2", stdout=full) as process:
         assert process.stderr
         assert process.stderr.read() == "mt-translate: error: No space left on device\n"
@@ -322,7 +321,7 @@ def test_ctrl_c() -> None:
     assert process.returncode == 130
 
 
-def test_links_that_lead_to_each_other_are_told_in_a_line(run: Run) -> None:
+def test_circular_links_are_one_line(run: Run) -> None:
     def job(job: TranslateJob) -> None:
         Path("a").symlink_to("b")
         Path("b").symlink_to("a")

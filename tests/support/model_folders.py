@@ -1,0 +1,66 @@
+"""Model folders with tiny, untrained models, and jobs that use them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import translate
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    TranslateJob,
+)
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
+JOB = TrainJob(
+    data=DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SourceConfig(tsv="never.tsv")],
+        valid=[SourceConfig(tsv="read.tsv")],
+    ),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
+    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+)
+VOCAB_SIZE = 290
+
+
+def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
+    folder.mkdir()
+    model_folder.write_config(folder, job)
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+    torch.manual_seed(seed)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS
+    )
+
+
+def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
+    """The translations of the Python API, with PyTorch."""
+    network, tokenizer, job = model_folder.load_model(model)
+    decode = replace(job.decode, **settings)
+    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
+
+
+def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
+    """The one-line error of a translation job that prints nothing."""
+    with pytest.raises((InputError, OSError)) as caught:
+        translate.run(TranslateJob(**{"device": "cpu", **settings}))
+    assert capfd.readouterr() == ("", "")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

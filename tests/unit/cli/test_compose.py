@@ -1,0 +1,120 @@
+"""``compose`` and the public functions: what the commands do, from Python."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+
+import transformer_mt
+from transformer_mt import compose
+from transformer_mt.cli import main as cli
+from transformer_mt.cli import train as train_command
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.errors import InputError, UsageError
+
+
+def test_jobs_of_all_commands() -> None:
+    job = compose(["data=sample", "train.seed=7"])
+    assert type(job) is TrainJob
+    assert (job.train.seed, job.run_dir) == (7, "runs/sample")
+    assert compose(["model=x", "beam_size=2"], "translate") == TranslateJob(model="x", beam_size=2)
+    assert compose(["model=x"], "evaluate") == EvaluateJob(model="x")
+
+
+def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[TrainJob] = []
+    monkeypatch.setattr(sys, "argv", ["mt-train", "model=tiny", "train.seed=3"])
+    cli.main("train", jobs.append)
+    before, config = set(Singleton._instances), HydraConfig.instance().cfg
+    jobs.append(compose(["model=tiny", "train.seed=3"]))
+    jobs.append(compose(["model=tiny", "train.seed=3"]))
+    assert jobs[0] == jobs[1] == jobs[2]
+    assert set(Singleton._instances) == before
+    assert HydraConfig.instance().cfg == config
+    assert not GlobalHydra.instance().is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.seeds=1", "did you mean train.seed?"),
+        ("train.seed=one", "train.seed=one"),
+        ("train.seed", "is not of the form key=value"),
+        ("model=huge", "there is no model=huge; choose from"),
+        ("+nonsense=1", "unknown key 'nonsense'"),
+    ],
+)
+def test_usage_errors_are_one_line(override: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose([override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert compose().train.seed == 1  # nothing is left behind
+
+
+def test_invalid_values_are_input_errors() -> None:
+    with pytest.raises(InputError, match=r"model\.d_model=7") as caught:
+        compose(["model.d_model=7"])
+    assert not isinstance(caught.value, UsageError)
+
+
+def test_train_from_python_does_what_the_command_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [f"a dog sees {n} houses\tein Hund sieht {n} Häuser" for n in range(30)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    overrides = [
+        "data=files",
+        *("data.src_lang=en", "data.tgt_lang=de", "tokenizer.vocab_size=290"),
+        *(f"data.{part}=[{{tsv: pairs.tsv}}]" for part in ("train", "valid", "test")),
+        *("model=tiny", "model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
+        *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
+        *("train.batch_tokens=200", "train.max_steps=2", "train.device=cpu"),
+        *("train.precision=fp32", "decode.max_extra_tokens=2", "cache_dir=cache", "data.workers=0"),
+    ]
+    handlers = logging.getLogger("transformer_mt").handlers[:]
+    result = transformer_mt.train(compose([*overrides, "run_dir=python"]))
+    assert capfd.readouterr().out == ""
+    assert logging.getLogger("transformer_mt").handlers == handlers
+    monkeypatch.setattr(sys, "argv", ["mt-train", *overrides, "run_dir=command"])
+    cli.main("train", train_command.run)
+    printed = capfd.readouterr().out
+
+    def names(folder: str) -> set[str]:
+        paths = (path.relative_to(folder).as_posix() for path in Path(folder).rglob("*"))
+        return {name for name in paths if not name.startswith("tensorboard/")}
+
+    assert result.run_dir == tmp_path / "python"
+    assert names("python") == names("command")
+    for name in ("model.safetensors", "test.json", "tokenizer.model"):
+        assert Path("python", name).read_bytes() == Path("command", name).read_bytes()
+    assert result.scores
+    assert printed.startswith(f"{result.scores[0].name} ")
+    again = transformer_mt.train(compose([*overrides, "run_dir=python"]))  # finished: only reads
+    assert again.scores
+    assert [s.name for s in again.scores] == [s.name for s in result.scores]
+    evaluation = transformer_mt.evaluate(
+        compose(["model=python", "format=json", "device=cpu"], "evaluate")
+    )
+    assert evaluation.systems[0].scores[0].score == pytest.approx(again.scores[0].score, abs=1e-4)
+    assert capfd.readouterr().out == ""
+
+
+def test_public_names_are_the_functions_in_any_order_of_imports() -> None:
+    """The subpackages ``train`` and ``evaluate`` must not take the place of the functions."""
+    code = (
+        "import transformer_mt.train.trainer, transformer_mt.evaluate.metrics\n"
+        "from transformer_mt import *\n"
+        "from transformer_mt import train, evaluate\n"
+        "assert callable(train) and callable(evaluate), (train, evaluate)\n"
+        "assert train.__module__ == 'transformer_mt.jobs.train'\n"
+        "assert evaluate.__module__ == 'transformer_mt.jobs.evaluate'\n"
+        "from transformer_mt.train.trainer import Trainer\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

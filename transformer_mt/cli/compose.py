@@ -1,0 +1,116 @@
+"""Compose the configuration of a command and convert it to the dataclass of its job."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, overload
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
+
+from transformer_mt import model_folder
+from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, config_dir, schema
+from transformer_mt.config.help import register_help
+from transformer_mt.config.settings import JOBS, Command
+from transformer_mt.errors import UsageError
+
+
+@overload
+def compose(overrides: Sequence[str] = (), command: Literal["train"] = "train") -> TrainJob: ...
+@overload
+def compose(overrides: Sequence[str], command: Literal["translate"]) -> TranslateJob: ...
+@overload
+def compose(overrides: Sequence[str], command: Literal["evaluate"]) -> EvaluateJob: ...
+def compose(
+    overrides: Sequence[str] = (), command: Command = "train"
+) -> TrainJob | TranslateJob | EvaluateJob:
+    """Compose the job that a command would run with these arguments.
+
+    ``train(compose(["experiment=quickstart"]))`` does what ``mt-train experiment=quickstart`` does.
+
+    Args:
+        overrides: The command's arguments, ``key=value``, as Hydra reads them.
+        command: ``train``, ``translate`` or ``evaluate``.
+
+    Returns:
+        The job, checked.
+
+    Raises:
+        UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
+        InputError: A value is invalid, or settings conflict.
+    """
+    state = Singleton.get_state()  # an application of the caller may use Hydra, too
+    try:
+        register_schemas()
+        with (
+            explained_errors(command, overrides),
+            hydra.initialize_config_dir(str(config_folder(command)), version_base="1.3"),
+        ):
+            config = hydra.compose(command, list(overrides), return_hydra_config=True)
+            HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
+            with open_dict(config):
+                del config["hydra"]
+            return to_job(config, command)
+    finally:
+        Singleton.set_state(state)
+
+
+def register_schemas() -> None:
+    """Add the schemas to Hydra's ConfigStore as ``train_schema`` and so on, and the help texts."""
+    register_help()
+    for command, job in JOBS.items():
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
+
+
+def config_folder(command: Command) -> Path:
+    """The folder of the command's primary config.
+
+    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
+    """
+    return config_dir() if command == "train" else config_dir() / "commands"
+
+
+@contextmanager
+def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[None]:
+    """Turn the errors of Hydra, OmegaConf and YAML into one-line usage errors."""
+    try:
+        yield
+    # TypeError: model=[1].
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
+        settings = set(dotted_keys(schema(JOBS[command])))
+        folder = config_folder(command)
+        raise UsageError(explain(error, overrides, settings, folder)) from error
+
+
+def to_job(config: DictConfig, command: Command) -> TrainJob | TranslateJob | EvaluateJob:
+    """Convert a composed config to the command's dataclass.
+
+    Raises:
+        UsageError: A key is unknown, or a value is missing or of the wrong type.
+        InputError: A value is invalid, or settings conflict.
+    """
+    job = JOBS[command]
+    known = set(dotted_keys(schema(job)))
+    custom = OmegaConf.get_type(config) is not job  # --config-name: the config.yaml of a run, say
+    try:
+        if custom:
+            names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
+            config = OmegaConf.masked_copy(config, names)
+        for key in dotted_keys(config):
+            if key not in known:  # Hydra accepts +key=value
+                hint = suggest(key, sorted(known)) or ": there is no such setting"
+                raise UsageError(f"unknown key {key!r}{hint}")
+        result = OmegaConf.to_object(OmegaConf.merge(schema(job), config) if custom else config)
+        assert isinstance(result, job)
+        return result
+    except MissingMandatoryValue as error:
+        raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
+    except OmegaConfBaseException as error:
+        raise UsageError(f"{error.full_key}: {first_line(error)}") from error

@@ -1,0 +1,171 @@
+"""Set-up of a translation job: checks, models, engine and line processor."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from transformer_mt import __version__, distributed, files, model_folder
+from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.ctranslate2_conversion import checksum
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.lines.markup import MarkupTranslator
+from transformer_mt.decode.lines.sentences import SentenceTranslator
+from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.aligned_file import AlignedFile
+from transformer_mt.jobs.line_processor import (
+    InputStats,
+    LineProcessor,
+    format_json,
+    format_score,
+    format_text,
+)
+from transformer_mt.jobs.output_checks import NamedPath, check_outputs, model_files
+from transformer_mt.model.transformer import Transformer
+
+log = logging.getLogger(__name__)
+
+CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
+"""Number of lines translated at a time, by type of device: enough to fill batches with sentences of
+similar length."""
+
+_PATIENT = DistributedConfig(timeout_minutes=24 * 60)
+"""At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
+The failure of a rank is noticed at once all the same."""
+
+
+@contextmanager
+def translation_world(job: TranslateJob) -> Iterator[World]:
+    """The ranks that share a translation job; as a rule this process alone."""
+    device = distributed.pick_device(job.device)
+    with distributed.propagate_errors(), distributed.join(device, _PATIENT) as world:
+        yield world
+
+
+@dataclass(frozen=True)
+class TranslationSetup:
+    """Everything that a translation job needs, loaded and checked."""
+
+    processor: LineProcessor
+    trained: TrainJob
+    """The job that trained the model, with the decoding settings of the translation job."""
+    models: list[Transformer]
+    tokenizer: Tokenizer
+
+    @classmethod
+    def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":
+        """Check the job and load its models.
+
+        Raises:
+            InputError: A file or a model is missing or damaged, or the settings conflict.
+        """
+        _check_output(job)
+        folder, ensemble = files.expand_user(job.model), map(files.expand_user, job.ensemble)
+        models, tokenizer, trained = model_folder.load_models(folder, job.step, list(ensemble))
+        check_outputs({"output": job.output}, _inputs(job, trained))
+        decode = trained.decode.with_settings(job)
+        trained = replace(trained, decode=decode)
+        if job.alignment and not Normalizer.of(trained.data).keeps_words:
+            raise InputError(
+                f"alignment=true does not work with data.normalization={trained.data.normalization}"
+                ", which changes the words of the line"
+            )
+        if job.nbest > decode.beam_size and not decode.sampling:
+            raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
+        report = log.info if world.is_main else log.debug
+        request = EngineRequest(
+            folder=folder,
+            models=models,
+            tokenizer=tokenizer,
+            config=decode,
+            device=world.device,
+            compute_type=job.compute_type,
+            step=job.step,
+            given_translations=[key for key in ("prefix", "score") if getattr(job, key)],
+        )
+        engine = open_engine(job.engine, request, report)
+        normalizer = Normalizer.of(trained.data)
+        token_scores = job.format == "jsonl"
+        translator = Translator(engine, tokenizer, normalizer, decode, token_scores=token_scores)
+        processor = _line_processor(job, translator, tokenizer, trained)
+        return cls(processor, trained, models, tokenizer)
+
+    def output_settings(self, job: TranslateJob) -> dict[str, Any]:
+        """Everything that the output depends on, the input aside, as JSON values."""
+        decode = asdict(self.trained.decode)
+        del decode["batch_tokens"]  # changes no translation; a second attempt may need less memory
+        keys = ("nbest", "format", "compute_type", "split", "markup", "alignment")
+        own: dict[str, object] = {key: getattr(job, key) for key in keys}
+        own["prefix"], own["score"] = (
+            None if aligned is None else aligned.checksum
+            for aligned in (self.processor.prefixes, self.processor.targets)
+        )
+        if job.format == "jsonl" or job.compute_type != "float32":
+            own["engine"] = self.processor.translator.engine.name  # else all give the same text
+        data = self.trained.data
+        own["data"] = [data.normalization, data.src_lang, data.tgt_lang]
+        checksums = [checksum(model, self.tokenizer) for model in self.models]
+        return {"model": checksums, "settings": {**decode, **own, "version": __version__}}
+
+    def log_input_stats(self, stats: InputStats) -> None:
+        """Log what was unusual about the input."""
+        for line in stats.messages(self.trained.decode.max_source_tokens):
+            log.warning("%s", line)
+
+
+def _check_output(job: TranslateJob) -> None:
+    """Refuse an output that cannot be written, or whose name would be wrong."""
+    if job.output is None:
+        return
+    output = files.expand_user(job.output)
+    if output.suffix in (".gz", ".zst"):
+        raise InputError(
+            f"output={job.output}: the output is plain text; leave out {output.suffix}, and "
+            "compress the file afterwards"
+        )
+    if not output.exists() and not output.parent.is_dir():
+        raise InputError(
+            f"output={job.output}: there is no folder {output.parent}; create it first"
+        )
+    if output.is_dir():
+        raise InputError(f"output={job.output} is a folder: name a file")
+
+
+def _inputs(job: TranslateJob, trained: TrainJob) -> Iterator[NamedPath]:
+    for key in ("input", "prefix", "score"):
+        if (path := getattr(job, key)) is not None:
+            yield key, files.expand_user(path)
+    for folder in (job.model, *job.ensemble):
+        yield from model_files(files.expand_user(folder), trained.data)
+
+
+def _line_processor(
+    job: TranslateJob, translator: Translator, tokenizer: Tokenizer, trained: TrainJob
+) -> LineProcessor:
+    segment_translator: MarkupTranslator | SentenceTranslator | None = None
+    inner: Translator | MarkupTranslator = translator
+    if job.markup == "keep":
+        inner = MarkupTranslator(translator, tokenizer, Normalizer.of(trained.data))
+        segment_translator = inner
+    if job.split == "sentences":
+        languages = trained.data.src_lang, trained.data.tgt_lang
+        segment_translator = SentenceTranslator(inner, *languages)
+    line_format = format_text if job.score is None else format_score
+    return LineProcessor(
+        translator=translator,
+        nbest=job.nbest,
+        segment_translator=segment_translator,
+        prefixes=_aligned_file("prefix", job.prefix),
+        targets=_aligned_file("score", job.score),
+        align=job.alignment,
+        format=format_json if job.format == "jsonl" else line_format,
+    )
+
+
+def _aligned_file(key: str, path: str | None) -> AlignedFile | None:
+    return None if path is None else AlignedFile(key, files.expand_user(path))
