@@ -62,9 +62,9 @@ def _serve(module: str, argv: list[str], out: Path) -> None:
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
     if module == "train":
-        from transformer_mt.jobs.train import main
+        from transformer_mt.cli.train import main
     else:
-        from transformer_mt.jobs.evaluate import main
+        from transformer_mt.cli.evaluate import main
     main()
 
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show. Skipped where there is none; ``scripts/bench_gpu.sh`` runs it."""
+"""What only a GPU can show. Skipped where there is none; ``scripts/bench/gpu.sh`` runs it."""
 
 import random
 from collections.abc import Iterator
