@@ -6,8 +6,8 @@
 
 Trains the paper's base model in bf16, with 37,000 pieces, on random pairs with lengths like WMT's,
 through the code that mt-train runs. The parity checks come first, then the training steps, most
-important first. Parts that do not fit into the time limit are skipped; a part that fails is reported
-in one line. MFU is relative to the measured rate of a large matrix product.
+important first. Parts that do not fit into the time limit are skipped; a part that fails is
+reported in one line. MFU is relative to the measured rate of a large matrix product.
 """
 
 import argparse

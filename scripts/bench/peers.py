@@ -1,10 +1,10 @@
 """The peers of ``train.py``: our model built from layers of PyTorch and of Hugging Face.
 
 Both peers train as careful users would train them: padded batches, padded keys masked, and
-``is_causal``, which the fast kernels support without a mask (padding follows the real targets, so it
-needs no mask). Their attention has biases, which the paper and our model do not have; they start at
-zero. Dropout is applied where the paper has it (§5.4) and nowhere else: dropout on attention weights
-would slow the peers down.
+``is_causal``, which the fast kernels support without a mask (padding follows the real targets, so
+it needs no mask). Their attention has biases, which the paper and our model do not have; they
+start at zero. Dropout is applied where the paper has it (§5.4) and nowhere else: dropout on
+attention weights would slow the peers down.
 """
 
 import math

@@ -4,11 +4,11 @@
     python scripts/bench/train.py --model tiny --batches mixed     updates of mixed lengths
     python scripts/bench/train.py --variants ours-bf16 --profile   profile of one update
 
-One process holds all variants. They start from the same weights and must have the same loss. In each
-round every variant then does one update (forward, backward, Adam) on the pairs of that round; the
-order rotates. The report has medians over rounds of paired ratios; ours-fp32-again is the noise
-floor. All models are post-norm, as in the paper and in MarianMT. Collating the batches is not timed.
-On Linux, freed memory is kept for reuse as in mt-train, which speeds up the peers too.
+One process holds all variants. They start from the same weights and must have the same loss. In
+each round every variant then does one update (forward, backward, Adam) on the pairs of that round;
+the order rotates. The report has medians over rounds of paired ratios; ours-fp32-again is the
+noise floor. All models are post-norm, as in the paper and in MarianMT. Collating the batches is
+not timed. On Linux, freed memory is kept for reuse as in mt-train, which speeds up the peers too.
 """
 
 import argparse

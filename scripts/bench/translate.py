@@ -8,11 +8,11 @@
 All engines have the same weights and vocabulary, and translate text to text. In each round every
 engine translates the same lines, sorted by length; the order rotates. The report has medians over
 rounds of paired ratios; ours-fp32-again is the noise floor. Tokens are those that an engine really
-produced. Start-up time and peak memory are measured in separate processes. With a trained model BLEU
-is reported too. Random weights would never end a translation, so all engines produce as many tokens
-as the mean reference has, and start-up and memory are not measured. MarianMT supports post-norm
-models only. On a GPU only ours (torch) and Hugging Face run; forced lengths prevent ours from using
-CUDA graphs there.
+produced. Start-up time and peak memory are measured in separate processes. With a trained model
+BLEU is reported too. Random weights would never end a translation, so all engines produce as many
+tokens as the mean reference has, and start-up and memory are not measured. MarianMT supports
+post-norm models only. On a GPU only ours (torch) and Hugging Face run; forced lengths prevent ours
+from using CUDA graphs there.
 """
 
 import argparse

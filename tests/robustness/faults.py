@@ -5,10 +5,10 @@
 
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command
 is run again until the run is finished. The run survives if its folder then equals the folder of an
-uninterrupted run bit for bit: the averaged weights, every checkpoint, the scores, and each record of
-metrics.jsonl except for times; no file is missing or left over. In between, the newest checkpoint
-must be intact, and the run must resume from it; a command that cannot resume must say why in one
-line and change nothing.
+uninterrupted run bit for bit: the averaged weights, every checkpoint, the scores, and each record
+of metrics.jsonl except for times; no file is missing or left over. In between, the newest
+checkpoint must be intact, and the run must resume from it; a command that cannot resume must say
+why in one line and change nothing.
 
 Nine of ten starts are forked from a process that has imported PyTorch; the tenth is a real
 mt-train. The moments are random; --seed repeats their choice. Exit status 1: something was lost.

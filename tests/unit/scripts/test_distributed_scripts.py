@@ -130,7 +130,7 @@ def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_requeued(
 def test_outside_of_slurm_it_says_so(commands: Path) -> None:
     status, err = end(start("slurm.sbatch", commands))
     assert status == 2
-    assert "submit this with sbatch" in err
+    assert "submit this script with sbatch" in err
 
 
 def test_torchrun_on_one_machine(commands: Path) -> None:
