@@ -251,7 +251,7 @@ def test_without_our_launcher_a_killed_rank_is_worth_a_new_start(
 
 def test_a_new_start_does_not_take_what_the_last_one_left_for_its_own() -> None:
     """The store of torchrun lives on, and who comes first in the new start is chance."""
-    store, size = torch.distributed.HashStore(), 3
+    store, size = torch.distributed.HashStore(), 3  # type: ignore[attr-defined]
 
     def come(rank: int, after: float) -> str:
         time.sleep(after)
@@ -270,4 +270,4 @@ def test_a_new_start_does_not_take_what_the_last_one_left_for_its_own() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_who_waits_in_vain_says_for_whom(rank: int) -> None:
     with pytest.raises(RuntimeError, match=r"rank.* come within 0:00:00\.2"):
-        name_of_start(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))
+        name_of_start(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))  # type: ignore[attr-defined]
