@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What scripts/quickstart and scripts/test share: their messages, and the environment in .venv.
-# Runs with the bash 3.2 of macOS too.
+# Functions shared by the scripts: messages, and the Python environment in .venv.
+# Compatible with the bash 3.2 of macOS.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 log=$venv/install.log
-# One line: what .venv holds. It says "unfinished" until all is installed, so an installation that
-# was killed half-way is never taken for a whole one.
+# One line that describes the content of .venv. It is "unfinished" during an installation, so that an
+# interrupted one is not mistaken for a complete one.
 state=$venv/installed
 script=scripts/$(basename "$0")
 
@@ -15,7 +15,7 @@ torch_index=${MT_TORCH_INDEX:-}
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 torch_build=default
 if [[ $(uname -s) == Linux && ! -e /dev/nvidia0 ]] && ! command -v nvidia-smi >/dev/null; then
-  torch_build=cpu # the default build for Linux brings gigabytes of CUDA
+  torch_build=cpu # the default build for Linux includes gigabytes of CUDA
 fi
 
 say() { printf '%s\n' "$*" >&2; }
@@ -25,7 +25,7 @@ die() {
   exit 1
 }
 
-# The comment at the top of the script that runs.
+# Prints the comment at the top of the running script.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
 # Prints the path of the first Python >= 3.11 that can make virtual environments.
@@ -33,7 +33,7 @@ find_python() {
   local candidates=(python3.13 python3.12 python3.11 python3) candidate without_venv=''
   if [[ -n ${PYTHON:-} ]]; then candidates=("$PYTHON"); fi
   for candidate in "${candidates[@]}"; do
-    # Only a run tells: a pyenv shim is there for versions that are not active, and fails.
+    # Try it: pyenv has shims for inactive versions, which fail.
     case $("$candidate" -c '
 import sys
 if sys.version_info >= (3, 11):
@@ -57,14 +57,14 @@ venv_works() {
   "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
-# Whether .venv holds what is wanted: $1 is the content (run or dev), $2 all else that decides.
+# Whether .venv is up to date: $1 is the content (run or dev), $2 everything else it depends on.
 venv_is_current() {
   local have=''
   if [[ -f $state ]]; then have=$(<"$state"); fi
   [[ $have == "$1 $2" || $have == "dev $2" ]] && venv_works
 }
 
-# Keeps two scripts from installing at once, until unlock_venv or the end of this one.
+# Prevents two scripts from installing at the same time, until unlock_venv or the end of this one.
 lock_venv() {
   exec 9<"$root/pyproject.toml"
   "$1" -c '
@@ -93,7 +93,7 @@ need_disk() {
   ((free >= need)) || die "not enough disk space for .venv: $need MB needed, $free MB free in $root"
 }
 
-# pip with the tested versions: a dot for each package to the terminal, all it says to the log.
+# pip with the tested versions; prints a dot per package, and writes pip's output to the log.
 pip_install() {
   local line status=0
   printf '      ' >&2
@@ -110,13 +110,13 @@ pip_failed() {
   local reason
   reason=$(grep -iE '^ *error: ' "$log" | tail -n 1 | sed 's/^ *[^ ]* *//' || true)
   if grep -q 'Retrying (' "$log"; then reason="no connection to the package index; $reason"; fi
-  die "pip could not install the packages (${reason:-it was stopped}); all it said is in $log"
+  die "pip could not install the packages (${reason:-it was stopped}); its output is in $log"
 }
 
 reachable() {
   "$venv/bin/python" - "$1" <<'EOF' 2>/dev/null
 import os, sys, threading, urllib.request
-limit = threading.Timer(10, os._exit, [1])  # looking up the name has no time limit of its own
+limit = threading.Timer(10, os._exit, [1])  # name resolution has no timeout of its own
 limit.daemon = True
 limit.start()
 urllib.request.urlopen(sys.argv[1], timeout=5).close()
@@ -130,18 +130,18 @@ install_torch() {
     pip_install "torch==$torch_version"
   elif reachable "$torch_cpu_index/torch/"; then
     pip_install "torch==$torch_version+cpu" --extra-index-url "$torch_cpu_index"
-  elif ! pip_install "torch==$torch_version+cpu"; then # a mirror may have it
-    say "      no CPU build of torch $torch_version found: trying the one with CUDA (several GB);" \
-      "MT_TORCH_INDEX=URL names another index"
+  elif ! pip_install "torch==$torch_version+cpu"; then # a configured mirror may have it
+    say "      no CPU build of torch $torch_version found; trying the build with CUDA (several GB)." \
+      "Set MT_TORCH_INDEX=URL to use a different index"
     pip_install "torch==$torch_version"
   fi
 }
 
-# Makes .venv hold the project (editable) and its tested dependencies; $1: run, or dev to add what
-# the checks need. Nothing is done when it already does; what is broken or half-made is made anew.
+# Installs the project (editable) with its tested dependencies into .venv. $1: run, or dev to add the
+# dependency group dev. Does nothing if .venv is up to date; a broken or incomplete one is recreated.
 prepare_venv() {
-  local content=$1 base files python project=$root
-  base="torch=$torch_version/$torch_build/$torch_index in $root" # another one: made anew
+  local content=$1 base files python group=()
+  base="torch=$torch_version/$torch_build/$torch_index in $root" # if this changes, .venv is recreated
   files=$(cat "$root/pyproject.toml" "$root/scripts/constraints.txt" | cksum)
   if venv_is_current "$content" "$base, files $files"; then
     say "      .venv is up to date"
@@ -150,7 +150,7 @@ prepare_venv() {
 
   if venv_works; then python=$venv/bin/python; else python=$(find_python); fi
   lock_venv "$python"
-  if venv_is_current "$content" "$base, files $files"; then # the other script has made it
+  if venv_is_current "$content" "$base, files $files"; then # another script has created it meanwhile
     unlock_venv
     return
   fi
@@ -161,16 +161,19 @@ prepare_venv() {
   else
     need_disk
     python=$(find_python)
-    say "      making .venv with $("$python" --version) and the $torch_build build of torch" \
+    say "      creating .venv with $("$python" --version) and the $torch_build build of torch" \
       "$torch_version (pip's output: .venv/install.log)"
-    rm -rf "${venv:?}/bin" "$venv" # in this order: without bin, a half-removed one does not "work"
+    rm -rf "${venv:?}/bin" "$venv" # bin first: without it, a partly removed .venv does not work
     mkdir "$venv"
     set_state unfinished
     "$python" -m venv "$venv" >"$log" 2>&1 || die "$python -m venv failed; see $log"
   fi
   install_torch || pip_failed
-  if [[ $content == dev ]]; then project+='[dev]'; fi
-  pip_install --editable "$project" || pip_failed
+  if [[ $content == dev ]]; then
+    pip_install --upgrade 'pip>=25.1' || pip_failed # the first with --group
+    group=(--group "$root/pyproject.toml:dev")
+  fi
+  pip_install --editable "$root" ${group[@]+"${group[@]}"} || pip_failed
   "$venv/bin/python" -c 'import torch' >>"$log" 2>&1 ||
     die "torch is installed but cannot be imported; see the end of $log"
   set_state "$content $base, files $files"

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# mt-train by torchrun, on every GPU of one machine or of several.
+# Runs mt-train with torchrun, on every GPU of one machine or of several.
 #
 #   scripts/torchrun.sh run_dir=runs/base                                    # on one machine
 #   MT_NODES=2 MT_MEET=node1:29400 scripts/torchrun.sh run_dir=runs/base     # on each of two
 #
-# MT_MEET is where the machines find each other: a name and a free port of one of them. On one machine
-# plain mt-train does the same and knows more: which failures are worth a new start.
+# MT_MEET is the rendezvous: the name and a free port of one of the machines. On one machine use plain
+# mt-train instead, which also knows which failures are worth a restart.
 #
-#   MT_PROCESSES=auto    workers on this machine; auto: one for each GPU, or for each CPU core
-#   MT_RESTARTS=3        how often torchrun starts all workers anew when one fails
-#   MT_RUN_ID=mt-train   to tell apart two runs that meet at one place
-#   MT_ADDRESS=          of this machine, where its name does not lead the others to it; on the one
-#                        that MT_MEET names, the same as there
+#   MT_PROCESSES=auto    workers on this machine; auto: one per GPU, or per CPU core without GPUs
+#   MT_RESTARTS=3        how often torchrun restarts all workers when one fails
+#   MT_RUN_ID=mt-train   distinguishes runs that use the same rendezvous
+#   MT_ADDRESS=          address of this machine, if the others cannot resolve its name; on the
+#                        machine of MT_MEET, the same as there
 #
-# No file system need be shared: the first machine writes run_dir, and each keeps a cache_dir of its
-# own, where the data is prepared again. Machines with several networks may need
-# GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, the name of the interface that joins them.
+# No shared file system is needed: the first machine writes run_dir, and each machine prepares the
+# data in its own cache_dir. Machines with several networks may need GLOO_SOCKET_IFNAME and
+# NCCL_SOCKET_IFNAME, the name of the interface that connects them.
 
 set -euo pipefail
 
@@ -35,13 +35,13 @@ if ((nodes > 1)) && [[ -z ${MT_MEET:-} ]]; then
 fi
 for program in torchrun mt-train; do
   if ! command -v "$program" >/dev/null; then
-    echo "scripts/torchrun.sh: error: no $program in PATH: activate the environment first" >&2
+    echo "scripts/torchrun.sh: error: $program is not on PATH; activate the environment first" >&2
     exit 1
   fi
 done
 
 if ((nodes > 1)) && [[ -n ${MT_ADDRESS:-} ]]; then
-  is_host=0 # torchrun would ask for the addresses of this machine's name
+  is_host=0 # torchrun would resolve the name of this machine
   if [[ ${meet%:*} == "$MT_ADDRESS" ]]; then is_host=1; fi
   set -- --local-addr="$MT_ADDRESS" --rdzv-conf="is_host=$is_host" "$(command -v mt-train)" "$@"
 else

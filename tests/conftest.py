@@ -1,24 +1,44 @@
-"""What holds for every test."""
+"""Settings and fixtures of all tests."""
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# What a shell starts with & ignores Ctrl-C, and so would all that these tests start and interrupt.
+# A shell starts background jobs with SIGINT ignored, and the processes that tests interrupt would
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
-# How long an example takes says nothing here: other processes share the cores.
+# No deadline for an example: other processes share the cores.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
+LONG = (
+    "unit/cli",
+    "unit/jobs",
+    "unit/scripts",
+    "unit/data/test_pipeline.py",
+    "unit/decode/search/test_cuda_graphs.py",
+    "unit/train/test_compiled.py",
+    "unit/train/test_trainer.py",
+)
+"""Tests of whole commands and training runs, and those that compile: ``--fast`` skips them."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Marks the tests in ``LONG``."""
+    folders = [Path(__file__).parent / name for name in LONG]
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in folders):
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Commands that run in this process set up logging, to streams that pytest then closes."""
+def _restore_logging() -> Iterator[None]:
+    """Undoes the logging set-up of commands: pytest closes the streams that they log to."""
     loggers = [logging.getLogger(name) for name in (None, "transformer_mt")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     yield

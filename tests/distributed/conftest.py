@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.training_runs import write_corpus
+from support.launched_runs import write_corpus
 
 
 @pytest.fixture(scope="module")

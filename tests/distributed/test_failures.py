@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.launched_runs import TIMEOUT
 from support.paths import ROOT
-from support.training_runs import TIMEOUT
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from support.paths import ROOT
-from support.training_runs import (
+from support.launched_runs import (
     BIN,
     MT_TRAIN,
     checkpoints,
@@ -20,6 +19,7 @@ from support.training_runs import (
     start,
     wait_until,
 )
+from support.paths import ROOT
 
 TORCHRUN = str(ROOT / "scripts" / "torchrun.sh")
 CABLE = "mtcable"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.training_runs import MT_TRAIN, checkpoints, end, records, start, wait_until
+from support.launched_runs import MT_TRAIN, checkpoints, end, records, start, wait_until
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from support.training_runs import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
+from support.launched_runs import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
 
 TWO = "distributed.processes=2"
 

@@ -1,4 +1,4 @@
-"""What a user gets who installs the wheel: the commands, from any folder, without the checkout."""
+"""The built wheel: its content, and its commands in an environment without the checkout."""
 
 import configparser
 import email
@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+import transformer_mt
+
 COMMANDS = ["mt-train", "mt-translate", "mt-eval"]
 
 
 def run(*arguments: str | Path, cwd: Path) -> str:
-    """The stdout of a command that must succeed and that finds no checkout in its environment."""
+    """The stdout of a command that must succeed; its environment does not refer to the checkout."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -25,7 +27,7 @@ def run(*arguments: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source archive, as ``python -m build`` does, so that both must be whole."""
+    """The wheel, built from the source archive, so that both must be complete."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     assert len(list(folder.glob("transformer_mt-*.tar.gz"))) == 1
@@ -41,10 +43,10 @@ def environment(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` of an environment with the wheel in it, and the tests' own packages behind it.
+    """The ``bin`` of an environment with the wheel, and after it on the path the tests' packages.
 
-    Those stand in a .pth file: it adds their folders to the end of the path, without reading the
-    .pth files in them, so that an editable install of the checkout does not come along.
+    A .pth file adds these packages; Python does not read the .pth files in their folders, so an
+    editable install of the checkout is not visible.
     """
     folder = tmp_path_factory.mktemp("installed")
     python = environment(folder / "env")
@@ -56,7 +58,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
-def test_wheel_holds_all_that_it_needs(wheel: Path) -> None:
+def test_wheel_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
@@ -77,12 +79,14 @@ def test_wheel_holds_all_that_it_needs(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"transformer_mt", info}
 
     assert metadata["Name"] == "transformer-mt"
+    assert metadata["Version"] == transformer_mt.__version__
+    assert set(metadata.get_all("Provides-Extra", [])) == {"fast", "langid", "sentences"}
     assert metadata["License-Expression"] == "Apache-2.0"
     assert f"{info}/licenses/LICENSE" in names
     assert sorted(scripts["console_scripts"]) == sorted(COMMANDS)
 
 
-def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_package_runs(installed: Path, tmp_path: Path) -> None:
     where = run(
         installed / "python",
         "-c",
@@ -99,7 +103,7 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
 def test_help(command: str, installed: Path, tmp_path: Path) -> None:
     out = run(installed / command, "--help", cwd=tmp_path)
     assert command in out
-    assert list(tmp_path.iterdir()) == [], "asking for help leaves nothing behind"
+    assert list(tmp_path.iterdir()) == [], "--help leaves no files behind"
 
 
 def test_shipped_configuration_composes(installed: Path, tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_shipped_configuration_composes(installed: Path, tmp_path: Path) -> None
     os.environ.get("MT_TEST_FULL_INSTALL") != "1",
     reason="downloads every dependency; MT_TEST_FULL_INSTALL=1 runs it",
 )
-def test_wheel_brings_its_dependencies(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_installs_its_dependencies(wheel: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "env")
     run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=tmp_path)
     for command in COMMANDS:

@@ -1,9 +1,9 @@
-"""A folder of an earlier version, committed as it was: it translates as it did, and trains on.
+"""The committed folder of an older version: it translates as before, and training resumes.
 
-``fixtures/run_2_3`` has a model folder of format 2 and a checkpoint of format 3. It was made on
-2026-11-20 by ``test_train``'s recipe with the overrides below; of its paths only the folder was
-changed. Later versions must go on reading it, or the CHANGELOG
-must say that they do not.
+``fixtures/run_2_3`` has a model folder of format 2 and a checkpoint of format 3. It was
+created on 2026-11-20 with the recipe of ``support.training_runs`` and the overrides below; of its
+paths only the folder was changed. Later versions must read it, or the CHANGELOG must say that they
+do not.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.models import make_translator
-from test_train import Running, corpus, curve, train  # noqa: F401 (fixtures)
+from support.training_runs import Running, curve
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
@@ -27,18 +27,18 @@ OVERRIDES = [
 ]
 
 
-def test_it_translates_as_it_did() -> None:
+def test_translations_are_unchanged() -> None:
     expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
     model, tokenizer, job = model_folder.load_model(FOLDER)
     translator = make_translator(model, tokenizer, job.decode, Normalizer.of(job.data))
     found = translator.translate_nbest(list(expected), 1)
-    # From our own output, on purpose: that it does not change is what is tested.
+    # Our own output, on purpose: the test is that it does not change.
     for (best,), (text, score) in zip(found, expected.values(), strict=True):
         assert best.text == text
         assert best.score == pytest.approx(score, abs=1e-4)
 
 
-def test_its_checkpoint_is_whole() -> None:
+def test_checkpoint_is_intact() -> None:
     (found,) = ckpt.valid_checkpoints(FOLDER)
     assert found.step == 400
     assert found.validation is not None
@@ -48,7 +48,7 @@ def test_its_checkpoint_is_whole() -> None:
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
 
 
-def test_it_trains_on(tmp_path: Path, train: Callable[..., Running]) -> None:  # noqa: F811
+def test_training_resumes(tmp_path: Path, train: Callable[..., Running]) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(FOLDER, run_dir)
     status, _, err = train(run_dir, *OVERRIDES, "train.max_steps=408").wait()

@@ -1,4 +1,4 @@
-"""What the README shows of the paper and of the API, run as it stands there."""
+"""The code in the README runs as it is printed there, and links in all pages lead somewhere."""
 
 import re
 import shlex
@@ -21,38 +21,38 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
-    """A folder with a trained model where quickstart leaves one."""
+def folder(tmp_path: Path) -> Path:
+    """A folder with a trained model in the place where quickstart leaves one."""
     shutil.copytree(FIXTURE, tmp_path / "runs/quickstart")
     return tmp_path
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_the_python_of_a_section_runs_in_one_session(section: str, desk: Path) -> None:
+def test_the_python_of_a_section_runs_in_one_session(section: str, folder: Path) -> None:
     code = "".join(blocks(section, "python"))
     assert code.count("import") >= 2
     code = 'import matplotlib\nmatplotlib.use("agg")\n' + code
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=desk, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
     for name in re.findall(r'"(\w+\.png)"', code):
-        assert (desk / name).read_bytes().startswith(b"\x89PNG"), name
+        assert (folder / name).read_bytes().startswith(b"\x89PNG"), name
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_each_block_may_be_pasted_into_python(section: str, desk: Path) -> None:
+def test_each_block_may_be_pasted_into_python(section: str, folder: Path) -> None:
     code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(blocks(section, "python"))
     done = subprocess.run(
-        [sys.executable, "-i"], input=code, cwd=desk, capture_output=True, text=True, timeout=120
+        [sys.executable, "-i"], input=code, cwd=folder, capture_output=True, text=True, timeout=120
     )
     assert "Error" not in done.stderr, done.stderr
     for name in re.findall(r'"(\w+\.png)"', code):
-        assert (desk / name).stat().st_size > 10_000, name
+        assert (folder / name).stat().st_size > 10_000, name
 
 
-def test_the_masks_and_weights_are_as_told(desk: Path) -> None:
+def test_attention_weights_are_as_described(folder: Path) -> None:
     first, second = blocks(SECTIONS[0], "python")[:2]
     code = first + second
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -64,17 +64,35 @@ def test_the_masks_and_weights_are_as_told(desk: Path) -> None:
     ]
 
 
-def test_the_command_draws_attention(desk: Path) -> None:
+def test_the_command_draws_attention_maps(folder: Path) -> None:
     (command,) = blocks(SECTIONS[0], "bash")
     name, *arguments = shlex.split(command.replace("\\\n", " "))
     assert name == "mt-eval"
     done = subprocess.run(
         [sys.executable, "-m", "transformer_mt.cli.evaluate", *arguments],
-        cwd=desk,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert (desk / "attention.png").read_bytes().startswith(b"\x89PNG")
-    assert "<html" in (desk / "attention.html").read_text(encoding="utf-8")
+    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (folder / "attention.html").read_text(encoding="utf-8")
+
+
+PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(".")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [name for name in targets if not (page.parent / name).exists()] == []
+
+
+def test_files_in_the_table_from_paper_to_code_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:eq|§|Table|Figure).*$", text, re.MULTILINE)
+    names = [name.partition(":")[0] for row in rows for name in re.findall(r"`([\w./: ]+)`", row)]
+    assert len(names) > 30
+    places = [ROOT, ROOT / "transformer_mt", ROOT / "tests"]
+    assert [n for n in names if "/" in n and not any((p / n).exists() for p in places)] == []

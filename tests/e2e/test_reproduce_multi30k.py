@@ -89,9 +89,9 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
     ("argument", "message"),
     [
         ("wmt14", "'wmt14' is neither multi30k_tiny nor multi30k"),
-        ("seeds=1;2", "seeds=1;2 is no list like 1,2,3"),
-        ("train.seed=7", "train.seed is this script's own"),
-        ("run_dir=x", "run_dir is this script's own"),
+        ("seeds=1;2", "seeds=1;2 is not a list like 1,2,3"),
+        ("train.seed=7", "train.seed is set by this script"),
+        ("run_dir=x", "run_dir is set by this script"),
     ],
 )
 def test_wrong_arguments(argument: str, message: str, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -
     ("argument", "message"),
     [
         ("huge", "'huge' is neither base nor big"),
-        ("run_dir=runs/mine", "run_dir is this script's own; RUNS=FOLDER says where to write"),
+        ("run_dir=runs/mine", "run_dir is set by this script; use RUNS=FOLDER for the output"),
     ],
 )
 def test_wrong_arguments(argument: str, message: str, environment: dict[str, str]) -> None:

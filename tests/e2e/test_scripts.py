@@ -1,8 +1,7 @@
-"""The two scripts of the README: how they fail, and how they come back from being killed.
+"""``scripts/quickstart`` and ``scripts/test``: their errors, and how they recover from a kill.
 
-Each test works on a copy of what the scripts need, so that the checkout's .venv is not touched, and
-installs nothing: either the script stops before, or pip is replaced by a line that writes down how
-it was called.
+Each test works on a copy of the files that the scripts need, so the .venv of the checkout stays
+untouched. Nothing is installed: the script stops before that, or a stub records the calls of pip.
 """
 
 import os
@@ -21,7 +20,7 @@ CLOSED_PORT = "http://127.0.0.1:9/simple"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout as far as the scripts look before they install."""
+    """The part of a checkout that the scripts use before they install."""
     copy = tmp_path / "a checkout"
     shutil.copytree(ROOT / "scripts", copy / "scripts")
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -30,7 +29,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Path:
-    """A folder at the head of PATH; its df says that there is plenty of space."""
+    """The first folder on PATH; its df reports plenty of space."""
     folder = tmp_path / "commands"
     folder.mkdir()
     command(folder / "df", df(free_kib=100 * 2**20))
@@ -47,18 +46,18 @@ def df(*, free_kib: int) -> str:
 
 
 def run(arguments: list[str], cwd: Path, commands: Path, **env: str) -> tuple[int, str, str]:
-    ours = ("PIP_", "MT_", "PYTHON", "VIRTUAL_ENV")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    removed = ("PIP_", "MT_", "PYTHON", "VIRTUAL_ENV")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(removed)}
     path = f"{commands}{os.pathsep}{inherited['PATH']}"
-    everything = {**inherited, "PYTHON": sys.executable, "PATH": path, **env}
+    environment = {**inherited, "PYTHON": sys.executable, "PATH": path, **env}
     done = subprocess.run(
-        arguments, cwd=cwd, env=everything, capture_output=True, text=True, timeout=120
+        arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
     )
     return done.returncode, done.stdout, done.stderr
 
 
 def failure(script: str, checkout: Path, commands: Path, **env: str) -> str:
-    """The one error line of a script that must fail, and that shows no other trouble."""
+    """The error of a script that must fail with a single error line."""
     code, stdout, stderr = run([str(checkout / "scripts" / script)], checkout, commands, **env)
     assert (code, stdout) == (1, "")
     *progress, last = stderr.splitlines()
@@ -69,16 +68,16 @@ def failure(script: str, checkout: Path, commands: Path, **env: str) -> str:
 
 
 @pytest.mark.parametrize("script", ["quickstart", "test"])
-def test_named_python_that_is_none(script: str, checkout: Path, commands: Path) -> None:
+def test_python_variable_that_does_not_exist(script: str, checkout: Path, commands: Path) -> None:
     line = failure(script, checkout, commands, PYTHON="/nonexistent")
     assert line == "PYTHON=/nonexistent is not a working Python 3.11 or newer"
     assert not (checkout / ".venv").exists()
 
 
-def test_no_python_that_is_new_enough(checkout: Path, commands: Path) -> None:
+def test_no_python_is_new_enough(checkout: Path, commands: Path) -> None:
     for name in ("python3.13", "python3.12", "python3.11"):
         command(commands / name, "echo 'pyenv: command not found' >&2; exit 127")
-    command(commands / "python3", "exit 0")  # what 3.8 does with the question: nothing
+    command(commands / "python3", "exit 0")  # as Python 3.8 does: no output
     line = failure("quickstart", checkout, commands, PYTHON="")
     assert line.startswith(
         "no Python 3.11 or newer among python3.13 python3.12 python3.11 python3;"
@@ -94,7 +93,7 @@ def test_python_without_venv_module(checkout: Path, commands: Path) -> None:
     assert "apt install python3.12-venv" in line
 
 
-def test_pyenv_shim_is_passed_over(checkout: Path, commands: Path) -> None:
+def test_pyenv_shims_are_skipped(checkout: Path, commands: Path) -> None:
     command(commands / "python3.13", "echo 'pyenv: command not found' >&2; exit 127")
     command(commands / "python3.12", f'exec "{sys.executable}" "$@"')
     code, stdout, _ = run(
@@ -138,14 +137,14 @@ pip_install() {
 }
 prepare_venv "$1"
 """
-# Makes environments in no time: with an empty module in the place of pip.
+# Creates environments quickly, with an empty module in place of pip.
 QUICK_PYTHON = """
 if [ "$1 $2" != "-m venv" ]; then exec {python} "$@"; fi
 {python} -m venv --without-pip "$3" && cd "$3"/lib/python3*/site-packages && touch pip.py
 """
 
 
-def test_venv_is_made_once_and_made_anew_after_a_kill(checkout: Path, commands: Path) -> None:
+def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Path, commands: Path) -> None:
     command(commands / "python", QUICK_PYTHON.format(python=f'"{sys.executable}"'))
 
     def prepare(content: str, **env: str) -> tuple[int, str]:
@@ -159,19 +158,20 @@ def test_venv_is_made_once_and_made_anew_after_a_kill(checkout: Path, commands: 
     assert prepare("run", KILLED="yes") == (-9, install)
     kept.touch()
     assert prepare("run") == (0, install)
-    assert not kept.exists(), "a half-made environment was taken for a whole one"
+    assert not kept.exists(), "an incomplete environment was taken for a complete one"
 
     kept.touch()
     assert prepare("run") == (0, "")
-    assert prepare("dev") == (0, f"{install}[dev]")
-    assert prepare("run") == (0, ""), "what the checks need includes what running needs"
+    group = f"--group {checkout}/pyproject.toml:dev"
+    assert prepare("dev") == (0, f"pip --upgrade pip>=25.1\n{install} {group}")
+    assert prepare("run") == (0, ""), "the development environment includes the run environment"
     with (checkout / "pyproject.toml").open("a") as file:
         file.write("# a change\n")
     assert prepare("run") == (0, install)
-    assert kept.exists(), "a change of the project needs no new environment"
+    assert kept.exists(), "a change to the project does not need a new environment"
 
     assert prepare("run", MT_TORCH_VERSION="2.12.0") == (0, install)
-    assert not kept.exists(), "another torch over the old one leaves parts of it"
+    assert not kept.exists(), "installing torch over an older one leaves parts of it"
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_venv_is_made_once_and_made_anew_after_a_kill(checkout: Path, commands: 
         ("torch_build=default", ["torch==9.9"]),
         ("torch_index=URL", ["torch==9.9 --extra-index-url URL"]),
         ("reachable() { true; }", ["torch==9.9+cpu --extra-index-url CPU"]),
-        # no way to PyTorch's own index, but pip is set up with a mirror that has the CPU build
+        # PyTorch's index is unreachable, but pip has a mirror with the CPU build
         ("has=9.9+cpu", ["torch==9.9+cpu"]),
         ("has=9.9", ["torch==9.9+cpu", "torch==9.9"]),
-        # reachable, but it breaks off: no detour over gigabytes of CUDA
+        # reachable, but the download fails: do not fall back to gigabytes of CUDA
         ("reachable() { true; }; has=no", ["torch==9.9+cpu --extra-index-url CPU", "failed"]),
     ],
 )
-def test_where_torch_is_looked_for(
+def test_index_and_build_of_torch(
     settings: str, calls: list[str], checkout: Path, commands: Path
 ) -> None:
     program = f"""

@@ -1,4 +1,4 @@
-"""``mt-train stage=prepare``: the data and nothing else, found by the run that follows."""
+"""``mt-train stage=prepare``: it prepares the data only, and the next run uses them."""
 
 import json
 import os
@@ -34,8 +34,8 @@ def mt_train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def test_it_prepares_and_the_run_finds_it(arguments: list[str], tmp_path: Path) -> None:
-    # Prepared where there is no GPU for a run where there is one.
+def test_a_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> None:
+    # Prepared on a machine without a GPU, for a run on a GPU.
     done = mt_train("stage=prepare", "train.device=cuda", *arguments)
     assert done.returncode == 0, done.stderr
     places = {name: Path(path) for name, path in map(str.split, done.stdout.splitlines())}
@@ -57,7 +57,7 @@ def test_it_prepares_and_the_run_finds_it(arguments: list[str], tmp_path: Path) 
     assert saved == report
 
 
-def test_what_is_wrong_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
     wrong = mt_train("stage=prepair", *arguments)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == "mt-train: error: stage='prepair' is not one of: train, prepare\n"

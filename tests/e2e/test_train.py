@@ -1,11 +1,10 @@
-"""``mt-train`` from data to scores: what it writes, how it stops, how it goes on, what it refuses.
+"""``mt-train`` from data to scores: outputs, stopping, resuming, and errors.
 
-One run is the real console script. The others are forked from a server that has imported PyTorch
-once, which saves seconds each; they are processes of their own, with signals and exit statuses.
+One run is the real console script. The others are forked from a server that has imported PyTorch,
+which saves seconds each; they are separate processes, with signals and exit statuses.
 """
 
 import json
-import multiprocessing
 import os
 import pickletools
 import random
@@ -15,126 +14,36 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing.context import ForkServerProcess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from support.training_runs import (
+    TIMEOUT,
+    Running,
+    arguments,
+    checkpoints,
+    curve,
+    one_line_error,
+    write_corpus,
+)
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
 )
 
 from transformer_mt import model_folder, run_layout
 
-LONG = 60.0
-MODEL = [
-    "model=tiny",
-    "model.d_model=16",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "model.num_encoder_layers=1",
-    "model.num_decoder_layers=1",
-]
-RECIPE = [
-    "tokenizer.vocab_size=290",
-    "data.cleaning.max_tokens=64",
-    "schedule.warmup_steps=20",
-    "train.batch_tokens=200",
-    "train.max_tokens_per_device=120",  # two or three parts an update
-    "train.max_steps=40",
-    "train.log_every=8",
-    "train.checkpoint_every=8",
-    "train.validate_every=20",
-    "train.average_checkpoints=5",
-    "train.device=cpu",
-    "decode.max_extra_tokens=5",
-]
-
-
-def _serve(module: str, argv: list[str], out: Path) -> None:
-    """A command, in a process that has its modules already."""
-    torch.set_num_threads(1)
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(out / name, os.O_WRONLY), number)
-    sys.argv = [module, *argv]
-    if module == "train":
-        from transformer_mt.cli.train import main
-    else:
-        from transformer_mt.cli.evaluate import main
-    main()
-
-
-class Running:
-    """A command at work."""
-
-    def __init__(self, module: str, argv: list[str], out: Path):
-        out.mkdir()
-        for name in ("out", "err"):
-            (out / name).touch()
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(
-            ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
-        )
-        self._out = out
-        self.process: ForkServerProcess = context.Process(target=_serve, args=(module, argv, out))
-        self.process.start()
-
-    def send(self, number: int) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, number)
-
-    def wait(self) -> tuple[int | None, str, str]:
-        """Exit status (minus the number of a signal that killed it), stdout, stderr."""
-        self.process.join(LONG)
-        if self.process.is_alive():
-            self.process.kill()
-            raise AssertionError(f"hangs; {(self._out / 'err').read_text()}")
-        status = self.process.exitcode
-        return status, (self._out / "out").read_text(), (self._out / "err").read_text()
-
-    def wait_for(self, there: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LONG
-        while not there():
-            assert self.process.is_alive(), (self._out / "err").read_text()
-            assert time.monotonic() < deadline, "nothing happens"
-            time.sleep(0.002)
-
-
-def write_corpus(
-    folder: Path, translate: Callable[[str], str] = str.upper, pairs: int = 120
-) -> None:
-    rng = random.Random(0)
-    for name, count in (("train", pairs), ("valid", 10), ("test", 8)):
-        lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
-        text = "".join(f"{line}\t{translate(line)}\n" for line in lines)
-        (folder / f"{name}.tsv").write_text(text)
-
-
-def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
-    data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
-    return [*where, "data=files", "data.src_lang=en", "data.tgt_lang=de", *data, *MODEL, *RECIPE,
-            *more]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
-
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path) -> tuple[Path, str]:
-    """An uninterrupted run by the console script, and what it printed. Do not change it."""
+    """An uninterrupted run by the console script, and its stdout. Do not change it."""
     run_dir = corpus / "finished"
     command = [str(Path(sys.executable).with_name("mt-train")), *arguments(corpus, run_dir)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=env)
     assert done.returncode == 0, done.stderr
     return run_dir, done.stdout
 
@@ -144,48 +53,12 @@ def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
-@pytest.fixture
-def train(corpus: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Starts ``mt-train`` on the corpus, in ``run_dir``."""
-    started: list[Running] = []
-
-    def start(run_dir: Path, *more: str, folder: Path = corpus) -> Running:
-        out = tmp_path / f"output{len(started)}"
-        started.append(Running("train", arguments(folder, run_dir, *more), out))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.process.kill()
-
-
-def one_line_error(result: tuple[int | None, str, str]) -> str:
-    """The message of a refused command, which is all that it says beside its progress."""
-    status, out, err = result
-    assert status == 1
-    assert out == ""
-    assert "Traceback" not in err
-    lines = err.splitlines()
-    assert [line for line in lines if "error" in line.lower()] == lines[-1:]
-    return lines[-1].removeprefix("mt-train: error: ")
-
-
-def curve(run_dir: Path, split: str = "train") -> list[tuple[Any, ...]]:
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    keys = ("step", "loss", "nll", "ppl", "lr", "grad_norm")
-    return [tuple(r[k] for k in keys if k in r) for r in records if r["split"] == split]
-
-
 def same_model(run_dir: Path, expected: Path) -> None:
     assert (run_dir / "model.safetensors").read_bytes() == (
         expected / "model.safetensors"
     ).read_bytes()
     assert (run_dir / "test.json").read_text() == (expected / "test.json").read_text()
     assert curve(run_dir) == curve(expected)
-
-
-def checkpoints(run_dir: Path) -> list[Path]:
-    return sorted((run_dir / "checkpoints").glob("step_*"))
 
 
 def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:

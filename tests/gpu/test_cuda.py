@@ -1,4 +1,4 @@
-"""Tests that need a GPU; skipped without one."""
+"""What only a GPU can show. Skipped where there is none; ``scripts/bench/gpu.sh`` runs it."""
 
 import random
 from collections.abc import Iterator

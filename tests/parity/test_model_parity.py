@@ -163,7 +163,7 @@ def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: s
         weights = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
         for outputs in (ours, theirs):  # a random linear functional of each; gradients add up
             (outputs * weights).sum().backward(retain_graph=True)
-    for name, _, ours in by_layer(model):
+    for name, _, ours in by_layer(model):  # type: ignore[assignment]
         theirs_name, rows = counterpart(name, config.d_model)
         gradient = twin.get_parameter(theirs_name).grad
         assert ours is not None

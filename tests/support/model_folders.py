@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.models import make_translator
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import translate
@@ -21,7 +22,6 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -54,7 +54,7 @@ def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]
     """The translations of the Python API, with PyTorch."""
     network, tokenizer, job = model_folder.load_model(model)
     decode = replace(job.decode, **settings)
-    return Translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
+    return make_translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 
 
 def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:

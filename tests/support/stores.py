@@ -10,7 +10,8 @@ from transformer_mt.data.store.token_store import Side, TokenStore
 
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     """A store of the given source and target sequences."""
-    return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
+    src, tgt = (Side.from_lists(side) for side in zip(*pairs, strict=True))
+    return TokenStore(src, tgt)
 
 
 def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:
@@ -22,4 +23,5 @@ def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0)
     for side in lengths:
         offsets = np.concatenate([[0], np.cumsum(side)])
         sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
-    return TokenStore(*sides, max_length_bound=max_length_bound)
+    src, tgt = sides
+    return TokenStore(src, tgt, max_length_bound=max_length_bound)

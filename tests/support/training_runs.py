@@ -1,102 +1,126 @@
-"""mt-train as a subprocess, on a corpus and a model that take seconds."""
+"""Tiny training runs: a corpus, the settings, processes that run them, and what they record."""
 
 import json
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
-TIMEOUT = 180.0
-BIN = Path(sys.executable).parent
-MT_TRAIN = str(BIN / "mt-train")
-SETTINGS = [
-    "train.precision=fp32",
-    "data=files",
-    "data.src_lang=en",
-    "data.tgt_lang=de",
-    "tokenizer.vocab_size=290",
-    "data.cleaning.max_tokens=64",
+import torch
+
+TIMEOUT = 60.0
+"""Seconds after which a process counts as hanging."""
+MODEL = [
     "model=tiny",
     "model.d_model=16",
     "model.d_ff=32",
     "model.num_heads=2",
     "model.num_encoder_layers=1",
     "model.num_decoder_layers=1",
-    "model.dropout=0",
-    "schedule=inverse_sqrt",
-    "schedule.warmup_steps=10",
-    "schedule.peak_lr=5e-3",
+]
+RECIPE = [
+    "tokenizer.vocab_size=290",
+    "data.cleaning.max_tokens=64",
+    "schedule.warmup_steps=20",
     "train.batch_tokens=200",
-    "train.max_tokens_per_device=80",
-    "train.max_steps=50",
-    "train.log_every=1",
-    "train.checkpoint_every=20",
-    "train.validate_every=25",
+    "train.max_tokens_per_device=120",  # two or three micro-batches per update
+    "train.max_steps=40",
+    "train.log_every=8",
+    "train.checkpoint_every=8",
+    "train.validate_every=20",
+    "train.average_checkpoints=5",
     "train.device=cpu",
-    "decode.beam_size=2",
-    "decode.max_extra_tokens=2",
+    "decode.max_extra_tokens=5",
 ]
 
 
-def write_corpus(folder: Path) -> Path:
-    """An upper-case "translation" of random letters: train.tsv, valid.tsv, test.tsv."""
+def _serve(module: str, argv: list[str], out: Path) -> None:
+    """Runs a command in a process that has imported its modules."""
+    torch.set_num_threads(1)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(out / name, os.O_WRONLY), number)
+    sys.argv = [module, *argv]
+    if module == "train":
+        from transformer_mt.cli.train import main
+    else:
+        from transformer_mt.cli.evaluate import main
+    main()
+
+
+class Running:
+    """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
+
+    def __init__(self, module: str, argv: list[str], out: Path):
+        out.mkdir()
+        for name in ("out", "err"):
+            (out / name).touch()
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(
+            ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
+        )
+        self._out = out
+        self.process: ForkServerProcess = context.Process(target=_serve, args=(module, argv, out))
+        self.process.start()
+
+    def send(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> tuple[int | None, str, str]:
+        """Exit status (minus the number of a signal that killed it), stdout, stderr."""
+        self.process.join(TIMEOUT)
+        if self.process.is_alive():
+            self.process.kill()
+            raise AssertionError(f"timeout; {(self._out / 'err').read_text()}")
+        status = self.process.exitcode
+        return status, (self._out / "out").read_text(), (self._out / "err").read_text()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert self.process.is_alive(), (self._out / "err").read_text()
+            assert time.monotonic() < deadline, "timeout"
+            time.sleep(0.002)
+
+
+def write_corpus(
+    folder: Path, translate: Callable[[str], str] = str.upper, pairs: int = 120
+) -> None:
     rng = random.Random(0)
-    for name, count in (("train", 120), ("valid", 7), ("test", 5)):
+    for name, count in (("train", pairs), ("valid", 10), ("test", 8)):
         lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
-        (folder / f"{name}.tsv").write_text("".join(f"{s}\t{s.upper()}\n" for s in lines))
-    return folder
+        text = "".join(f"{line}\t{translate(line)}\n" for line in lines)
+        (folder / f"{name}.tsv").write_text(text)
 
 
-def settings(corpus: Path, name: str) -> list[str]:
-    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    return [f"run_dir={corpus}/{name}", f"cache_dir={corpus}/cache", *SETTINGS, *data]
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
+    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
+    return [*where, "data=files", "data.src_lang=en", "data.tgt_lang=de", *data, *MODEL, *RECIPE,
+            *more]  # fmt: skip
 
 
-def start(
-    corpus: Path, name: str, command: list[str], *more: str, **env: str
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*command, *settings(corpus, name), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-        start_new_session=True,
-    )
+def one_line_error(result: tuple[int | None, str, str]) -> str:
+    """The error message of a command, which must be a single line after its progress."""
+    status, out, err = result
+    assert status == 1
+    assert out == ""
+    assert "Traceback" not in err
+    lines = err.splitlines()
+    assert [line for line in lines if "error" in line.lower()] == lines[-1:]
+    return lines[-1].removeprefix("mt-train: error: ")
 
 
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    try:
-        out, err = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
-
-
-def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def curve(run_dir: Path, split: str = "train") -> list[tuple[Any, ...]]:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    keys = ("step", "loss", "nll", "ppl", "lr", "grad_norm")
+    return [tuple(r[k] for k in keys if k in r) for r in records if r["split"] == split]
 
 
 def checkpoints(run_dir: Path) -> list[Path]:
-    return sorted(run_dir.glob("checkpoints/step_*"))
-
-
-def records(run_dir: Path, split: str) -> list[dict[str, float]]:
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [record for record in map(json.loads, lines) if record["split"] == split]
-
-
-def workers(launcher: int) -> list[int]:
-    """Process ids of a launcher's workers, in the order of ranks."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    found = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return sorted(map(int, found))
+    return sorted((run_dir / "checkpoints").glob("step_*"))

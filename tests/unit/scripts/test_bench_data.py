@@ -1,4 +1,4 @@
-"""``bench_data.py``, tiny: every figure is there, and both pipelines keep the same pairs."""
+"""``scripts/bench/data.py`` at a tiny size: it reports every figure, and all pipelines agree."""
 
 import importlib
 import json
@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, SHARED_DATA
 
-SHARED_DATA = ROOT.parent / "shared/data"
-sys.path.append(str(ROOT / "scripts"))
-bench_data = importlib.import_module("bench_data")
+bench_data = importlib.import_module("data")
 
 pytestmark = [
     pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="no ../shared/data"),
@@ -22,7 +20,7 @@ pytestmark = [
 
 
 def test_a_tiny_run(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts/bench_data.py"), "--pairs", "2000"]
+    command = [sys.executable, str(ROOT / "scripts/bench/data.py"), "--pairs", "2000"]
     command += ["--plain-pairs", "1000", "--plan-pairs", "50000", "--vocab", "1000"]
     command += ["--workers", "1", "--folder", str(tmp_path), "--json", str(tmp_path / "json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

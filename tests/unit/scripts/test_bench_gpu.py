@@ -1,4 +1,4 @@
-"""``bench_gpu.py`` on a CPU, tiny: that it runs at all is what most matters on a borrowed GPU."""
+"""``scripts/bench/gpu.py`` at a tiny size on a CPU, and the errors that its checks detect."""
 
 import importlib
 import json
@@ -6,7 +6,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.paths import ROOT
+from support.paths import ROOT, SCRIPTS
 from torch import Tensor, nn
 
 from transformer_mt.batch import CuSeqlens
@@ -27,9 +26,9 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.train.flops import update_flops
 from transformer_mt.train.step import LossModule
 
-sys.path.append(str(ROOT / "scripts"))
-bench_gpu = importlib.import_module("bench_gpu")
-variants = importlib.import_module("bench_gpu_variants")
+bench_gpu = importlib.import_module("gpu")
+profile = importlib.import_module("gpu_profile")
+variants = importlib.import_module("gpu_variants")
 
 CPU = torch.device("cpu")
 TINY = variants.TINY
@@ -41,20 +40,20 @@ NEED_A_GPU = {
 
 
 @pytest.fixture(scope="module")
-def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """What it prints, and its figures."""
-    folder = tmp_path_factory.mktemp("bench_gpu")
+def report_and_figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """The report that it prints, and its measurements."""
+    folder = tmp_path_factory.mktemp("gpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_gpu, "matrix_rate", lambda *_: 1e11)
         options = bench_gpu.parse([*REHEARSAL, "--json", str(folder / "figures.json")])
         bench = bench_gpu.Bench(options, CPU)
         bench.run()
-    assert bench.complaints() == []
+    assert bench.failures() == []
     return bench.report(), json.loads((folder / "figures.json").read_text())
 
 
-def test_every_variant_has_a_row(rehearsal: tuple[str, dict[str, Any]]) -> None:
-    report, figures = rehearsal
+def test_every_variant_has_a_row(report_and_figures: tuple[str, dict[str, Any]]) -> None:
+    report, figures = report_and_figures
     rows = {row["name"]: row for row in figures["training"]}
     expected = {"ours", "muon", *(variant.name for variant in variants.VARIANTS)}
     assert rows.keys() == expected
@@ -71,14 +70,16 @@ def test_every_variant_has_a_row(rehearsal: tuple[str, dict[str, Any]]) -> None:
     assert re.search(r"^\| attention +\| +\d", report, re.MULTILINE)
 
 
-def test_the_checks_hold(rehearsal: tuple[str, dict[str, Any]]) -> None:
-    report, figures = rehearsal
+def test_the_checks_hold(report_and_figures: tuple[str, dict[str, Any]]) -> None:
+    report, figures = report_and_figures
     assert len(figures["checks"]) == 8
     assert all(check["ok"] for check in figures["checks"])
     assert len(re.findall(r"\| ok \|$", report, re.MULTILINE)) == 8
 
 
-def test_only_real_tokens_and_operations_count(rehearsal: tuple[str, dict[str, Any]]) -> None:
+def test_only_real_tokens_and_operations_count(
+    report_and_figures: tuple[str, dict[str, Any]],
+) -> None:
     store = variants.make_pairs(TINY)
     plan = BatchPlan(store, TINY.batch_tokens, seed=1)
     steps = TINY.warmup + np.arange(TINY.repeats * TINY.updates).reshape(TINY.repeats, -1)
@@ -90,11 +91,11 @@ def test_only_real_tokens_and_operations_count(rehearsal: tuple[str, dict[str, A
         return update_flops(TINY.model, TINY.vocab_size, *lengths)
 
     flops = [sum(flops_of(step) for step in repeat) for repeat in steps]
-    rows = {row["name"]: row for row in rehearsal[1]["training"]}
+    rows = {row["name"]: row for row in report_and_figures[1]["training"]}
     for name in ("ours", "layers", "buckets", "residual"):
         assert rows[name]["targets"] == targets
         assert rows[name]["flops"] == pytest.approx(flops)
-    # What all ranks have is the whole.
+    # The shares of all ranks add up to the whole.
     readers = [variants.buffered_updates(store, TINY, CPU, ranks)[0] for ranks in (1, TINY.ranks)]
     whole, share = (reader(3) for reader in readers)
     assert whole.num_targets == plan[3].num_targets
@@ -102,23 +103,23 @@ def test_only_real_tokens_and_operations_count(rehearsal: tuple[str, dict[str, A
 
 
 def test_translations_are_as_long_as_the_references(
-    rehearsal: tuple[str, dict[str, Any]],
+    report_and_figures: tuple[str, dict[str, Any]],
 ) -> None:
     lengths = variants.make_pairs(TINY).tgt.lengths[: TINY.sentences]
-    for found in rehearsal[1]["decoding"]:
+    for found in report_and_figures[1]["decoding"]:
         assert found["tokens"] == sum(lengths - 1)
 
 
-def test_what_there_is_no_time_for_is_left_out(
+def test_parts_without_time_left_are_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench_gpu, "matrix_rate", lambda *_: 1e11)
-    with pytest.raises(SystemExit, match="parity left out: 0 s left"):
+    with pytest.raises(SystemExit, match="parity skipped: 0 s left"):
         bench_gpu.main([*REHEARSAL, "--seconds", "0"])
-    assert capsys.readouterr().out.count("left out: 0 s left") == len(bench_gpu.PARTS)
+    assert capsys.readouterr().out.count("skipped: 0 s left") == len(bench_gpu.PARTS)
 
 
-def test_a_part_that_takes_too_long_is_stopped() -> None:
+def test_the_alarm_stops_a_slow_part() -> None:
     def part() -> None:
         with bench_gpu.alarm(0.01):
             time.sleep(10)
@@ -127,19 +128,17 @@ def test_a_part_that_takes_too_long_is_stopped() -> None:
         part()
 
 
-def test_an_unknown_part_is_refused() -> None:
+def test_an_unknown_part_is_rejected() -> None:
     with pytest.raises(InputError, match=r"no part 'oars'; there are: parity, ours, "):
         bench_gpu.parse(["--only", "ours,oars"])
 
 
-# Attention that is wrong is noticed.
+# Faulty attention is detected.
 
 
 def across(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    """Attends to the neighbour as well."""
-    queries, keys = (
-        CuSeqlens(side.cu_seqlens[::2].contiguous(), 10**6) for side in (queries, keys)
-    )
+    """Attends to the neighbouring sequence too."""
+    queries, keys = (CuSeqlens(side.bounds[::2].contiguous(), 10**6) for side in (queries, keys))
     return varlen_attention(q, k, v, queries, keys, causal)
 
 
@@ -148,35 +147,35 @@ def acausal(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bo
 
 
 def unwritten(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    """Leaves the last rows, which are dummies, as they were in memory."""
+    """Does not write the last rows, which belong to dummies."""
     output = varlen_attention(q, k, v, queries, keys, causal)
     return torch.cat((output[:-8], torch.full_like(output[-8:], torch.nan)))
 
 
 @pytest.mark.parametrize(
-    ("broken", "complaint"),
+    ("broken", "failure"),
     [
-        (across, "another pair: no bit of the others' outputs changes"),
+        (across, "changing a pair changes no other output"),
         (across, "eager: gradient"),
         (acausal, "eager: gradient"),
         (acausal, "outputs of buffers against buckets, bf16"),
-        (unwritten, "eager: no NaN in gradients, memory full of it before"),
+        (unwritten, "eager: gradients are finite with NaN in free memory"),
     ],
 )
-def test_parity_fails(broken: Any, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_fails(broken: Any, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "varlen_attention", broken)
     checks = bench_gpu.parity(variants.make_pairs(TINY), TINY, CPU, compiled=False)
-    assert complaint in [check.name for check in checks if not check.ok]
+    assert failure in [check.name for check in checks if not check.ok]
 
 
-# What is replaced.
+# Alternatives.
 
 
 @pytest.mark.parametrize(
     ("n", "m", "causal", "sequences"),
     [(192, 128, False, 7), (256, 256, True, 9), (128, 320, False, 40), (64, 64, True, 1)],
 )
-def test_flex_attention_is_told_the_blocks_it_needs(
+def test_block_mask_lists_exactly_the_needed_blocks(
     n: int, m: int, causal: bool, sequences: int
 ) -> None:
     rng = np.random.default_rng(n)
@@ -206,7 +205,7 @@ def test_flex_attention_is_told_the_blocks_it_needs(
             assert sorted(listed[:count].tolist()) == row.nonzero().flatten().tolist()
 
 
-def test_graphs_are_made_of_what_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_compile_layers_or_use_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[tuple[str, str | None]] = []
 
     def note(self: nn.Module, fullgraph: bool, dynamic: bool, mode: str | None = None) -> None:
@@ -229,7 +228,7 @@ def test_graphs_are_made_of_what_they_should(monkeypatch: pytest.MonkeyPatch) ->
 # The profile.
 
 
-def test_a_profile_is_read() -> None:
+def test_profile_of_a_trace() -> None:
     def kernel(name: str, ts: float, dur: float, operation: int = 0) -> dict[str, Any]:
         args = {"External id": operation}
         return {"cat": "kernel", "name": name, "ts": ts, "dur": dur, "args": args}
@@ -246,15 +245,15 @@ def test_a_profile_is_read() -> None:
         kernel("nvjet_tst_128x256_64x4_1x2_h_bz_coopB_NNT", 0, 30, 1),
         kernel("sm90_xmma_gemm_bf16bf16_bf16f32", 30, 10, 2),
         kernel("void pytorch_flash::flash_bwd_kernel<cutlass::bfloat16_t>", 100, 20),
-        kernel("triton_red_fused__log_softmax__to_copy_3", 110, 30),  # beside the last
+        kernel("triton_red_fused__log_softmax__to_copy_3", 110, 30),  # overlaps the previous one
         kernel("triton_per_fused__to_copy_add_native_layer_norm_1", 150, 6, 3),
         kernel("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>", 160, 4),
         {"cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 170, "dur": 2, "args": {}},
         kernel("triton_poi_fused__to_copy_12", 180, 3),
         kernel("void cublasLt::splitKreduce_kernel", 190, 1, 1),
     ]
-    per_update = 1e-6 / bench_gpu.PROFILED
-    found = bench_gpu.time_by_kind(events)
+    per_update = 1e-6 / profile.PROFILED
+    found = profile.time_by_kind(events)
     expected = {
         "matrix products": 41,
         "attention": 20,
@@ -264,28 +263,27 @@ def test_a_profile_is_read() -> None:
         "copies and casts": 5,
     }
     assert found == pytest.approx({kind: us * per_update for kind, us in expected.items()})
-    assert bench_gpu.busy_seconds(events) == pytest.approx(
-        (40 + 40 + 6 + 4 + 2 + 3 + 1) * per_update
-    )
-    (product,) = bench_gpu.products(events)
+    assert profile.busy_seconds(events) == pytest.approx((40 + 40 + 6 + 4 + 2 + 3 + 1) * per_update)
+    (product,) = profile.products(events)
     assert product.shape == "8 × 16 × 32"
     assert product.seconds == pytest.approx(41 * per_update)
-    assert product.calls == 2 / bench_gpu.PROFILED
-    assert product.flops == 2 * (2 * 8 * 16 * 32) / bench_gpu.PROFILED
+    assert product.calls == 2 / profile.PROFILED
+    assert product.flops == 2 * (2 * 8 * 16 * 32) / profile.PROFILED
 
 
-def test_the_command_leaves_time_for_its_tables(tmp_path: Path) -> None:
+def test_gpu_sh_leaves_time_for_the_report(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$PYTHONPATH: $*"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    environment = {**os.environ, "PYTHON": str(python), "OUT": str(tmp_path), "PYTHONPATH": "/x"}
-    command = [str(ROOT / "scripts/bench_gpu.sh"), "--only", "ours"]
+    environment = {**os.environ, "PYTHON": str(python), "PYTHONPATH": "/x"}
+    command = [str(SCRIPTS / "bench/gpu.sh"), "--only", "ours"]
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert (tmp_path / "bench_gpu.txt").read_text() == done.stdout
-    last = done.stdout.splitlines()[-1]
-    found = re.fullmatch(r"(.*): scripts/bench_gpu.py --seconds (\d+) --only ours", last)
+    tests, benchmark = done.stdout.splitlines()
+    assert "-m pytest -q -m gpu" in tests
+    assert "tests/gpu/test_cuda.py" in tests
+    found = re.fullmatch(r"(.*): scripts/bench/gpu.py --seconds (\d+) --only ours", benchmark)
     assert found
     assert found[1] == f"{ROOT}:/x"
     assert 500 <= int(found[2]) <= 520

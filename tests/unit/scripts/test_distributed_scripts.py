@@ -70,11 +70,11 @@ def test_a_job_ends_as_its_step_does(commands: Path, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [75, 137])
-def test_a_lost_task_starts_all_anew(commands: Path, status: int) -> None:
+def test_a_lost_task_restarts_all_tasks(commands: Path, status: int) -> None:
     ended, err = slurm(commands, status, status, 0)
     assert ended == 0
     assert calls(commands) == [SRUN] * 3
-    assert err.count(f"status {status}: a task was killed or lost; starting all anew") == 2
+    assert err.count(f"status {status}: a task was killed or lost; restarting all tasks") == 2
 
 
 def test_new_starts_are_limited(commands: Path) -> None:
@@ -84,7 +84,7 @@ def test_new_starts_are_limited(commands: Path) -> None:
     assert "giving up" in err
 
 
-def test_before_its_time_limit_a_job_stops_its_tasks_and_queues_again(commands: Path) -> None:
+def test_before_the_time_limit_a_job_stops_its_tasks_and_is_requeued(commands: Path) -> None:
     # The step goes on until scancel has come to it.
     command(
         commands,
@@ -102,10 +102,10 @@ def test_before_its_time_limit_a_job_stops_its_tasks_and_queues_again(commands: 
     status, err = end(job)
     assert status == 143
     assert calls(commands) == [SRUN, "scancel --signal=TERM 42", "scontrol requeue 42"]
-    assert "queueing the job again" in err
+    assert "requeueing the job" in err
 
 
-def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_queued_again(
+def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_requeued(
     commands: Path,
 ) -> None:
     command(
@@ -122,7 +122,7 @@ def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_queued_again(
     job.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert job.poll() is None
-    (commands / "term").touch()  # Slurm's own SIGTERM has come to the tasks
+    (commands / "term").touch()  # the tasks have received SIGTERM from Slurm
     assert end(job)[0] == 143
     assert calls(commands) == [SRUN]
 
@@ -130,7 +130,7 @@ def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_queued_again(
 def test_outside_of_slurm_it_says_so(commands: Path) -> None:
     status, err = end(start("slurm.sbatch", commands))
     assert status == 2
-    assert "submit this with sbatch" in err
+    assert "submit this script with sbatch" in err
 
 
 def test_torchrun_on_one_machine(commands: Path) -> None:
@@ -176,4 +176,4 @@ def test_a_missing_mt_train_is_named(commands: Path, script: str) -> None:
     command(commands, "torchrun", "")
     status, err = end(start(script, commands, **JOB))
     assert status == 1
-    assert "no mt-train in PATH" in err
+    assert "mt-train is not on PATH" in err

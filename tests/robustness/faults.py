@@ -1,18 +1,18 @@
-"""Faults that happen to training runs, many times, and whether anything is lost by them.
+"""Kills, stops and damages training runs many times, and checks that nothing is lost.
 
-    python scripts/bench_faults.py                   every fault, about 20 minutes on two cores
-    python scripts/bench_faults.py --kills 10                              a quick look
+    python tests/robustness/faults.py                   every fault, about 20 minutes on two cores
+    python tests/robustness/faults.py --kills 10                              a quick look
 
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command
-is said again, until the run is done. It has survived if its folder is then the folder of a run
-that nothing happened to, bit for bit: the averaged weights, every checkpoint, the scores, and each
-record of metrics.jsonl but for the time of day; no file is missing and none left over. Before that
-the newest checkpoint must be whole and must be the one that is gone on from; a command that cannot
-go on must say why in one line, and harm nothing.
+is run again until the run is finished. The run survives if its folder then equals the folder of an
+uninterrupted run bit for bit: the averaged weights, every checkpoint, the scores, and each record
+of metrics.jsonl except for times; no file is missing or left over. In between, the newest
+checkpoint must be intact, and the run must resume from it; a command that cannot resume must say
+why in one line and change nothing.
 
-Nine starts of ten are forked from a process that has imported PyTorch; the tenth is a real
-mt-train. The moments are random: --seed repeats the choice of them. Exit status 1: something was
-lost; what, and how to repeat it, is on standard error, and the folders are kept.
+Nine of ten starts are forked from a process that has imported PyTorch; the tenth is a real
+mt-train. The moments are random; --seed repeats their choice. Exit status 1: something was lost.
+What, and how to repeat it, is on standard error, and the folders are kept.
 """
 
 import argparse
@@ -27,7 +27,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench_faults_lab import (
+from lab import (
     CHECKPOINT_EVERY,
     RECIPES,
     Ended,
@@ -46,29 +45,29 @@ from bench_faults_lab import (
     differences,
     is_writing,
     newest,
+    problems_of,
     progress,
     records,
-    whole,
 )
-from bench_faults_volume import NoVolumeError, Volume
+from tabulate import tabulate
+from volume import MountError, Volume
 
-WIDTH = 98
 REAL_SHARE = 0.1
-AT_ONCE = 10.0
-"""Seconds in which a signal must have ended a run, on a machine that has other things to do."""
+SIGNAL_LIMIT = 10.0
+"""Maximum seconds from a signal to the end of a run, on a busy machine."""
 
 
 @dataclass
 class Try:
-    """Some faults in one run, and what came of them."""
+    """One run, the faults that hit it, and the problems found."""
 
     hits: Counter[str] = field(default_factory=Counter)
-    """How often, by kind."""
+    """Number of faults, by where they hit."""
     problems: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
-    """What was done, in order."""
+    """The actions, in order."""
     slowest: float = 0.0
-    """Seconds from a signal to the end of the process."""
+    """Maximum seconds from a signal to the end of the process."""
 
 
 Tries = Iterator[Try]
@@ -78,7 +77,7 @@ Fault = Callable[[Lab, random.Random, int], Tries]
 # Moments.
 
 AIMS: dict[str, tuple[Callable[[Running], bool], float]] = {
-    # What to wait for, and the most seconds thereafter.
+    # Phase: condition to wait for, maximum delay after it in seconds.
     "start-up": (lambda running: True, 0.6),
     "updates": (lambda running: running.has_begun(), 0.4),
     "checkpoint": (lambda running: is_writing(running.run_dir), 0.02),
@@ -89,7 +88,7 @@ AIMS: dict[str, tuple[Callable[[Running], bool], float]] = {
 
 
 def phase(running: Running) -> str:
-    """What a process that is no more was at work on, by what it left."""
+    """The phase in which a process ended, judged by the files that it left."""
     run_dir = running.run_dir
     if (run_dir / "test.json").exists():
         return "the very end"
@@ -102,62 +101,64 @@ def phase(running: Running) -> str:
 
 
 def aim(running: Running, target: str, rng: random.Random) -> bool:
-    """Waits for a random moment of a phase; False if the process has ended before."""
-    there, most = AIMS[target]
+    """Waits for a random moment of a phase; False if the process ends before."""
+    reached, max_delay = AIMS[target]
     late = target in ("start-up", "averaging", "test scores")
     after = 0 if late else running.newest + CHECKPOINT_EVERY * rng.choice((0, 0, 1, 2))
-    delay = rng.uniform(0, most)
-    if not running.wait_for(lambda: progress(running.run_dir) >= after - 1 and there(running)):
+    delay = rng.uniform(0, max_delay)
+    if not running.wait_for(lambda: progress(running.run_dir) >= after - 1 and reached(running)):
         return False
     time.sleep(delay)
     return running.is_alive()
 
 
-def some_aims(rng: random.Random) -> list[str]:
-    """Targets that one run can be hit at, one after the other."""
+def choose_phases(rng: random.Random) -> list[str]:
+    """A random sequence of phases in which to hit one run."""
     early = rng.choices(list(AIMS)[:4], weights=(1, 3, 3, 4), k=rng.randint(3, 8))
     return early + [target for target in ("averaging", "test scores") if rng.random() < 0.6]
 
 
-# One process, killed or stopped at any moment.
+# Kills and signals at any moment.
 
 
 def kills(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    return lives(lab, rng, tries, (signal.SIGKILL,))
+    return signalled_runs(lab, rng, tries, (signal.SIGKILL,))
 
 
 def stops(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    return lives(lab, rng, tries, (signal.SIGTERM, signal.SIGINT))
+    return signalled_runs(lab, rng, tries, (signal.SIGTERM, signal.SIGINT))
 
 
 def second_signals(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    return lives(lab, rng, tries, (signal.SIGTERM, signal.SIGINT), twice=True)
+    return signalled_runs(lab, rng, tries, (signal.SIGTERM, signal.SIGINT), twice=True)
 
 
-def lives(
+def signalled_runs(
     lab: Lab, rng: random.Random, tries: int, numbers: Sequence[int], twice: bool = False
 ) -> Tries:
-    """Runs that are hit several times on their way to the end."""
+    """Runs that are hit several times before they finish."""
     missed = 0
     while tries > 0 and missed < 5:
         recipe = rng.choice(RECIPES)
         lab.expected(*recipe)
         attempt = Try(history=[" ".join(recipe) or "the plain recipe"])
         run_dir = lab.new_folder()
-        for target in some_aims(rng)[:tries]:
+        for target in choose_phases(rng)[:tries]:
             number = rng.choice(numbers)
-            if not hit(attempt, lab, run_dir, target, rng, number, recipe, twice=twice):
+            if not start_and_signal(
+                attempt, lab, run_dir, target, rng, number, recipe, twice=twice
+            ):
                 break
         attempt.problems += lab.finish(run_dir, *recipe, real=rng.random() < REAL_SHARE)
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         tries -= attempt.hits.total()
         missed = 0 if attempt.hits else missed + 1
         yield attempt
     if missed:
-        yield Try(problems=["the runs end before they can be hit"])
+        yield Try(problems=["the runs finish before they can be hit"])
 
 
-def hit(
+def start_and_signal(
     attempt: Try,
     lab: Lab,
     run_dir: Path,
@@ -168,7 +169,7 @@ def hit(
     *,
     twice: bool = False,
 ) -> bool:
-    """Starts a run and ends it by a signal; False if it came to its end before that."""
+    """Starts a run and ends it with a signal; False if it finishes before."""
     running = lab.start(run_dir, *recipe, real=rng.random() < REAL_SHARE)
     if aim(running, target, rng):
         running.send(number)
@@ -183,52 +184,52 @@ def hit(
     attempt.history.append(f"{name} to a {kind} process in {where}, after {running.newest}")
     attempt.hits[where] += 1
     attempt.problems += [
-        f"{name} in {where}: {word}" for word in after_signal(running, ended, number)
+        f"{name} in {where}: {word}" for word in signal_problems(running, ended, number)
     ]
     if number != signal.SIGKILL:
         attempt.slowest = max(attempt.slowest, ended.seconds)
     return True
 
 
-def after_signal(running: Running, ended: Ended, number: int) -> list[str]:
-    """What is wrong with how a signal ended a process, and with what it left."""
-    # In Python's own start-up, and after a second signal, the signal itself ends the process;
-    # to a shell that is the same status.
+def signal_problems(running: Running, ended: Ended, number: int) -> list[str]:
+    """Problems with how a signal ended a process, and with the files that it left."""
+    # While Python starts, and after a second signal, the signal itself ends the process, which is
+    # the same status to a shell.
     words = ended.expect(*([-number] if number == signal.SIGKILL else [128 + number, -number]))
     words += running.resumed(ended)
-    # Python itself says one when it is interrupted while it imports.
+    # Python itself prints one if it is interrupted during an import.
     if "Traceback" in ended.err and (running.has_begun() or not running.real):
         words.append(f"a traceback: {ended.err[-1500:]!r}")
-    if number != signal.SIGKILL and ended.seconds > AT_ONCE:
-        words.append(f"took {ended.seconds:.0f} s to leave")
+    if number != signal.SIGKILL and ended.seconds > SIGNAL_LIMIT:
+        words.append(f"took {ended.seconds:.0f} s to exit")
     if found := checkpoints(running.run_dir):
-        words += whole(found[-1])
+        words += problems_of(found[-1])
     return words
 
 
-def clean(run_dir: Path, attempt: Try) -> None:
-    """Keeps the folder of what went wrong, for whoever looks into it."""
+def clean_up(run_dir: Path, attempt: Try) -> None:
+    """Deletes the folder of a run, unless there were problems."""
     if attempt.problems:
         attempt.history.append(f"kept in {run_dir}")
     else:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-# Files that are no longer what was written.
+# Damaged files.
 
 
-def spoil(path: Path, way: str, rng: random.Random) -> str:
-    """Cuts a file short, or turns one bit of it; says which."""
+def damage(path: Path, way: str, rng: random.Random) -> str:
+    """Truncates a file or flips one bit of it; returns a description."""
     content = bytearray(path.read_bytes())
-    place = rng.randrange(len(content))
+    position = rng.randrange(len(content))
     if way == "cut":
-        del content[place:]
+        del content[position:]
     else:
         bit = rng.randrange(8)
-        content[place] ^= 1 << bit
+        content[position] ^= 1 << bit
         way += f" bit {bit}"
     path.write_bytes(content)
-    return f"{path.parent.name}/{path.name} {way} at byte {place}"
+    return f"{path.parent.name}/{path.name} {way} at byte {position}"
 
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -240,15 +241,15 @@ def damages(lab: Lab, rng: random.Random, tries: int) -> Tries:
         before, last = checkpoints(run_dir)[-2:]
         name, way = FILES[number % 3], ("cut", "flipped")[number // 3 % 2]
         kind = name.partition(".")[0]
-        attempt = Try(Counter([f"{kind} {way}"]), history=[spoil(last / name, way, rng)])
+        attempt = Try(Counter([f"{kind} {way}"]), history=[damage(last / name, way, rng)])
         ended = lab.start(run_dir).end()
         attempt.problems += ended.expect(0)
         if not re.search(rf"{last.name} cannot be used", ended.err):
             attempt.problems.append(f"{last.name} is not named")
         if f"resuming after update {int(before.name.removeprefix('step_'))}\n" not in ended.err:
-            attempt.problems.append(f"not gone on from {before.name}")
+            attempt.problems.append(f"did not resume from {before.name}")
         attempt.problems += differences(contents(run_dir), lab.expected())
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
@@ -257,31 +258,31 @@ def all_damaged(lab: Lab, rng: random.Random, tries: int) -> Tries:
         run_dir = lab.half()
         attempt = Try(Counter(["refused"]))
         for path in checkpoints(run_dir):
-            attempt.history.append(spoil(path / rng.choice(FILES[:2]), "cut", rng))
+            attempt.history.append(damage(path / rng.choice(FILES[:2]), "cut", rng))
         found = contents(run_dir)
         attempt.problems += lab.start(run_dir).end().refusal("checkpoint")
         attempt.problems += differences(contents(run_dir), found)
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
 def machine_off(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """What was not yet on the disk is lost as well: temporary files, the ends of logs."""
+    """A power failure: data not yet on disk (temporary files, ends of logs) is lost too."""
     for _ in range(tries):
         run_dir = lab.new_folder()
         attempt = Try()
         for _ in range(2):
-            if not hit(attempt, lab, run_dir, "checkpoint", rng, signal.SIGKILL):
+            if not start_and_signal(attempt, lab, run_dir, "checkpoint", rng, signal.SIGKILL):
                 break
             lost = [path for path in run_dir.rglob("*") if is_temporary(path, run_dir)]
             lost += [run_dir / "train.log", *(run_dir / "tensorboard").glob("*")]
             for path in lost:
                 if path.exists() and path.stat().st_size:
-                    attempt.history.append(spoil(path, "cut", rng))
+                    attempt.history.append(damage(path, "cut", rng))
             cut_records(run_dir, rng, attempt)
         attempt.hits = Counter({"mid-write": attempt.hits.total()})
         attempt.problems += lab.finish(run_dir)
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
@@ -291,7 +292,7 @@ def is_temporary(path: Path, run_dir: Path) -> bool:
 
 
 def cut_records(run_dir: Path, rng: random.Random, attempt: Try) -> None:
-    """Loses some of what metrics.jsonl says of updates after the newest checkpoint."""
+    """Truncates the records of metrics.jsonl after the newest checkpoint."""
     path = run_dir / "metrics.jsonl"
     if not path.exists():
         return
@@ -309,19 +310,19 @@ def cut_files(lab: Lab, rng: random.Random, tries: int) -> Tries:
         name = ("config.yaml", "metrics.jsonl")[number % 2]
         path = run_dir / name
         written = path.read_bytes()
-        attempt = Try(Counter([name]), history=[spoil(path, "cut", rng)])
+        attempt = Try(Counter([name]), history=[damage(path, "cut", rng)])
         if name == "config.yaml":
             ended = lab.start(run_dir).end()
-            if ended.status:  # put back what was there, and nothing is lost
+            if ended.status:  # with the file restored, nothing is lost
                 attempt.problems += ended.refusal(re.escape(str(run_dir)))
                 path.write_bytes(written)
             attempt.problems += lab.finish(run_dir)
-        else:  # what was cut away is gone: all else is as it would have been
+        else:  # only the truncated records are missing
             attempt.problems += lab.start(run_dir).end().expect(0)
             found, expected = contents(run_dir), lab.expected()
             kept = [record for record in expected[name] if record in found[name]]
             attempt.problems += differences(found, {**expected, name: kept})
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
@@ -334,8 +335,8 @@ def disk_full(lab: Lab, rng: random.Random, tries: int) -> Tries:
             run_dir = Path(shutil.copytree(lab.half(), volume.path / "run"))
             room = rng.randrange(size(checkpoints(run_dir)[-1]))
             volume.fill(room)
-            attempt = Try(Counter(["full"]), history=[f"{room:,} bytes are left"])
-            attempt.problems += refused_and_whole(lab, run_dir, "No space left")
+            attempt = Try(Counter(["full"]), history=[f"{room:,} bytes free"])
+            attempt.problems += check_refusal(lab, run_dir, "No space left")
             volume.free()
             attempt.problems += lab.finish(run_dir)
             shutil.rmtree(run_dir)
@@ -343,15 +344,15 @@ def disk_full(lab: Lab, rng: random.Random, tries: int) -> Tries:
 
 
 def file_limit(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """A limit on the size of a file (ulimit -f), as full as a disk and possible anywhere."""
+    """A limit on the file size (ulimit -f): like a full disk, but needs no permission to mount."""
     for _ in range(tries):
         run_dir = lab.half()
         largest = max(path.stat().st_size for path in checkpoints(run_dir)[-1].iterdir())
         limit = rng.randrange(largest // 8, largest)
-        attempt = Try(Counter(["limited"]), history=[f"files of {limit:,} bytes at most"])
-        attempt.problems += refused_and_whole(lab, run_dir, "File too large", limit)
+        attempt = Try(Counter(["limited"]), history=[f"file size limit {limit:,} bytes"])
+        attempt.problems += check_refusal(lab, run_dir, "File too large", limit)
         attempt.problems += lab.finish(run_dir)
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
@@ -361,24 +362,24 @@ def read_only(lab: Lab, rng: random.Random, tries: int) -> Tries:
             run_dir = volume.path / "run"
             if number % 2 == 0:
                 shutil.copytree(lab.half(), run_dir)
-            attempt = Try(Counter([("begun", "new")[number % 2]]))
+            attempt = Try(Counter([("started", "new")[number % 2]]))
             with volume.read_only():
                 reason = "Read-only file system|Permission denied"
-                attempt.problems += refused_and_whole(lab, run_dir, reason)
+                attempt.problems += check_refusal(lab, run_dir, reason)
             attempt.problems += lab.finish(run_dir)
             shutil.rmtree(run_dir)
             yield attempt
 
 
-def refused_and_whole(lab: Lab, run_dir: Path, reason: str, limit: int | None = None) -> list[str]:
-    """What is wrong with a run that cannot write: one line, and its checkpoints as they were."""
+def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None) -> list[str]:
+    """Problems with a run that cannot write: it must print one line and keep its checkpoints."""
     before = {path: checkpoint_bytes(path) for path in checkpoints(run_dir)}
     words = lab.start(run_dir, file_limit=limit).end().refusal(reason)
     for path in checkpoints(run_dir):
-        words += whole(path)
-    # One that was written before the disk was full has put the oldest out.
+        words += problems_of(path)
+    # A checkpoint written before the disk was full may have replaced the oldest.
     lost = [path.name for path in list(before)[-2:] if not path.exists()]
-    words += [f"{name} is gone" for name in lost]
+    words += [f"{name} was deleted" for name in lost]
     words += [
         f"{path.name} was changed"
         for path, content in before.items()
@@ -399,7 +400,7 @@ def size(folder: Path) -> int:
 
 
 def double_start(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """A second start at a random moment of the first, or at the same moment."""
+    """A second start at a random moment of the first run, or at the same time."""
     for number in range(tries):
         run_dir = lab.new_folder()
         attempt = Try(Counter(["refused"]))
@@ -407,32 +408,32 @@ def double_start(lab: Lab, rng: random.Random, tries: int) -> Tries:
         if number % 3:
             target = rng.choice(("updates", "checkpoint", "validation"))
             aim(first, target, rng)
-            first.send(signal.SIGSTOP)  # it must not end before the second asks
+            first.send(signal.SIGSTOP)  # it must not finish before the second starts
             ended = [lab.start(run_dir, real=rng.random() < REAL_SHARE).end()]
             first.send(signal.SIGCONT)
             ended.append(first.end())
         else:
             second = lab.start(run_dir)
             ended = sorted([first.end(), second.end()], key=lambda one: -one.status)
-        attempt.problems += ended[0].refusal("another mt-train is using")
+        attempt.problems += ended[0].refusal(r"another mt-train")
         attempt.problems += ended[1].expect(0)
         attempt.problems += differences(contents(run_dir), lab.expected())
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
 # Several ranks.
 
 TWO = "distributed.processes=2"
-CALM = [
-    "model.dropout=0",  # what dropout draws depends on the number of ranks
+STABLE = [
+    "model.dropout=0",  # dropout masks depend on the number of ranks
     "schedule=inverse_sqrt",
-    "schedule.peak_lr=5e-3",  # low enough that rounding stays rounding
+    "schedule.peak_lr=5e-3",  # low enough that rounding errors do not grow
 ]
 
 
 def lost_launcher(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """The process that the user started is killed; its workers must not go on without it."""
+    """The launcher is killed; its workers must end, too."""
     lab.expected(TWO)
     for _ in range(tries):
         run_dir = lab.new_folder()
@@ -441,19 +442,19 @@ def lost_launcher(lab: Lab, rng: random.Random, tries: int) -> Tries:
         target = rng.choice(("updates", "checkpoint", "validation"))
         if aim(running, target, rng):
             workers = running.workers()
-            attempt.problems += [] if workers else ["no workers are found"]
+            attempt.problems += [] if workers else ["no workers were found"]
             running.send(signal.SIGKILL)
             attempt.hits[phase(running)] += 1
-            attempt.problems += after_signal(running, running.end(), signal.SIGKILL)
+            attempt.problems += signal_problems(running, running.end(), signal.SIGKILL)
             attempt.problems += lab.finish(run_dir, TWO, real=True)
             left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-            attempt.problems += [f"worker {pid} lives on" for pid in left]
-        clean(run_dir, attempt)
+            attempt.problems += [f"worker {pid} is still running" for pid in left]
+        clean_up(run_dir, attempt)
         yield attempt
 
 
 def lost_rank(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """A worker is killed: the command itself goes on from the last checkpoint."""
+    """A worker is killed; the command itself must resume from the last checkpoint."""
     lab.expected(TWO)
     for _ in range(tries):
         run_dir = lab.new_folder()
@@ -467,29 +468,29 @@ def lost_rank(lab: Lab, rng: random.Random, tries: int) -> Tries:
             attempt.history.append(f"worker {chosen} of {len(workers)} killed")
         attempt.problems += running.end().expect(0)
         attempt.problems += differences(contents(run_dir), lab.expected(TWO))
-        clean(run_dir, attempt)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
 def other_ranks(lab: Lab, rng: random.Random, tries: int) -> Tries:
-    """One rank, then two, then one: the same batches, so the same curve to rounding."""
+    """One rank, then two, then one: the same batches, and the same curve to rounding."""
     for _ in range(tries):
         run_dir = lab.new_folder()
         attempt = Try()
         for ranks, until in ((1, 10), (2, 25)):
-            more = [*CALM, f"distributed.processes={ranks}"]
+            more = [*STABLE, f"distributed.processes={ranks}"]
             running = lab.start(run_dir, *more, real=ranks > 1)
             running.wait_for(partial(has_checkpoint, run_dir, until))
             number = rng.choice((signal.SIGKILL, signal.SIGTERM))
             running.send(number)
             attempt.hits[f"after {ranks} rank{'s' * (ranks > 1)}"] += 1
-            attempt.problems += after_signal(running, running.end(), number)
-        attempt.problems += lab.start(run_dir, *CALM).end().expect(0)
+            attempt.problems += signal_problems(running, running.end(), number)
+        attempt.problems += lab.start(run_dir, *STABLE).end().expect(0)
         curve, expected = (
-            found["metrics.jsonl"] for found in (contents(run_dir), lab.expected(*CALM))
+            found["metrics.jsonl"] for found in (contents(run_dir), lab.expected(*STABLE))
         )
-        attempt.problems += unlike(curve, expected)
-        clean(run_dir, attempt)
+        attempt.problems += curve_differences(curve, expected)
+        clean_up(run_dir, attempt)
         yield attempt
 
 
@@ -497,13 +498,13 @@ def has_checkpoint(run_dir: Path, step: int) -> bool:
     return newest(run_dir) >= step
 
 
-def unlike(curve: list[dict[str, float]], expected: list[dict[str, float]]) -> list[str]:
-    """Where two curves differ by more than rounding."""
+def curve_differences(curve: list[dict[str, float]], expected: list[dict[str, float]]) -> list[str]:
+    """Differences between two curves beyond rounding."""
     keys = ("step", "split", "loss", "nll", "lr", "grad_norm", "tokens")
     if [r["step"] for r in curve] != [r["step"] for r in expected]:
-        return [f"{len(curve)} records, not {len(expected)}, or of other updates"]
+        return [f"{len(curve)} records instead of {len(expected)}, or of different updates"]
     return [
-        f"{key} of update {want['step']} is {got.get(key)}, not {want[key]}"
+        f"{key} of update {want['step']} is {got.get(key)} instead of {want[key]}"
         for got, want in zip(curve, expected, strict=True)
         for key in keys
         if key in want and not close(got.get(key), want[key])
@@ -516,30 +517,30 @@ def close(one: object, other: object) -> bool:
     return one == other
 
 
-# The table.
+# Faults and results.
 
 FAULTS: dict[str, tuple[Fault, int, str]] = {
-    # What happens, how often, what must come of it.
-    "kill -9": (kills, 200, "same bits"),
-    "SIGTERM, SIGINT": (stops, 40, "exit 143, 130; same bits"),
-    "two signals": (second_signals, 20, "exit 143, 130; same bits"),
-    "lost launcher": (lost_launcher, 5, "workers end; same bits"),
-    "lost rank": (lost_rank, 5, "restarted; same bits"),
+    # Name: (fault, default number, expected outcome).
+    "kill -9": (kills, 200, "identical"),
+    "SIGTERM, SIGINT": (stops, 40, "exit 143, 130; identical"),
+    "two signals": (second_signals, 20, "exit 143, 130; identical"),
+    "lost launcher": (lost_launcher, 5, "workers end; identical"),
+    "lost rank": (lost_rank, 5, "restarted; identical"),
     "other ranks": (other_ranks, 4, "same curve"),
-    "damaged checkpoint": (damages, 24, "the one before it; same bits"),
+    "damaged checkpoint": (damages, 24, "the one before it; identical"),
     "all damaged": (all_damaged, 4, "one line, exit 1"),
-    "machine off": (machine_off, 12, "same bits"),
-    "files cut short": (cut_files, 12, "one line, or same bits"),
-    "disk full": (disk_full, 10, "one line, exit 1; then same bits"),
-    "file size limit": (file_limit, 10, "one line, exit 1; then same bits"),
-    "read-only folder": (read_only, 4, "one line, exit 1; then same bits"),
+    "machine off": (machine_off, 12, "identical"),
+    "files cut short": (cut_files, 12, "one line, or identical"),
+    "disk full": (disk_full, 10, "one line, exit 1; then identical"),
+    "file size limit": (file_limit, 10, "one line, exit 1; then identical"),
+    "read-only folder": (read_only, 4, "one line, exit 1; then identical"),
     "double start": (double_start, 6, "one line, exit 1; first: same bits"),
 }
 
 
 @dataclass
 class Row:
-    """A fault, and all that came of it."""
+    """Results of one fault."""
 
     fault: str
     outcome: str
@@ -553,7 +554,7 @@ class Row:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    # Who is killed cleans nothing up; the server that all are forked from would tell at its end.
+    # A killed process does not clean up; the fork server would warn about that when it ends.
     os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["OMP_NUM_THREADS"] = "1"
     scratch = Path(tempfile.mkdtemp(prefix="bench-faults-", dir=options.folder))
@@ -562,11 +563,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         say(f"seed {options.seed}; runs in {scratch}")
         forked = lab.finish(lab.new_folder())
-        if forked:  # nothing could be compared
-            raise SystemExit(f"bench_faults.py: error: two runs differ: {'; '.join(forked)}")
+        if forked:  # without faults, runs must be equal
+            raise SystemExit(f"faults.py: error: uninterrupted runs differ: {'; '.join(forked)}")
         for name in options.only or FAULTS:
             tries = math.ceil(FAULTS[name][1] * options.kills / FAULTS["kill -9"][1])
-            rows.append(suffer(lab, name, tries, options.seed))
+            rows.append(run_fault(lab, name, tries, options.seed))
     finally:
         lab.close()
     lost = any(row.problems for row in rows)
@@ -584,17 +585,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    help_kills = "how often kill -9 (default: 200); the other faults in proportion"
+    help_kills = "number of kill -9 (default: 200); the other faults in proportion"
     add("--kills", type=int, default=FAULTS["kill -9"][1], help=help_kills)
-    add("--only", action="append", choices=FAULTS, help="this fault; may be said again")
-    add("--seed", type=int, default=random.randrange(10**6), help="of the moments")
-    add("--folder", type=Path, help="where the runs are (default: a temporary folder)")
-    add("--json", type=Path, help="file for every figure")
+    add("--only", action="append", choices=FAULTS, help="run only this fault; can be repeated")
+    add("--seed", type=int, default=random.randrange(10**6), help="seed of the random moments")
+    add("--folder", type=Path, help="folder for the runs (default: a temporary folder)")
+    add("--json", type=Path, help="write all results to this file")
     return parser.parse_args(arguments)
 
 
-def suffer(lab: Lab, name: str, tries: int, seed: int) -> Row:
-    """A fault, as often as it is asked for."""
+def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
+    """Repeats a fault ``tries`` times."""
     fault, _, outcome = FAULTS[name]
     row = Row(name, outcome)
     begun = time.monotonic()
@@ -608,25 +609,26 @@ def suffer(lab: Lab, name: str, tries: int, seed: int) -> Row:
                 say(f"{name}, seed {seed}, try {number + 1}:")
                 for line in [*attempt.history, *(f"LOST: {word}" for word in attempt.problems)]:
                     say(f"    {line}")
-    except NoVolumeError as error:
+    except MountError as error:
         row.skipped = str(error)
     if not row.hits and not row.skipped:
-        row.problems.append(f"{name} never came about")
+        row.problems.append(f"{name}: no run was hit")
     row.seconds = time.monotonic() - begun
     say(f"{name}: {row.hits.total() - row.lost} of {row.hits.total()} survived")
     return row
 
 
 def report(rows: Sequence[Row]) -> str:
-    """One table in Markdown."""
-    table = [["fault", "tried", "survived", "what comes of it", "where", "min:s"], []]
+    """A Markdown table of the results."""
+    head = ["fault", "tried", "passed", "result", "where it hit", "min:s"]
+    lines = []
     for row in rows:
         where = ", ".join(f"{kind} {count}" for kind, count in row.hits.most_common())
         outcome = row.outcome
         if row.slowest:
-            outcome += f"; gone in {row.slowest:.1f} s or less"
+            outcome += f", within {row.slowest:.1f} s"
         tried = row.hits.total()
-        table.append(
+        lines.append(
             [
                 row.fault,
                 f"{tried}",
@@ -636,32 +638,17 @@ def report(rows: Sequence[Row]) -> str:
                 f"{row.seconds // 60:.0f}:{row.seconds % 60:02.0f}",
             ]
         )
-    return "\n".join([heading(), "", aligned(table)])
+    align = ("left", "right", "right", "left", "left", "right")
+    table = tabulate(lines, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+    return f"{heading()}\n\n{table}\n"
 
 
 def heading() -> str:
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
-    command = textwrap.fill(f"$ {shlex.join(['python', *sys.argv])}", WIDTH)
-    return f"{command}\n{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {cpu}"
-
-
-def aligned(table: list[list[str]]) -> str:
-    left = (0, 3, 4)
-    widths = [max(len(row[i]) for row in table if row) for i in range(len(table[0]))]
-    table[1] = [
-        "-" * width if i in left else "-" * (width - 1) + ":" for i, width in enumerate(widths)
-    ]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        + " |"
-        for row in table
-    )
+    command = shlex.join(["python", *sys.argv])
+    return f"$ {command}\n{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {cpu}"
 
 
 def say(text: str) -> None:

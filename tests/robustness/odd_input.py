@@ -1,27 +1,27 @@
-"""Hostile lines for mt-translate: for each file, lines in, lines out, seconds, what it says.
+"""Unusual input for mt-translate: a table of lines in, lines out, seconds and messages per file.
 
-    python scripts/bench_odd_input.py --model runs/mine
-    python scripts/bench_odd_input.py --model runs/mine engine=torch beam_size=1
+    python tests/robustness/odd_input.py --model runs/mine
+    python tests/robustness/odd_input.py --model runs/mine engine=torch beam_size=1
 
-A line ends at a line feed; as many must come out as go in, and the exit status must be 0. Else the
-table says so and this script exits with 1. What follows the options goes to mt-translate. The
-seconds include its start-up, which the row without lines shows.
+Lines end at a line feed. As many lines must come out as go in, and the exit status must be 0;
+otherwise the table says so and this script exits with status 1. Further arguments are settings of
+mt-translate. The seconds include its start-up; see the row without lines.
 """
 
 import argparse
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench_train import table
+from tabulate import tabulate
 
 
 def inputs() -> dict[str, bytes]:
-    """For each kind of oddity the bytes of a file."""
+    """Contents of the input files, by description."""
     rng = random.Random(1)
     letters = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=100_000))
     inside = "One.\u2028Two.\u2029Three.\x85Four.\x0cFive.\x0bSix.\x1cSeven."
@@ -38,61 +38,65 @@ def inputs() -> dict[str, bytes]:
         ),
         "NULs": b"A\x00dog.\n\x00\n",
         "all 256 bytes, eight times": bytes(range(256)) * 8 + b"\n",
-        "characters nobody trained on": "🦊 ꙮ ᚠᛇᚻ 漢字 \U0010fffd e\u0301\u0323\n".encode(),
+        "characters not in the training data": "🦊 ꙮ ᚠᛇᚻ 漢字 \U0010fffd e\u0301\u0323\n".encode(),
         "a letter with 10,000 accents": ("a" + "\u0301" * 10_000 + "\n").encode(),
         "right to left, with overrides": "שלום \u202eabc\u202c العالم\n".encode(),
         "a word of 100,000 equal letters": b"a" * 100_000 + b"\n",
         "a word of 100,000 letters": f"{letters}\n".encode(),
         '"the dog " 12,500 times': b"the dog " * 12_500 + b"\n",
         "100,000 digits": b"7" * 100_000 + b"\n",
-        "vocabulary's own symbols": b"<s> </s> <unk> <pad> <0x41> \xe2\x96\x81\n",
+        "special symbols of the vocabulary": b"<s> </s> <unk> <pad> <0x41> \xe2\x96\x81\n",
         "20,000 empty lines, one with text": b"\n" * 10_000 + b"A dog.\n" + b"\n" * 10_000,
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     summary, _, details = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", required=True, help="folder of a trained model")
     parser.add_argument(
-        "--limit", type=float, default=600, help="most seconds of one (default: 600)"
+        "--limit", type=float, default=600, help="maximum seconds per file (default: 600)"
     )
     parser.add_argument("settings", nargs="*", help="settings of mt-translate")
-    options = parser.parse_args()
-    command = shutil.which("mt-translate", path=str(Path(sys.executable).parent))
-    if command is None:
-        sys.exit("bench_odd_input.py: error: no mt-translate beside this python")
+    options = parser.parse_args(arguments)
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model={options.model}"]
     rows, failed = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         for name, content in inputs().items():
             file = Path(scratch) / "in"
             file.write_bytes(content)
             lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
-            begun = time.perf_counter()
+            started = time.perf_counter()
             try:
                 with file.open("rb") as stdin:
                     done = subprocess.run(
-                        [command, f"model={options.model}", *options.settings],
+                        [*command, *options.settings],
                         stdin=stdin,
                         capture_output=True,
                         timeout=options.limit,
                         check=False,
                     )
-                status, out, said = done.returncode, done.stdout.count(b"\n"), done.stderr.decode()
+                status, out, messages = (
+                    done.returncode,
+                    done.stdout.count(b"\n"),
+                    done.stderr.decode(),
+                )
             except subprocess.TimeoutExpired:
-                status, out, said = -1, 0, f"not done after {options.limit:.0f} s"
-            seconds = time.perf_counter() - begun
-            good = status == 0 and out == lines and "Traceback" not in said
+                status, out, messages = -1, 0, f"timed out after {options.limit:.0f} s"
+            seconds = time.perf_counter() - started
+            good = status == 0 and out == lines and "Traceback" not in messages
             failed += not good
-            short = (line.removeprefix("mt-translate: ") for line in said.splitlines())
+            short = (line.removeprefix("mt-translate: ") for line in messages.splitlines())
             notes = "; ".join(line.partition(" (the first")[0] for line in short)
             rows.append([name, f"{lines:,}", f"{out:,}", f"{seconds:.1f}", notes])
             if not good:
                 rows[-1][0] = f"**{name}** (status {status})"
             print(f"{name}: {seconds:.1f} s", file=sys.stderr)
-    print(table(["input", "lines in", "lines out", "s", "said"], rows))
+    head = ["input", "lines in", "lines out", "s", "messages"]
+    align = ("left", "right", "right", "right", "left")
+    print(tabulate(rows, head, tablefmt="pipe", colalign=align, disable_numparse=True))
     return 1 if failed else 0
 
 

@@ -1,8 +1,7 @@
-"""What ``bench_gpu.py`` times: training steps, ours and others, on pairs with WMT's lengths.
+"""The training steps that ``gpu.py`` times: ours and alternatives, on pairs with WMT's lengths.
 
-A *session* is a model in training: it reads updates (on a thread that is a little ahead, as in
-mt-train) and does them. Alternatives to what the package does are made here, by replacing one of
-its functions for as long as their session lasts.
+A *session* is a model in training: it reads updates (prefetched by a thread, as in mt-train) and
+performs them. Alternatives replace one function of the package while their session lasts.
 """
 
 import statistics
@@ -20,12 +19,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from bench_peers import SMOOTHING, PaddedPairs, PeerStep, TorchPeer
-from bench_train import finish
+from peers import SMOOTHING, PaddedPairs, PeerStep, TorchPeer
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.parallel import DistributedDataParallel
+from train import synchronize
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, CuSeqlens, Lengths, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
@@ -46,12 +45,12 @@ from transformer_mt.train.step import LossModule, TrainStep
 
 LEARNING_RATE = 1e-4
 BLOCK = 64
-"""FlexAttention skips blocks of so many queries by so many keys."""
+"""Block size of FlexAttention's mask, in queries and keys."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is."""
+    """Size of the model, the data, and the measurements."""
 
     model: ModelConfig
     vocab_size: int
@@ -59,14 +58,14 @@ class Scale:
     mean_length: float
     max_length: int
     batch_tokens: int
-    """Target tokens of an update."""
+    """Target tokens per update."""
     ranks: int
-    """GPUs that would share an update, in the variants of one GPU's share."""
+    """Number of GPUs assumed by the variants that time the share of one GPU."""
     warmup: int
     updates: int
     repeats: int
     sentences: int
-    """Sentences to translate."""
+    """Number of sentences to translate."""
 
 
 PAPER = Scale(ModelConfig(), 37_000, 400_000, 28.0, 250, 25_000, 8, 5, 30, 5, 8192)
@@ -77,9 +76,9 @@ TINY = Scale(_TINY_MODEL, 101, 300, 8.0, 24, 320, 4, 2, 2, 3, 6)
 
 
 def make_pairs(scale: Scale, seed: int = 1) -> TokenStore:
-    """Random pairs: lengths as in WMT's text, tokens of rank r with a frequency of about 1 / r."""
+    """Random pairs with lengths like WMT's; the token of rank r has a frequency of about 1 / r."""
     rng = np.random.default_rng(seed)
-    spread = 0.6  # of the logarithm of a sentence's length
+    spread = 0.6  # standard deviation of the log length
     src = rng.lognormal(np.log(scale.mean_length) - spread**2 / 2, spread, scale.pairs)
     tgt = src * 1.05 * (1 + 0.2 * rng.standard_normal(scale.pairs))
 
@@ -94,31 +93,31 @@ def make_pairs(scale: Scale, seed: int = 1) -> TokenStore:
     return TokenStore(side(src), side(tgt))
 
 
-# Updates, laid out.
+# Updates.
 
 
 @dataclass(frozen=True)
 class Update:
-    """One update's work on this GPU."""
+    """The batches of one update on this GPU."""
 
     parts: list[Any]
     lengths: list[Lengths]
-    """Of its pairs, source and target."""
+    """Lengths of the pairs, source and target."""
     num_rows: int
-    """Tokens of both sides as laid out: with padding, or with dummy pairs."""
+    """Tokens of both sides including padding or dummy pairs."""
 
     @property
     def num_targets(self) -> int:
-        """Real target tokens."""
+        """Number of target tokens without padding."""
         return int(self.lengths[1].sum())
 
     @property
     def num_tokens(self) -> int:
-        """Real tokens of both sides."""
+        """Number of tokens of both sides without padding."""
         return sum(int(side.sum()) for side in self.lengths)
 
     def flops(self, scale: Scale) -> float:
-        """Operations that it needs, padding left out."""
+        """Number of operations needed, without padding."""
         return update_flops(scale.model, scale.vocab_size, *self.lengths)
 
 
@@ -131,7 +130,7 @@ def buffered_updates(
     """Reads the share of one of ``ranks`` GPUs as mt-train does for compiled training.
 
     Returns:
-        The reader, and the most tokens of a sequence.
+        The reader, and the maximum sequence length in tokens.
     """
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
     shape = plan_buffers(store, plan, training_tokens(scale.model, device), ranks)
@@ -146,7 +145,7 @@ def buffered_updates(
 
 
 def real_lengths(buffer: Batch) -> list[Lengths]:
-    """Lengths of a buffer's pairs, source and target, without the dummies at its end."""
+    """Lengths of the pairs of a buffer, source and target, without the dummies."""
     bounds = [_bounds(side) for side in (buffer.src, buffer.tgt_in)]
     pairs = np.searchsorted(bounds[1], int((buffer.tgt_out != IGNORE_INDEX).sum()))
     return [np.diff(side[: pairs + 1]) for side in bounds]
@@ -182,31 +181,31 @@ def _lengths(store: TokenStore, pairs: Indices) -> list[Lengths]:
 
 
 def padded_updates(store: TokenStore, scale: Scale, device: torch.device) -> Read:
-    """Padded batches of pairs of one length, the peers' best case; made before the clock runs."""
+    """Padded batches of pairs of one length, the best case for the peers; collated in advance."""
     plan = BatchPlan(store, scale.batch_tokens * CHUNKS_PER_BATCH, seed=1)
-    made = []
+    updates = []
     for chunk in [c for step in range(min(3, plan.steps_per_epoch)) for c in plan[step].chunks]:
         pairs = PaddedPairs.collate(store, chunk).to(device)
-        if pairs.src_padding is None:  # with or without: one graph, not two
+        if pairs.src_padding is None:  # one graph for both cases
             pairs = replace(pairs, src_padding=torch.zeros_like(pairs.src, dtype=torch.bool))
         rows = pairs.src.numel() + pairs.tgt_in.numel()
-        made.append(Update([pairs], _lengths(store, chunk), rows))
-    return lambda step: made[step % len(made)]
+        updates.append(Update([pairs], _lengths(store, chunk), rows))
+    return lambda step: updates[step % len(updates)]
 
 
-# What is replaced.
+# Alternatives.
 
 _compile_for = LossModule.compile_for
 Replacement = Callable[[World], AbstractContextManager[Any]]
 
 
 def layer_graphs(_: World) -> AbstractContextManager[Any]:
-    """A graph a layer, as with several ranks."""
+    """Compiles each layer separately, as with several ranks."""
     return patch.object(LossModule, "compile_for", lambda self, _: _compile_for(self, 2))
 
 
 def cuda_graphs(world: World) -> AbstractContextManager[Any]:
-    """The whole step's kernels launched at once, from CUDA graphs."""
+    """Runs the compiled step from CUDA graphs."""
     if world.device.type != "cuda":
         raise RuntimeError("CUDA graphs need a GPU")
 
@@ -217,7 +216,7 @@ def cuda_graphs(world: World) -> AbstractContextManager[Any]:
 
 
 def narrow_residual(_: World) -> AbstractContextManager[Any]:
-    """The residual stream in bf16, which is fp32 under autocast; norms are still taken in fp32."""
+    """Keeps the residual stream in bf16 (under autocast it is fp32); norms stay in fp32."""
     forward = Residual.forward
 
     def narrow(self: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -228,7 +227,7 @@ def narrow_residual(_: World) -> AbstractContextManager[Any]:
 
 @contextmanager
 def data_parallel(world: World) -> Iterator[None]:
-    """DistributedDataParallel around the model, its graphs one a layer, with a single rank."""
+    """DistributedDataParallel with a single rank, each layer compiled separately."""
     backend = "nccl" if world.device.type == "cuda" else "gloo"
     store = dist.HashStore()  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=0, world_size=1)
@@ -252,10 +251,10 @@ def data_parallel(world: World) -> Iterator[None]:
 
 
 def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> BlockMask:
-    """FlexAttention's mask over n queries and m keys, from the bounds of their sequences.
+    """FlexAttention's mask over n queries and m keys, from the boundaries of their sequences.
 
-    As sequences stand end to end, the blocks that a block needs are one stretch: from the first
-    token of its first token's sequence to the last of its last token's.
+    As sequences are packed end to end, the blocks that a block needs are contiguous: from the start
+    of the sequence of its first token to the end of the sequence of its last token.
     """
     query_of, key_of = (
         torch.searchsorted(
@@ -282,7 +281,7 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
     starts = torch.arange(0, n, BLOCK, dtype=torch.int32, device=queries.device)
     key_low, key_high = keys[query_of[::BLOCK]], keys[query_of[BLOCK - 1 :: BLOCK] + 1]
     query_low, query_high = queries[key_of[::BLOCK]], queries[key_of[BLOCK - 1 :: BLOCK] + 1]
-    if causal:  # of the same sequences: key t is for queries from t on
+    if causal:  # key t is visible to queries from t on
         key_high = torch.minimum(key_high, starts + BLOCK)
         query_low = torch.maximum(query_low, starts)
     return BlockMask(
@@ -301,7 +300,7 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
 def flex_varlen(
     query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
-    """``varlen_attention`` by FlexAttention."""
+    """``model.attention.varlen_attention`` implemented with FlexAttention."""
     mask = block_mask(queries.cu_seqlens, keys.cu_seqlens, len(query), len(key), causal)
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     options: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
@@ -311,7 +310,7 @@ def flex_varlen(
 
 
 def flex_error(src: CuSeqlens, tgt: CuSeqlens, scale: Scale, compiled: bool) -> float:
-    """How far FlexAttention is from ``varlen_attention``, causal and across: ‖a − b‖ / ‖b‖."""
+    """Relative error of FlexAttention, ‖a − b‖ / ‖b‖, the larger of causal and cross."""
     device, worst = src.cu_seqlens.device, 0.0
     attend = torch.compile(flex_varlen, fullgraph=True, dynamic=False) if compiled else flex_varlen
     heads = scale.model.num_heads, scale.model.key_size
@@ -329,9 +328,9 @@ def flex_error(src: CuSeqlens, tgt: CuSeqlens, scale: Scale, compiled: bool) -> 
 
 @contextmanager
 def flex(_: World) -> Iterator[None]:
-    """FlexAttention in blocks of 64."""
+    """Uses FlexAttention in blocks of 64."""
     triton = import_module("torch._inductor.template_heuristics.triton")
-    # On Hopper its backward kernel would have tiles of 128, wider than our blocks, and refuse.
+    # By default its backward kernel has tiles of 128 on Hopper, which blocks of 64 do not allow.
     tiles = triton.FlexBwDConfig(BLOCK, BLOCK, BLOCK, BLOCK, 2, 4)
     with (
         patch.object(attention, "varlen_attention", flex_varlen),
@@ -349,7 +348,7 @@ class Session:
 
     read: Read
     update: Callable[[Update, int], Tensor]
-    """(work, seed) → the loss, summed over target tokens."""
+    """(update, seed) → the loss, summed over target tokens."""
     model: nn.Module
     step: Any
     """A ``TrainStep`` or a ``PeerStep``."""
@@ -362,21 +361,21 @@ class Variant:
     name: str
     what: str
     seconds: float
-    """It is not begun with less time left."""
+    """Minimum time left to start it."""
     share: bool = False
-    """On the share of one of ``Scale.ranks`` GPUs, instead of whole updates."""
+    """Times the share of one of ``Scale.ranks`` GPUs instead of whole updates."""
     buffers: bool = True
-    """In compiled graphs on buffers of one shape; else eager on buckets."""
+    """Compiled, with buffers of one shape; otherwise eager, with buckets."""
     replacements: tuple[Replacement, ...] = ()
     peer: bool = False
-    """``torch.nn.Transformer`` instead of ours."""
+    """Times ``torch.nn.Transformer`` instead of ours."""
 
     @contextmanager
     def session(
         self, store: TokenStore, scale: Scale, device: torch.device, compiled: bool
     ) -> Iterator[Session]:
-        """A new model; what it replaces is back in place afterwards."""
-        torch._dynamo.reset()  # else a function compiled in too many ways raises an error
+        """Builds a new model; the replacements are undone on exit."""
+        torch._dynamo.reset()  # avoids the limit on recompilations
         torch.manual_seed(1)
         model = Transformer(scale.model, scale.vocab_size).to(device)
         world = World(device)
@@ -424,22 +423,30 @@ def _peer_update(step: PeerStep, work: Update, seed: int) -> Tensor:
 
 
 WHOLE, LAYERS, EAGER = 60, 30, 10
-"""Seconds that a variant may take: to compile it as one graph, layer by layer, not at all."""
+"""Estimated seconds of a variant: compiled as one graph, compiled layer by layer, eager."""
 
 OURS = Variant("ours", "one graph, varlen attention, 25k tokens", WHOLE)
 VARIANTS = [
-    Variant("ours-3k", "a GPU's share of 25k, if 8 have one each", WHOLE, share=True),
-    Variant("layers", "a graph a layer", LAYERS, replacements=(layer_graphs,)),
+    Variant("ours-3k", "the share of one of 8 GPUs", WHOLE, share=True),
+    Variant("layers", "one graph per layer", LAYERS, replacements=(layer_graphs,)),
     Variant(
-        "layers-3k", "the same, a GPU's share", LAYERS, share=True, replacements=(layer_graphs,)
+        "layers-3k",
+        "the same, share of one GPU",
+        LAYERS,
+        share=True,
+        replacements=(layer_graphs,),
     ),
-    Variant("graphs-3k", "one graph, from CUDA graphs", WHOLE, True, replacements=(cuda_graphs,)),
+    Variant("graphs-3k", "one graph, CUDA graphs", WHOLE, True, replacements=(cuda_graphs,)),
     Variant("buckets", "eager, SDPA in length buckets", EAGER, buffers=False),
     Variant("torch", "nn.Transformer, eager, pairs of one length", EAGER, buffers=False, peer=True),
     Variant("flex", "FlexAttention, blocks of 64", WHOLE, replacements=(flex,)),
     Variant("residual", "bf16 residual stream", WHOLE, replacements=(narrow_residual,)),
     Variant(
-        "ddp-3k", "DDP of one rank, a graph a layer", LAYERS, True, replacements=(data_parallel,)
+        "ddp-3k",
+        "DDP of one rank, layers compiled",
+        LAYERS,
+        True,
+        replacements=(data_parallel,),
     ),
     Variant("torch-compiled", "nn.Transformer, compiled", WHOLE, peer=True),
 ]
@@ -447,54 +454,54 @@ VARIANTS = [
 
 @dataclass
 class Row:
-    """What was measured of a variant."""
+    """Measurements of a variant."""
 
     name: str
     note: str = ""
     seconds: list[float] = field(default_factory=list)
-    """Of each repeat."""
+    """Seconds of each repeat."""
     updates: int = 0
-    """In a repeat."""
+    """Number of updates in a repeat."""
     targets: list[int] = field(default_factory=list)
-    """Real target tokens of each repeat."""
+    """Target tokens of each repeat, without padding."""
     flops: list[float] = field(default_factory=list)
-    """Operations that each repeat needs, padding left out."""
+    """Operations needed by each repeat, without padding."""
     waste: float = 0.0
-    """Share of padding and dummies in all tokens laid out."""
+    """Share of padding and dummies in all tokens."""
     waiting: float = 0.0
-    """Share of the time spent waiting for data."""
+    """Share of time spent waiting for data."""
     first_seconds: float = 0.0
-    """The first update: compilation, mostly."""
+    """Seconds of the first update, mostly compilation."""
     new_graphs: int = 0
-    """Compiled after the warm-up."""
+    """Number of graphs compiled after the warm-up."""
     peak_bytes: int = 0
     loss: float = 0.0
-    """A target token, in the last update."""
+    """Loss per target token in the last update."""
 
     @property
     def update_seconds(self) -> float:
-        """Median of the repeats."""
+        """Seconds per update, median of the repeats."""
         return statistics.median(self.seconds) / self.updates
 
     @property
     def tokens_per_second(self) -> float:
-        """Real target tokens, median of the repeats."""
+        """Target tokens per second, median of the repeats."""
         return statistics.median(n / s for n, s in zip(self.targets, self.seconds, strict=True))
 
     @property
     def flops_per_second(self) -> float:
-        """Needed operations, median of the repeats."""
+        """Needed operations per second, median of the repeats."""
         return statistics.median(n / s for n, s in zip(self.flops, self.seconds, strict=True))
 
 
 def measure(name: str, session: Session, scale: Scale, device: torch.device) -> Row:
-    """Times updates of a session, after some that warm up."""
+    """Times the updates of a session after a warm-up."""
     reader = prefetch(session.read, range(scale.warmup + scale.repeats * scale.updates))
     seeds = count()
 
     def run(updates: int) -> tuple[float, float, list[Update], Tensor]:
-        """Seconds, of these waited for data; the work, and the last loss."""
-        finish(device)
+        """Seconds, seconds of these spent waiting for data, the updates, and the last loss."""
+        synchronize(device)
         works, waited, begun = [], 0.0, time.perf_counter()
         for _ in range(updates):
             before = time.perf_counter()
@@ -502,7 +509,7 @@ def measure(name: str, session: Session, scale: Scale, device: torch.device) -> 
             waited += time.perf_counter() - before
             loss = session.update(work, next(seeds))
             works.append(replace(work, parts=[]))
-        finish(device)
+        synchronize(device)
         return time.perf_counter() - begun, waited, works, loss
 
     first, *_ = run(1)

@@ -1,10 +1,10 @@
-"""What ``bench_train.py`` compares us with: our model in PyTorch's and in Hugging Face's layers.
+"""The peers of ``train.py``: our model built from layers of PyTorch and of Hugging Face.
 
-Both peers train as their careful users would: padded batches, padding masked as a key of attention,
-the future hidden by ``is_causal``, which the fast kernels take without a mask (a padded target
-follows the real ones, so it needs no mask of its own). Their attention has bias terms, which the
-paper and we have not; they begin at zero. Dropout is where the paper has it (§5.4) and nowhere
-else: on attention weights too, it would slow the peers down.
+Both peers train as careful users would train them: padded batches, padded keys masked, and
+``is_causal``, which the fast kernels support without a mask (padding follows the real targets, so
+it needs no mask). Their attention has biases, which the paper and our model do not have; they
+start at zero. Dropout is applied where the paper has it (§5.4) and nowhere else: dropout on
+attention weights would slow the peers down.
 """
 
 import math
@@ -44,7 +44,7 @@ class PaddedPairs:
     src: Tensor
     """[B, S] int64."""
     src_padding: Tensor | None
-    """[B, S] bool, True for padding; None if there is none."""
+    """[B, S] bool, True for padding; None without padding."""
     tgt_in: Tensor
     """[B, T] int64: the target, shifted right."""
     tgt_out: Tensor
@@ -73,16 +73,16 @@ class PaddedPairs:
 
 @dataclass(frozen=True)
 class Update:
-    """The pairs of one update, laid out for us and for the peers."""
+    """The pairs of one update, collated for our model and for the peers."""
 
     ours: Batch
     padded: list[PaddedPairs]
     src_tokens: int
     tgt_tokens: int
-    """Padding left out, as it is from ``flops``."""
+    """Number of target tokens; like ``flops``, without padding."""
     flops: float
     layout_seconds: tuple[float, float]
-    """What it took to lay the pairs out, for us and for the peers."""
+    """Seconds to collate the pairs, for our model and for the peers."""
 
     @property
     def padded_tokens(self) -> int:
@@ -105,7 +105,7 @@ class TorchPeer(nn.Module):
             c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout,
             layer_norm_eps=LAYER_NORM_EPS, batch_first=True,
         )  # fmt: skip
-        # It ends both stacks in one more norm, which the paper does not.
+        # PyTorch adds a final norm to both stacks, which the paper does not have.
         self.transformer.encoder.norm = self.transformer.decoder.norm = None
         for layer in self.transformer.modules():
             if isinstance(layer, nn.MultiheadAttention):
@@ -182,7 +182,7 @@ class MarianPeer(nn.Module):
 
 
 class PeerStep:
-    """One update of a peer: called as our ``TrainStep`` is, and with the same fused Adam."""
+    """One update of a peer, with the interface of ``TrainStep`` and the same fused Adam."""
 
     def __init__(self, peer: nn.Module, config: OptimizerConfig, smoothing: float, precision: str):
         self._peer, self._smoothing, self._precision = peer, smoothing, precision
@@ -200,7 +200,7 @@ class PeerStep:
         device = micro_batches[0].src.device
         total = torch.zeros((), device=device)
         for pairs in micro_batches:
-            with autocast(device, self._precision):  # takes cross_entropy in fp32
+            with autocast(device, self._precision):  # computes cross_entropy in fp32
                 loss = F.cross_entropy(
                     self._peer(pairs).flatten(0, 1),
                     pairs.tgt_out.flatten(),
@@ -214,15 +214,15 @@ class PeerStep:
         return total
 
 
-# Weights. Only the next two functions know how our model keeps them.
+# Weights.
 
 _STACKS = ("encoder", "decoder")
 
 
 def torch_weights(ours: Transformer) -> dict[str, Tensor]:
-    """Our weights by the names they have in ``TorchPeer``.
+    """Our weights under the names of ``TorchPeer``.
 
-    Its ``in_proj_weight`` is W^Q, W^K and W^V, one below the other.
+    Its ``in_proj_weight`` is W^Q, W^K and W^V, stacked.
     """
     w = dict(ours.named_parameters())
     theirs: dict[str, Tensor] = {"embedding.weight": w["embedding.weight"]}
@@ -246,7 +246,7 @@ def torch_weights(ours: Transformer) -> dict[str, Tensor]:
 
 
 def cross_keys_and_values(ours: Transformer, layer: int) -> Tensor:
-    """[2D, D]: W^K and W^V, one below the other, of a decoder layer's attention to the source."""
+    """[2D, D]: W^K and W^V of the cross-attention of a decoder layer, stacked."""
     return ours.source_projection.proj.weight.chunk(len(ours.decoder))[layer]
 
 
@@ -263,13 +263,13 @@ _MARIAN_NAMES = {
 
 
 def marian_weights(ours: Transformer) -> dict[str, Tensor]:
-    """Our weights by the names they have in ``MarianMTModel``."""
+    """Our weights under the names of ``MarianMTModel``."""
     torch_names = torch_weights(ours)
     theirs = {"model.shared.weight": torch_names.pop("embedding.weight")}
     for name, weight in torch_names.items():
         _, stack, _, i, part, kind = name.split(".", 5)
         marian = _MARIAN_NAMES[part]
-        if (stack, part) == ("encoder", "norm2"):  # an encoder layer's last
+        if (stack, part) == ("encoder", "norm2"):  # the last norm of an encoder layer
             marian = _MARIAN_NAMES["norm3"]
         layer = f"model.{stack}.layers.{i}.{marian}"
         if kind == "in_proj_weight":
@@ -281,7 +281,7 @@ def marian_weights(ours: Transformer) -> dict[str, Tensor]:
 
 
 def _fill(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copies weights into a module; parameters that have none are biases, and become zero."""
+    """Copies weights into a module; its other parameters are biases and are set to zero."""
     parameters = dict(module.named_parameters())
     assert weights.keys() <= parameters.keys(), weights.keys() - parameters.keys()
     with torch.no_grad():
@@ -294,7 +294,7 @@ def _fill(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def _post_norm(config: ModelConfig) -> ModelConfig:
-    """The config, if the peers can be like it."""
+    """The config, which the peers must support."""
     assert config.norm == "post"
     assert config.positions == "sinusoidal"
     assert config.key_size * config.num_heads == config.d_model
@@ -314,11 +314,11 @@ class Variant:
     step: Callable[[Update, float, int], Tensor]
     """(pairs, learning rate, seed) → the loss, summed over target tokens."""
     loss: float = 0.0
-    """Before any update, a target token."""
+    """Loss per target token before any update."""
     seconds: list[float] = field(default_factory=list)
-    """Of each round."""
+    """Seconds of each round."""
     peak_bytes: int = 0
-    """Most memory of the GPU, without the other variants'."""
+    """Peak memory on a GPU, without that of the other variants."""
 
     @property
     def precision(self) -> str:
@@ -326,7 +326,7 @@ class Variant:
 
     @property
     def held_bytes(self) -> int:
-        """Memory between updates: weights, gradients and Adam's two moments, all of one size."""
+        """Memory between updates in bytes: weights, gradients and the two moments of Adam."""
         return 4 * sum(p.nbytes for p in self.model.parameters() if p.requires_grad)
 
 

@@ -1,27 +1,22 @@
-"""What a GPU makes of the training step: is it right, how fast is it, and where does the time go?
+"""The training step on a GPU: correctness, speed, and a profile; and the speed of beam search.
 
-    python scripts/bench_gpu.py                            all of it, in about 8 minutes
-    python scripts/bench_gpu.py --only ours,flex           some of it; ours: profile, Muon too
-    python scripts/bench_gpu.py --device cpu --tiny --no-compile      a rehearsal, in seconds
+    python scripts/bench/gpu.py                            everything, in about 8 minutes
+    python scripts/bench/gpu.py --only ours,flex           some parts (ours: profile and Muon)
+    python scripts/bench/gpu.py --device cpu --tiny --no-compile      a test on a CPU, in seconds
 
-The paper's base model in bf16, 37,000 pieces, on random pairs as long as WMT's, through the code
-that mt-train runs. First the parity checks, then a table of training steps, most important first:
-what there is no time for is left out, and what fails says so in one line. MFU is against the rate
-of a large matrix product, measured here.
+Trains the paper's base model in bf16, with 37,000 pieces, on random pairs with lengths like WMT's,
+through the code that mt-train runs. The parity checks come first, then the training steps, most
+important first. Parts that do not fit into the time limit are skipped; a part that fails is
+reported in one line. MFU is relative to the measured rate of a large matrix product.
 """
 
 import argparse
 import gc
-import gzip
 import json
-import os
-import re
 import signal
 import sys
-import tempfile
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_gpu_variants import (
+from gpu_profile import Product, busy_seconds, products, time_by_kind, trace
+from gpu_variants import (
     EAGER,
     OURS,
     PAPER,
@@ -48,10 +44,11 @@ from bench_gpu_variants import (
     make_pairs,
     measure,
 )
-from bench_peers import SMOOTHING
-from bench_train import finish, heading, matrix_rate, table
+from peers import SMOOTHING
+from reporting import argument_parser, heading, table
 from torch import Tensor
 from torch._dynamo.utils import counters
+from train import matrix_rate, synchronize, torch_details
 
 from transformer_mt import distributed
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
@@ -73,7 +70,7 @@ MUON = OptimizerConfig(name="muon", momentum=0.95)
 
 @dataclass(frozen=True)
 class Check:
-    """A statement about the training step, and whether it holds."""
+    """A property of the training step, and whether it holds."""
 
     name: str
     found: str
@@ -85,34 +82,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = distributed.pick_device(options.device)
     if device.type == "cuda":
         device = torch.device("cuda", 0)
-    print(heading(options, device), flush=True)
+    print(heading(torch_details(device)), flush=True)
     bench = Bench(options, device)
     bench.run()
     print(bench.report())
-    if bad := bench.complaints():
-        sys.exit(f"bench_gpu.py: error: not as it should be: {'; '.join(bad)}")
+    if bad := bench.failures():
+        sys.exit(f"gpu.py: error: failed checks: {'; '.join(bad)}")
 
 
 PARTS = [
     "parity", "ours", "ours-3k", "layers", "layers-3k", "graphs-3k", "buckets", "torch", "decode",
     "flex", "residual", "ddp-3k", "torch-compiled",
 ]  # fmt: skip
-"""In order; what is soon done comes before what takes long."""
+"""All parts in order; the quick ones come first."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     add = parser.add_argument
-    out = Path(os.environ["OUT"], "bench_gpu.json") if os.environ.get("OUT") else None
-    add("--seconds", type=float, default=480, help="time for all of it (default: 480)")
-    add("--only", help=f"some of: {', '.join(PARTS)}; separated by commas (default: all)")
-    add("--json", type=Path, default=out, help="file for every figure (default: $OUT, if set)")
+    add("--seconds", type=float, default=480, help="time limit (default: 480)")
+    add("--only", help=f"parts, separated by commas: {', '.join(PARTS)} (default: all)")
+    add("--json", type=Path, help="write all measurements to this file, and a trace next to it")
     add("--device", default="auto", help="cpu, cuda or auto (default: auto)")
-    add("--tiny", action="store_true", help="a tiny model and few updates: does it all run?")
-    add("--no-compile", action="store_true", help="everything eager")
+    add("--tiny", action="store_true", help="a tiny model and few updates, to test the program")
+    add("--no-compile", action="store_true", help="run everything without torch.compile")
     options = parser.parse_args(arguments)
     options.only = options.only.split(",") if options.only else PARTS
     for name in options.only:
@@ -122,7 +115,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Bench:
-    """All parts in order, and what they found."""
+    """Runs the parts in order and collects their results."""
 
     def __init__(self, options: argparse.Namespace, device: torch.device):
         self._options, self._device = options, device
@@ -137,7 +130,7 @@ class Bench:
         self.products: list[Product] = []
 
     def run(self) -> None:
-        """One part after the other, the most important first."""
+        """Runs the chosen parts."""
         parts: dict[str, tuple[float, Callable[[], None]]] = {
             "parity": (EAGER, self._parity),
             OURS.name: (WHOLE, self._ours),
@@ -149,10 +142,10 @@ class Bench:
                 self._attempt(name, *parts[name])
 
     def _attempt(self, name: str, seconds: float, part: Callable[[], None]) -> None:
-        """Does a part, if there is time; a row of the table says it if that comes to nothing."""
-        begun, left = time.monotonic(), self._deadline - time.monotonic()
+        """Runs a part if there is time; if it fails, adds a row that says so."""
+        started, left = time.monotonic(), self._deadline - time.monotonic()
         if left < seconds:
-            self.rows.append(Row(name, note=f"left out: {max(left, 0):.0f} s left"))
+            self.rows.append(Row(name, note=f"skipped: {max(left, 0):.0f} s left"))
             return
         try:
             with alarm(left):
@@ -162,9 +155,9 @@ class Bench:
             self.rows.append(Row(name, note=f"failed: {one_line(error)}"))
         gc.collect()
         if self._device.type == "cuda":
-            with suppress(RuntimeError):  # a part may have left the GPU unusable: the table comes
+            with suppress(RuntimeError):  # a failed part may have left the GPU unusable
                 torch.cuda.empty_cache()
-        print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
         if self._options.json:
             self._options.json.write_text(json.dumps(self._figures(), indent=2))
 
@@ -177,9 +170,9 @@ class Bench:
         with OURS.session(self._store, self._scale, self._device, self._compiled) as session:
             self._measure(OURS.name, OURS.what, session)
             if self._device.type == "cuda":
-                self.checks.append(no_wait(session))
+                self.checks.append(check_no_sync(session))
             self._attempt("profile", EAGER, partial(self._profile, session))
-            # The same compiled graphs; only the update of the weights is another.
+            # The same compiled graphs with a different optimizer.
             session.step.optimizer = make_optimizer(session.model, MUON)
             muon = partial(self._measure, "muon", "Muon for the matrices of the layers", session)
             self._attempt("muon", EAGER, muon)
@@ -187,23 +180,23 @@ class Bench:
     def _train(self, variant: Variant) -> None:
         with variant.session(self._store, self._scale, self._device, self._compiled) as session:
             if flex in variant.replacements:
-                self.checks.append(self._flex_is_right())
+                self.checks.append(self._check_flex())
             self._measure(variant.name, variant.what, session)
 
-    def _flex_is_right(self) -> Check:
+    def _check_flex(self) -> Check:
         pairs = np.arange(min(128, len(self._store)))
         buffer = spacious(self._store, [pairs]).to(self._device)
         src, tgt = buffer.src.layout, buffer.tgt_in.layout
         assert isinstance(src, CuSeqlens)
         assert isinstance(tgt, CuSeqlens)
         error = flex_error(src, tgt, self._scale, self._compiled)
-        return Check("FlexAttention against varlen, bf16", f"{error:.1e} off", error <= 0.02)
+        return Check("FlexAttention against varlen, bf16", f"error {error:.1e}", error <= 0.02)
 
     def _measure(self, name: str, what: str, session: Session) -> None:
         skipped = counters["inductor"]["cudagraph_skips"]
         row = measure(name, session, self._scale, self._device)
         if counters["inductor"]["cudagraph_skips"] > skipped:
-            what += "; torch made no CUDA graph of some of it"
+            what += "; some of it without CUDA graphs"
         row.note = what
         self.rows.append(row)
         print(f"{name}: {1e3 * row.update_seconds:.2f} ms", file=sys.stderr, flush=True)
@@ -216,7 +209,7 @@ class Bench:
         self.products = products(events)
 
     def _decode(self) -> None:
-        # On a CPU attention turns bf16 into fp32, for training under autocast.
+        # On a CPU, attention computes in fp32.
         settings = [(torch.float32, 2**17, True)]
         if self._device.type == "cuda":
             bf16 = torch.bfloat16
@@ -224,18 +217,18 @@ class Bench:
         for setting in settings:
             found = [
                 decode(self._store, self._scale, self._device, *setting)
-                for _ in range(2)  # the first one also loads kernels
+                for _ in range(2)  # the first run also loads kernels
             ]
             self.decoding.append(min(found, key=lambda each: each.seconds))
 
     # The report.
 
-    def complaints(self) -> list[str]:
-        """What is wrong with our training step."""
-        vital = ("parity", OURS.name)
+    def failures(self) -> list[str]:
+        """Failed checks, failed essential parts, and losses that are not finite."""
+        essential = ("parity", OURS.name)
         return [
             *(check.name for check in self.checks if not check.ok),
-            *(f"{r.name} {r.note}" for r in self.rows if r.name in vital and not r.seconds),
+            *(f"{r.name} {r.note}" for r in self.rows if r.name in essential and not r.seconds),
             *(f"the loss of {r.name} is {r.loss}" for r in self.rows if not isfinite(r.loss)),
         ]
 
@@ -253,12 +246,14 @@ class Bench:
         }
 
     def report(self) -> str:
-        """Tables in Markdown."""
+        """The report, in Markdown."""
         rates = (
             f"a large matrix product in bf16: {self.rate / 1e12:,.1f} TFLOP/s (100% MFU); "
             f"copy: {self.copied / 1e9:,.0f} GB/s"
         )
-        checks = [[check.name, check.found, "ok" if check.ok else "WRONG"] for check in self.checks]
+        checks = [
+            [check.name, check.found, "ok" if check.ok else "FAILED"] for check in self.checks
+        ]
         parts = ["", rates, "", table(["check", "found", ""], checks)]
         parts += ["", table(TRAINING, [self._training(row) for row in self.rows])]
         if self.kinds:
@@ -290,7 +285,7 @@ class Bench:
         ]
 
     def _explained(self) -> str:
-        """Where the time of one update of ours goes, above its floor."""
+        """The profile of one update of ours, with its lower bound at the measured matrix rate."""
         ours = next(row for row in self.rows if row.name == OURS.name)
         needed = sum(ours.flops) / len(ours.flops) / ours.updates
         total = sum(self.kinds.values())
@@ -306,7 +301,7 @@ class Bench:
         )
         return "\n".join(
             [
-                f"One update of {OURS.name}; its floor is {floor}:",
+                f"One update of {OURS.name}; lower bound: {floor}",
                 "",
                 table(["kind of kernel", "ms", "share"], rows),
                 "",
@@ -319,16 +314,16 @@ TRAINING = [
     "variant", "ms", "min–max", "target tokens/s", "MFU", "GiB", "1st s", "recompiled", "waiting",
     "waste", "loss", "what",
 ]  # fmt: skip
-"""Per update; 1st s: seconds of the first update, compilation included; GiB: peak memory;
-waiting: for data; waste: padding and dummies."""
+"""Columns, per update. GiB: peak memory; 1st s: seconds of the first update, with compilation;
+recompiled: graphs compiled after warm-up; waiting: for data; waste: padding and dummies."""
 
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError when the time is up."""
+    """Raises TimeoutError after this many seconds."""
 
     def ring(*_: object) -> None:
-        raise TimeoutError("the time is up")
+        raise TimeoutError("no time left")
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -340,12 +335,12 @@ def alarm(seconds: float) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """An error in at most 150 characters."""
+    """The error in at most 150 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:150]
 
 
-def no_wait(session: Session) -> Check:
-    """Whether an update goes by without the CPU once waiting for the GPU."""
+def check_no_sync(session: Session) -> Check:
+    """Checks that the CPU never waits for the GPU during an update."""
     work, found = session.read(0), "none"
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -354,19 +349,19 @@ def no_wait(session: Session) -> Check:
         found = one_line(error)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return Check("waits for the GPU in an update", found, found == "none")
+    return Check("synchronisations in an update", found, found == "none")
 
 
 def copy_rate(device: torch.device) -> float:
-    """Bytes a second, read and written, of a copy on the device."""
+    """Memory bandwidth of a copy on the device in bytes/s, read and written."""
     size, repeats = (2**31, 20) if device.type == "cuda" else (2**22, 2)
     a = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
     b = a.clone()
-    finish(device)
+    synchronize(device)
     begun = time.perf_counter()
     for _ in range(repeats):
         b.copy_(a)
-    finish(device)
+    synchronize(device)
     return 2 * size * repeats / (time.perf_counter() - begun)
 
 
@@ -376,9 +371,9 @@ def copy_rate(device: torch.device) -> float:
 def parity(
     store: TokenStore, scale: Scale, device: torch.device, compiled: bool
 ) -> Iterator[Check]:
-    """Whether buffers in bf16 compute what buckets in fp32 do, of the same pairs and weights.
+    """Compares buffers in bf16 with buckets in fp32, on the same pairs and weights.
 
-    What bf16 by itself costs is taken from buckets in bf16: no more than about that is allowed.
+    The tolerance is about the error of buckets in bf16, which is that of the precision alone.
     """
     groups = list(BatchPlan(store, scale.batch_tokens // scale.ranks, seed=1)[0].chunks)
     buckets, buffer = collate(store, groups).to(device), spacious(store, groups).to(device)
@@ -394,7 +389,7 @@ def parity(
 
 
 def random_model(scale: Scale, config: ModelConfig, device: torch.device) -> Transformer:
-    """Without dropout; random throughout, as initial norms and biases could hide a mistake."""
+    """A model without dropout, with random norms and biases: initial ones could hide errors."""
     torch.manual_seed(1)
     model = Transformer(replace(config, dropout=0.0), scale.vocab_size)
     for name, parameter in model.named_parameters():
@@ -404,7 +399,7 @@ def random_model(scale: Scale, config: ModelConfig, device: torch.device) -> Tra
 
 
 def spacious(store: TokenStore, groups: list[Indices]) -> Batch:
-    """Pairs in a buffer that has room for some dummies."""
+    """Pairs in a buffer that has room for dummy pairs."""
     pairs = np.concatenate(groups)
     src, tgt = (side.lengths[pairs] for side in (store.src, store.tgt))
     longest = _up(max(src.max(), tgt.max()))
@@ -420,7 +415,7 @@ def _up(size: int) -> int:
 def compare(
     name: str, model: Transformer, buckets: Batch, buffer: Batch, compiled: bool
 ) -> Iterator[Check]:
-    """Loss and gradients of buffers in bf16 against those of buckets in fp32."""
+    """Checks loss and gradients of buffers in bf16 against buckets in fp32."""
     module = LossModule(model, SMOOTHING, "bf16")
     exact_loss, exact = gradients(LossModule(model, SMOOTHING, "fp32"), buckets)
     bf16_loss, bf16 = gradients(LossModule(model, SMOOTHING, "bf16"), buckets)
@@ -428,13 +423,13 @@ def compare(
         module.compile_for(1)
     loss, grads = gradients(module, buffer)
     finite = all(bool(grad.isfinite().all()) for grad in grads.values())
-    yield Check(f"{name}: no NaN in gradients, memory full of it before", str(finite), finite)
+    yield Check(f"{name}: gradients are finite with NaN in free memory", str(finite), finite)
     for what, got, allowed in (
         ("loss", [abs(x / exact_loss - 1) for x in (loss, bf16_loss)], 1e-3),
         ("gradient", [distance(x, exact) for x in (grads, bf16)], 0.01),
         ("worst parameter's gradient", [worst(x, exact)[0] for x in (grads, bf16)], 0.03),
     ):
-        found = f"{got[0]:.1e} off fp32; buckets in bf16: {got[1]:.1e}"
+        found = f"error {got[0]:.1e}; buckets in bf16: {got[1]:.1e}"
         yield Check(f"{name}: {what}", found, got[0] <= max(2 * got[1], allowed))
 
 
@@ -442,42 +437,42 @@ Gradients = dict[str, Tensor]
 
 
 def gradients(module: LossModule, batch: Batch) -> tuple[float, Gradients]:
-    """The loss and its gradients, by parameter; freed memory is NaN before."""
+    """The loss, and its gradients by parameter; free memory is filled with NaN first."""
     module.zero_grad()
-    poison(batch.tgt_out.device)
+    fill_free_memory(batch.tgt_out.device)
     loss, _ = module(batch)
     loss.backward()
     return loss.item(), {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
 
 
-def poison(device: torch.device) -> None:
-    """Fills the memory that the next tensors get on a GPU: what a kernel leaves unwritten shows."""
+def fill_free_memory(device: torch.device) -> None:
+    """Fills free memory of a GPU with NaN, so that elements no kernel writes show up."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         nan = partial(torch.full, fill_value=torch.nan, dtype=torch.bfloat16, device=device)
-        # Large and small blocks, which torch keeps apart; held together, freed together.
+        # Large and small blocks, which torch allocates from different pools.
         blocks = [nan((2**31,)), *(nan((2**17,)) for _ in range(256))]
         del blocks
 
 
 def distance(grads: Gradients, exact: Gradients) -> float:
-    """‖grads − exact‖ / ‖exact‖ of all parameters as one vector."""
+    """‖grads − exact‖ / ‖exact‖ over all parameters."""
     difference = sum(float((grads[name] - exact[name]).square().sum()) for name in exact)
     return (difference / sum(float(grad.square().sum()) for grad in exact.values())) ** 0.5
 
 
 def worst(grads: Gradients, exact: Gradients) -> tuple[float, str]:
-    """The largest relative error of one parameter's gradient, and its name."""
+    """The largest relative error of the gradient of one parameter, and its name."""
     return max((distance({n: grads[n]}, {n: exact[n]}), n) for n in exact)
 
 
 def independent(
     model: Transformer, buckets: Batch, buffer: Batch, num_pairs: int
 ) -> Iterator[Check]:
-    """Whether pairs take no notice of dummies, nor of each other."""
+    """Checks that outputs depend neither on dummies nor on other pairs."""
 
     def outputs(batch: Batch) -> Tensor:
-        poison(batch.tgt_out.device)
+        fill_free_memory(batch.tgt_out.device)
         with torch.inference_mode(), autocast(batch.tgt_out.device, "bf16"):
             return model(batch)[batch.tgt_out != IGNORE_INDEX].float()
 
@@ -490,17 +485,17 @@ def independent(
 
     expected, got = outputs(buckets), outputs(buffer)
     error = float((got - expected).norm() / expected.norm())
-    yield Check("outputs of buffers against buckets, bf16", f"{error:.1e} off", error <= 0.02)
+    yield Check("outputs of buffers against buckets, bf16", f"error {error:.1e}", error <= 0.02)
     bounds = _bounds(buffer.tgt_in)
     other_dummies = outputs(changed(num_pairs, len(bounds) - 1))
     same = torch.equal(got, other_dummies)
-    yield Check("other dummies: no bit of a real output changes", str(same), same)
+    yield Check("changing the dummies changes no output", str(same), same)
     pair = num_pairs // 2
     moved = (got != outputs(changed(pair, pair + 1))).any(1).nonzero().flatten().tolist()
     rows = range(bounds[pair], bounds[pair + 1])
     alone = bool(moved) and set(moved) <= set(rows)
     found = f"{len(moved)} rows change, the pair has {len(rows)}"
-    yield Check("another pair: no bit of the others' outputs changes", found, alone)
+    yield Check("changing a pair changes no other output", found, alone)
 
 
 def _bounds(packed: Packed) -> list[int]:
@@ -509,109 +504,10 @@ def _bounds(packed: Packed) -> list[int]:
 
 
 def _rotated(packed: Packed, first: int, last: int, vocab_size: int) -> Tensor:
-    """The tokens, those of some sequences changed."""
+    """The tokens, with those of some sequences changed."""
     tokens, bounds = packed.tokens.clone(), _bounds(packed)
     tokens[bounds[first] : bounds[last]] += 1
     return tokens % vocab_size
-
-
-# The profile.
-
-Event = dict[str, Any]
-PROFILED = 2
-"""Updates."""
-
-KINDS = {
-    "attention": r"flash|fmha|triton_tem.*flex|scaled_dot_product",
-    "matrix products": r"gemm|nvjet|cutlass|xmma|splitk|aten::(linear|addmm|mm|bmm|matmul)",
-    "optimizer": r"multi_tensor|adam|muon",
-    "loss": r"softmax|scatter|CrossEntropy",
-    "embedding": r"embedding|index_put|index_select|indexing_backward",
-    "copies and casts": r"memcpy|memset|direct_copy|CatArray|aten::copy_|fused__to_copy(_t)?_\d+$",
-}
-"""Kinds of kernel by name, the first that fits; all others are pointwise, or norms."""
-
-
-def trace(session: Session, device: torch.device, folder: Path | None) -> list[Event]:
-    """What the profiler saw of some updates, as it writes it for Chrome; kept in the folder."""
-    works = [session.read(number) for number in range(PROFILED)]
-    session.update(works[0], 0)
-    finish(device)
-    with torch.profiler.profile(record_shapes=True) as profiler:
-        for work in works:
-            session.update(work, 0)
-        finish(device)
-    with tempfile.TemporaryDirectory() as temporary:
-        path = Path(folder or temporary, "bench_gpu_trace.json.gz")
-        profiler.export_chrome_trace(str(path))
-        with gzip.open(path) as file:
-            events: list[Event] = json.load(file)["traceEvents"]
-    return events
-
-
-def on_device(events: list[Event]) -> list[Event]:
-    """The kernels and copies of a GPU; where there is none, the outermost operations."""
-    kernels = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    if kernels:
-        return kernels
-    outermost: list[Event] = []
-    ends: dict[Any, float] = {}
-    for event in sorted((e for e in events if e.get("cat") == "cpu_op"), key=lambda e: e["ts"]):
-        if event["ts"] >= ends.get(event["tid"], 0):
-            ends[event["tid"]] = event["ts"] + event["dur"]
-            outermost.append(event)
-    return outermost
-
-
-def time_by_kind(events: list[Event]) -> dict[str, float]:
-    """Seconds of each kind in an update."""
-    kinds: dict[str, float] = defaultdict(float)
-    for event in on_device(events):
-        found = (kind for kind, pattern in KINDS.items() if re.search(pattern, event["name"], re.I))
-        kinds[next(found, "pointwise and norms")] += event["dur"] / 1e6 / PROFILED
-    return dict(kinds)
-
-
-def busy_seconds(events: list[Event]) -> float:
-    """Seconds of an update in which anything runs."""
-    busy, end = 0.0, 0.0
-    for event in sorted(on_device(events), key=lambda e: e["ts"]):
-        until = event["ts"] + event["dur"]
-        busy += max(0.0, until - max(end, event["ts"]))
-        end = max(end, until)
-    return busy / 1e6 / PROFILED
-
-
-@dataclass
-class Product:
-    """The matrix products of one shape in an update."""
-
-    shape: str
-    calls: float = 0.0
-    seconds: float = 0.0
-    flops: float = 0.0
-
-
-def products(events: list[Event]) -> list[Product]:
-    """The matrix products, by shape: which of them are far from the rate of a large one?"""
-    of_operation: dict[int, Product] = {}
-    found: dict[str, Product] = {}
-    for event in events:
-        if event.get("cat") == "cpu_op" and event["name"] in ("aten::mm", "aten::addmm"):
-            dims = event["args"].get("Input Dims", [])
-            a, b = dims[1:3] if event["name"] == "aten::addmm" else dims[:2]
-            m, k, n = a[0], a[1], b[1]
-            shape = f"{m} × {k} × {n}"
-            product = found.setdefault(shape, Product(shape))
-            product.calls += 1 / PROFILED
-            product.flops += 2 * m * k * n / PROFILED
-            of_operation[event["args"]["External id"]] = product
-    for event in events:
-        if event.get("cat") == "kernel":
-            launched_by = of_operation.get(event["args"].get("External id"))
-            if launched_by is not None:
-                launched_by.seconds += event["dur"] / 1e6 / PROFILED
-    return [product for product in found.values() if product.seconds]
 
 
 # Decoding.
@@ -619,16 +515,16 @@ def products(events: list[Event]) -> list[Product]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """A run of the beam search."""
+    """Measurements of one run of beam search."""
 
     name: str
     seconds: float
     tokens: int
-    """Output tokens, end symbols not counted."""
+    """Number of output tokens without end symbols."""
 
 
 class ForcedSteps:
-    """A model's steps, each translation as long as its reference: random weights never end one."""
+    """Decoding steps of a random model; each translation is made as long as its reference."""
 
     def __init__(
         self,
@@ -673,10 +569,7 @@ def decode(
     batch_tokens: int,
     capturable: bool,
 ) -> Decoding:
-    """Beam search as in §6.1, in the batches of ``decode.translator``.
-
-    ``capturable`` lets a GPU replay its steps from a CUDA graph.
-    """
+    """Times beam search as in §6.1; ``alike`` allows CUDA graphs."""
     torch.manual_seed(1)
     model = Transformer(scale.model, scale.vocab_size).to(device).eval()
     if device.type == "cuda":
@@ -700,15 +593,15 @@ def decode(
 
     order = sorted(range(scale.sentences), key=lambda i: -len(store.src[i]))
     search(order[-8:])
-    finish(device)
+    synchronize(device)
     begun, tokens = time.perf_counter(), 0
     while order:
         size = max(1, batch_tokens // (len(store.src[order[0]]) * config.beam_size))
         tokens += search(order[:size])
         order = order[size:]
-    finish(device)
-    how = "recorded" if capturable and device.type == "cuda" else "step by step"
-    name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens a batch, {how}"
+    synchronize(device)
+    how = "CUDA graphs" if capturable and device.type == "cuda" else "eager"
+    name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens per batch, {how}"
     return Decoding(name, time.perf_counter() - begun, tokens)
 
 
@@ -716,4 +609,4 @@ if __name__ == "__main__":
     try:
         main()
     except InputError as error:
-        sys.exit(f"bench_gpu.py: error: {error}")
+        sys.exit(f"gpu.py: error: {error}")

@@ -1,18 +1,18 @@
-"""Translation speed: our engines against CTranslate2 by hand and Hugging Face, on the same text.
+"""Translation speed, compared with CTranslate2 called directly and with Hugging Face.
 
-    python scripts/bench_translate.py --model runs/mine                    a trained model
-    python scripts/bench_translate.py --size base                          random weights
-    python scripts/bench_translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
-    python scripts/bench_translate.py --model runs/mine --device cuda --lines 10000 --batches best
+    python scripts/bench/translate.py --model runs/mine                    a trained model
+    python scripts/bench/translate.py --size base                          random weights
+    python scripts/bench/translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
+    python scripts/bench/translate.py --model runs/mine --device cuda --lines 10000 --batches best
 
-All engines have the same weights and vocabulary, and go from text to text. In one process, round
-after round, each translates the same lines, the order turning; reported are medians over rounds of
-paired ratios, and ours-fp32-again is the noise floor. Lines are sorted by length for all alike.
-Tokens are those that an engine really put out. Start-up time and peak memory are those of a process
-of its own. A trained model ends its translations where it likes, and BLEU is shown beside it; one
-of random weights would never end, so that all engines put out as many tokens as the mean reference
-has, and start-up and memory are left out. MarianMT can hold post-norm models only. On a GPU ours
-(torch) and Hugging Face run; forced lengths keep ours from recording its steps there.
+All engines have the same weights and vocabulary, and translate text to text. In each round every
+engine translates the same lines, sorted by length; the order rotates. The report has medians over
+rounds of paired ratios; ours-fp32-again is the noise floor. Tokens are those that an engine really
+produced. Start-up time and peak memory are measured in separate processes. With a trained model
+BLEU is reported too. Random weights would never end a translation, so all engines produce as many
+tokens as the mean reference has, and start-up and memory are not measured. MarianMT supports
+post-norm models only. On a GPU only ours (torch) and Hugging Face run; forced lengths prevent ours
+from using CUDA graphs there.
 """
 
 import argparse
@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_train import SHARED_DATA, heading, model_config, table
+from reporting import SHARED_DATA, argument_parser, heading, table
+from train import model_config, torch_details
 
 from transformer_mt import distributed, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TokenizerConfig
@@ -53,31 +54,31 @@ TEXTS = {
     "wmt": ("wmt-sample/train.en.gz", "wmt-sample/train.de.gz"),
 }
 BEST_BATCH = {"hf": 32, "ct2": 32}
-"""Lines a batch where an engine is free: of 16, 32 and 64 none is more than 3% faster (base)."""
+"""Lines per batch in the setting ``best``: 16, 32 and 64 are within 3% of each other (base)."""
 
 Lines = Sequence[str]
 Run = Callable[[Lines], tuple[list[str], int]]
-"""Translations of lines, and how many tokens they have."""
+"""Lines → their translations, and the number of tokens in these."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What all engines run."""
+    """The model that all engines run."""
 
     folder: Path | None
     model: Transformer
     tokenizer: Tokenizer
     normalizer: Normalizer
     length: int | None
-    """Tokens of every translation; None leaves it to the model."""
+    """Forced number of tokens of every translation; None for none."""
 
     @property
     def device(self) -> torch.device:
-        """Where ours and Hugging Face run."""
+        """The device of the PyTorch engines."""
         return self.model.embedding.weight.device
 
     def settings(self, beam_size: int) -> DecodeConfig:
-        """Our own defaults, but for the beam and the forced length."""
+        """The default settings with this beam size and the forced length."""
         config = DecodeConfig(beam_size=beam_size)
         if self.length is None:
             return config
@@ -89,14 +90,14 @@ class Model:
 
 @dataclass
 class Result:
-    """An engine in one setting, round by round."""
+    """Measurements of one engine in one setting, by round."""
 
     speeds: list[float] = field(default_factory=list)
-    """Output tokens a second."""
+    """Output tokens per second."""
     latencies: list[float] = field(default_factory=list)
-    """Seconds of each line, if lines come one by one."""
+    """Seconds for each line, with one line per batch."""
     texts: list[str] = field(default_factory=list)
-    """Of all rounds, in the order of the lines."""
+    """Translations of all rounds, in the order of the lines."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -110,11 +111,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         sources, references = read_text(options)
         model = load(options, references, Path(scratch), device)
-        engines = [name for name in options.engines if why_not(name, model) is None]
+        engines = [name for name in options.engines if reason_to_skip(name, model) is None]
         for name in options.engines:
-            if (reason := why_not(name, model)) is not None:
-                print(f"{name} is left out: {reason}", file=sys.stderr)
-        print(heading(options, device), describe(options, model, sources), sep="\n")
+            if (reason := reason_to_skip(name, model)) is not None:
+                print(f"{name} is skipped: {reason}", file=sys.stderr)
+        print(heading(torch_details(device)), describe(options, model, sources), sep="\n")
         results = {}
         for beam_size in options.beams:
             for batch in options.batches:
@@ -123,37 +124,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print("", report(found, beam_size, batch, model, references), sep="\n", flush=True)
         if "hf-fp32" in engines and "ours-fp32" in engines:
             print("", parity(model, sources[: options.parity]), sep="\n")
-        alone = {}
+        processes = {}
         if options.model is not None and not options.no_processes:
-            alone = {name: alone_in_a_process(name, model, sources, options) for name in engines}
-            rows = [[name, f"{a['start']:.2f}", f"{a['peak']:,.0f}"] for name, a in alone.items()]
+            processes = {name: in_new_process(name, model, sources, options) for name in engines}
+            rows = [
+                [name, f"{a['start']:.2f}", f"{a['peak']:,.0f}"] for name, a in processes.items()
+            ]
             print("", table(["engine", "start-up s", "peak MiB"], rows), sep="\n")
     if options.json:
         raw = {key: {n: vars(r) for n, r in found.items()} for key, found in results.items()}
-        options.json.write_text(json.dumps({"results": raw, "processes": alone}, indent=1))
+        options.json.write_text(json.dumps({"results": raw, "processes": processes}, indent=1))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     add = parser.add_argument
     add("--model", type=Path, help="folder of a trained model")
-    add("--size", default="base", help="without --model: random weights of configs/model/SIZE.yaml")
-    add("--vocab", type=int, default=8000, help="of random weights: pieces (default: 8000)")
-    add("--text", default="multi30k", choices=TEXTS, help="what to translate (default: multi30k)")
-    add("--data", type=Path, default=SHARED_DATA, help="its folder (default: ../shared/data)")
-    add("--lines", type=int, default=200, help="lines of a round (default: 200)")
+    add("--size", default="base", help="random weights of configs/model/SIZE.yaml (default: base)")
+    add(
+        "--vocab",
+        type=int,
+        default=8000,
+        help="vocabulary of random weights (default: 8000)",
+    )
+    add("--text", default="multi30k", choices=TEXTS, help="text to translate (default: multi30k)")
+    add(
+        "--data",
+        type=Path,
+        default=SHARED_DATA,
+        help="text folder (default: ../shared/data)",
+    )
+    add("--lines", type=int, default=200, help="lines per round (default: 200)")
     add("--rounds", type=int, default=5, help="rounds (default: 5)")
     add("--beams", default="4,1", help="beam sizes (default: 4,1)")
-    add("--batches", default="best,32,1", help="lines a batch (default: best,32,1)")
+    add("--batches", default="best,32,1", help="lines per batch (default: best,32,1)")
     add("--engines", default=",".join(ENGINES), help="separated by commas (default: all)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--threads", type=int, help="threads (default: torch's)")
     add("--parity", type=int, default=100, help="lines compared with Hugging Face (default: 100)")
-    add("--no-processes", action="store_true", help="leave out start-up time and memory")
-    add("--json", type=Path, help="file for every figure measured")
+    add("--no-processes", action="store_true", help="do not measure start-up time and memory")
+    add("--json", type=Path, help="write all measurements to this file")
     add("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.engines = options.engines.split(",")
@@ -169,12 +179,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """As many lines as all rounds need, from the beginning again if there are less."""
+    """As many lines as all rounds need; the text is repeated if it is shorter."""
     sides = []
     for name in TEXTS[options.text]:
         path = options.data / name
         if not path.is_file():
-            raise InputError(f"no file {path}: say --data FOLDER")
+            raise InputError(f"no file {path}: set --data FOLDER")
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             sides.append([line.rstrip("\n") for line in file])
     number = options.lines * options.rounds
@@ -185,7 +195,7 @@ def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 def load(
     options: argparse.Namespace, references: Lines, scratch: Path, device: torch.device
 ) -> Model:
-    """The model of the folder, or one of random weights and a vocabulary learned from the text."""
+    """The model of a folder, or random weights with a vocabulary learned from the text."""
     if options.model is not None:
         model, tokenizer, job = model_folder.load_model(options.model.expanduser())
         return Model(options.model, model.to(device), tokenizer, Normalizer.of(job.data), None)
@@ -205,40 +215,39 @@ def load(
 # The engines.
 
 
-def why_not(name: str, model: Model) -> str | None:
-    """What keeps an engine from running this model here."""
+def reason_to_skip(name: str, model: Model) -> str | None:
+    """Why an engine cannot run this model here; None if it can."""
     if name.startswith("hf"):
         if find_spec("transformers") is None:
             return "pip install transformers"
         if model.model.config.norm != "post":
             return "MarianMT has no pre-norm models"
     if "ct2" in name and model.device.type != "cpu":
-        return "it is measured on CPUs"
+        return "measured on CPUs only"
     if "ct2" in name and find_spec("ctranslate2") is None:
         return "pip install ctranslate2"
     if name.startswith("ours-ct2") and model.length is not None:
-        return "it leaves forced lengths to engine=torch"
+        return "it does not support forced lengths"
     return None
 
 
 def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
-    """An engine, ready to translate batches of so many lines."""
+    """Loads an engine for batches of ``batch`` lines."""
     if name.startswith("hf"):
         return _hf(model, beam_size, batch)
     if name.startswith("ct2"):
-        return _ct2_by_hand(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
+        return _direct_ct2(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
     config = model.settings(beam_size)
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
-    engine: Engine = TorchEngine(model.model, config, dtype=dtype)
+    torch_engine = TorchEngine(model.model, config, dtype=dtype)
+    engine: Engine = torch_engine
     if name.startswith("ours-ct2"):
         from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine
 
         compute_type = name.removeprefix("ours-ct2-")
+        converted = _converted(model, compute_type, scratch)
         engine = CTranslate2Engine(
-            _converted(model, compute_type, scratch),
-            TorchEngine(model.model, config),
-            model.tokenizer.vocabulary,
-            compute_type,
+            converted, torch_engine, model.tokenizer.vocabulary, compute_type
         )
     translator = Translator(engine, model.tokenizer, model.normalizer, config, token_scores=False)
 
@@ -256,8 +265,8 @@ def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     return convert(folder, model.model, model.tokenizer, compute_type)[0]
 
 
-def _ct2_by_hand(compute_type: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
-    """CTranslate2 as its manual advises: a worker a core, or all cores for one line."""
+def _direct_ct2(compute_type: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
+    """CTranslate2 as its manual advises: one worker per core, or all cores for one line."""
     import ctranslate2
 
     cores, one = torch.get_num_threads(), batch == "1"
@@ -267,7 +276,7 @@ def _ct2_by_hand(compute_type: str, model: Model, beam_size: int, batch: str, sc
         inter_threads=1 if one else cores,
         intra_threads=cores if one else 1,
     )
-    torch.set_num_threads(cores)  # it has set those of the whole process
+    torch.set_num_threads(cores)  # CTranslate2 sets those of the whole process
     names = model.tokenizer.vocabulary
     ids = {piece: i for i, piece in enumerate(names)}
     lengths: dict[str, Any] = {"max_decoding_length": 256}
@@ -291,7 +300,7 @@ def _ct2_by_hand(compute_type: str, model: Model, beam_size: int, batch: str, sc
 
 def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
     """``generate`` of MarianMT, in batches sorted by length."""
-    from bench_peers import MarianPeer
+    from peers import MarianPeer
     from torch.nn.utils.rnn import pad_sequence
 
     peer: Any = MarianPeer(model.model).eval().to(model.device).model
@@ -322,7 +331,7 @@ def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
 
 
 def in_batches(run: Run, batch: str, lines: Lines) -> tuple[list[str], int]:
-    """The lines so many at a time; all of them if the engine is to choose."""
+    """Runs batches of ``batch`` lines, or all lines at once with ``best``."""
     size = len(lines) if batch == "best" else int(batch)
     texts, tokens = [], 0
     for start in range(0, len(lines), size):
@@ -332,7 +341,7 @@ def in_batches(run: Run, batch: str, lines: Lines) -> tuple[list[str], int]:
     return texts, tokens
 
 
-# The clock.
+# Timing.
 
 
 def measure(
@@ -344,7 +353,7 @@ def measure(
     options: argparse.Namespace,
     scratch: Path,
 ) -> dict[str, Result]:
-    """All engines on each round's lines."""
+    """Times all engines on the lines of each round."""
     runs = {name: build(name, model, beam_size, batch, scratch) for name in engines}
     results = {name: Result() for name in engines}
     for run in runs.values():
@@ -377,13 +386,13 @@ def measure(
 def report(
     results: dict[str, Result], beam_size: int, batch: str, model: Model, references: Lines
 ) -> str:
-    """A table of the engines, with ours over each of them."""
+    """A table of the engines with the speed of ours relative to each."""
     ours = [name for name in results if name.startswith("ours") and not name.endswith("again")]
-    head = [f"beam {beam_size}, batch {batch}", "tokens/s", *(f"{name} over it" for name in ours)]
+    head = [f"beam {beam_size}, batch {batch}", "tokens/s", *(f"{name} ÷ it" for name in ours)]
     if batch == "1":
         head += ["p50 ms", "p95 ms"]
     elif model.length is None:
-        head += ["BLEU", "lines as the first"]
+        head += ["BLEU", "lines equal to the first"]
     rows = []
     for name, result in results.items():
         row = [name, f"{statistics.median(result.speeds):,.0f}"]
@@ -402,15 +411,15 @@ def report(
 
 
 def ratio(mine: Result, other: Result) -> str:
-    """How many times as fast mine is: the median of the rounds, and the extremes."""
+    """Speed-up of ``mine`` over ``other``: median and extremes over the rounds."""
     ratios = [a / b for a, b in zip(mine.speeds, other.speeds, strict=True)]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def parity(model: Model, sources: Lines) -> str:
-    """How many lines come out the same, by a search that both libraries do alike.
+    """How many lines are equal with search settings that both libraries implement alike.
 
-    That is greedy search, and a beam without a length penalty that stops once it is full.
+    These are greedy search, and beam search without a length penalty.
     """
     lines = sorted(sources, key=len)
     shares = []
@@ -421,10 +430,10 @@ def parity(model: Model, sources: Lines) -> str:
         ours = Translator(engine, model.tokenizer, model.normalizer, config).translate(lines)
         same = sum(a.strip() == b.strip() for a, b in zip(ours, theirs, strict=True))
         shares.append(f"{same} of {len(lines)} lines at beam {beam_size}")
-    return f"ours-fp32 and hf-fp32, no length penalty, give the same: {', '.join(shares)}"
+    return f"ours-fp32 and hf-fp32 agree without a length penalty: {', '.join(shares)}"
 
 
-# Processes of their own.
+# Separate processes.
 
 
 CT2_ALONE = """
@@ -443,10 +452,10 @@ engine.translate_batch(lines, beam_size=4, max_batch_size=32)
 status = open("/proc/self/status").read()
 print(json.dumps({"first": done, "peak": int(status.split("VmHWM:")[1].split()[0]) / 1024}))
 """
-"""CTranslate2 by hand, in a process that needs no PyTorch."""
+"""CTranslate2 called directly, in a process without PyTorch."""
 
 
-def alone_in_a_process(
+def in_new_process(
     name: str, model: Model, sources: Lines, options: argparse.Namespace
 ) -> dict[str, float]:
     """Seconds from the start of a process to its first translation, and its peak memory in MiB."""
@@ -467,20 +476,20 @@ def alone_in_a_process(
 
 
 def child(name: str, model: Model) -> None:
-    """What such a process does: one line, then a hundred."""
+    """Body of such a process: translates one line, then a hundred."""
     sources = json.load(sys.stdin)
     run = build(name, model, 4, "best", Path())
     run(sources[:1])
     first = time.time()
     run(sources)
-    # Not getrusage, which begins with the memory of the process that started this one.
+    # Not getrusage, whose peak includes the memory of the parent process.
     status = Path("/proc/self/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
     print(json.dumps({"first": first, "peak": peak}))
 
 
 def describe(options: argparse.Namespace, model: Model, sources: Lines) -> str:
-    """What was translated, by what."""
+    """One line on the model and the text."""
     config = model.model.config
     what = f"{model.folder}" if model.folder else f"random weights, {options.size}"
     ends = "" if model.length is None else f"; every translation has {model.length} tokens"
@@ -495,4 +504,4 @@ if __name__ == "__main__":
     try:
         main()
     except InputError as error:
-        sys.exit(f"bench_translate.py: error: {error}")
+        sys.exit(f"translate.py: error: {error}")

@@ -1,4 +1,4 @@
-"""A small disk for bench_faults.py: it can be full, and it can be read-only."""
+"""A small file system that can be filled up and made read-only."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ from types import TracebackType
 SIZE = 4 * 2**20
 
 
-class NoVolumeError(Exception):
-    """This machine lets nobody, or not this user, mount one."""
+class MountError(Exception):
+    """This user cannot mount a file system on this machine."""
 
 
 class Volume:
@@ -35,17 +35,17 @@ class Volume:
         subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
     def fill(self, leave: int) -> None:
-        """Fills it but for some bytes."""
+        """Fills the file system except for ``leave`` bytes."""
         state = os.statvfs(self.path)
         self._ballast.write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - leave)))
 
     def free(self) -> None:
-        """Makes room again."""
+        """Frees the space again."""
         self._ballast.unlink()
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        """Nothing can be written meanwhile."""
+        """Makes it read-only while the context lasts."""
         self._mount("-o", "remount,ro")
         try:
             yield
@@ -58,6 +58,6 @@ class Volume:
                 ["mount", *options, str(self.path)], check=True, capture_output=True, text=True
             )
         except FileNotFoundError:
-            raise NoVolumeError("there is no mount here") from None
+            raise MountError("there is no mount command") from None
         except subprocess.CalledProcessError as error:
-            raise NoVolumeError(f"mount: {error.stderr.strip()}") from None
+            raise MountError(f"mount: {error.stderr.strip()}") from None

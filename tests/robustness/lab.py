@@ -1,8 +1,8 @@
-"""Runs of mt-train for bench_faults.py: started, watched, hit, compared with one left alone.
+"""Starts runs of mt-train, observes them, and compares their folders with an uninterrupted run.
 
-A start is forked from a server that has imported PyTorch once, which saves seconds, or is a real
-mt-train. Both are processes of their own and are really killed. Nothing here knows how the trainer
-works: it looks at the folder of the run, as a user does.
+A run is forked from a server that has imported PyTorch, which saves seconds, or it is a real
+mt-train. Both are separate processes that are really killed. Nothing here depends on the internals
+of the trainer: only the run folder is inspected, as a user would.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ from safetensors import SafetensorError, safe_open
 
 from transformer_mt.train.metrics_log import TIME_KEYS
 
-LONG = 120.0
-"""Seconds after which a process hangs."""
+TIMEOUT = 120.0
+"""Seconds after which a process counts as hanging."""
 STEPS, CHECKPOINT_EVERY, VALIDATE_EVERY, LOG_EVERY = 40, 5, 10, 2
 SETTINGS = [
     "data=files",
@@ -46,11 +46,11 @@ SETTINGS = [
     "train.precision=fp32",
     "train.device=cpu",
     "train.batch_tokens=200",
-    "train.max_tokens_per_device=120",  # two or three parts an update
+    "train.max_tokens_per_device=120",  # two or three micro-batches per update
     f"train.max_steps={STEPS}",
     f"train.checkpoint_every={CHECKPOINT_EVERY}",
     f"train.validate_every={VALIDATE_EVERY}",
-    f"train.log_every={LOG_EVERY}",  # every other checkpoint falls between two records
+    f"train.log_every={LOG_EVERY}",  # every other checkpoint lies between two records
     "train.average_checkpoints=3",
     "decode.max_extra_tokens=5",
 ]
@@ -59,14 +59,14 @@ RECIPES: list[tuple[str, ...]] = [
     ("train.final=ema", "train.ema_decay=0.9", "train.clip_norm=1"),
     ("train.final=best", "train.best_by=nll", "train.patience=2", "train.validate_every=4"),
 ]
-"""Ends that a run may have; the last one's validations fall between checkpoints, too."""
+"""Overrides on how a run ends; in the last, validations do not coincide with checkpoints."""
 
 
 # The folder of a run.
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:
-    """The whole lines of metrics.jsonl."""
+    """The complete records of metrics.jsonl."""
     try:
         lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -75,49 +75,49 @@ def records(run_dir: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             found.append(json.loads(line))
-        except ValueError:  # the kill cut it
+        except ValueError:  # truncated by the kill
             continue
     return found
 
 
 def progress(run_dir: Path) -> int:
-    """Updates that metrics.jsonl knows of."""
+    """The last update recorded in metrics.jsonl, or 0."""
     return max((record["step"] for record in records(run_dir)), default=0)
 
 
 def checkpoints(run_dir: Path) -> list[Path]:
-    """Oldest first; damaged ones as well."""
+    """The checkpoints, oldest first, including damaged ones."""
     return sorted((run_dir / "checkpoints").glob("step_*"))
 
 
 def newest(run_dir: Path) -> int:
-    """The step of the newest checkpoint, 0 where there is none."""
+    """The step of the newest checkpoint, or 0."""
     return max((int(path.name.removeprefix("step_")) for path in checkpoints(run_dir)), default=0)
 
 
 def is_writing(run_dir: Path) -> bool:
-    """Whether a checkpoint is half written."""
+    """Whether a checkpoint is being written."""
     folder = run_dir / "checkpoints"
     return folder.is_dir() and any(path.name.startswith(".") for path in folder.iterdir())
 
 
 def validations(run_dir: Path) -> list[int]:
-    """The updates after which there was a validation, as far as one is recorded."""
+    """The updates with a recorded validation."""
     return [record["step"] for record in records(run_dir) if record["split"] == "valid"]
 
 
-def whole(checkpoint: Path) -> list[str]:
-    """What is wrong with a checkpoint, by other means than the program's own."""
+def problems_of(checkpoint: Path) -> list[str]:
+    """Problems of a checkpoint, found without the code of the package."""
     try:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         for name, checksum in state["sha256"].items():
-            if name == "state.json":  # by itself
+            if name == "state.json":  # without this entry
                 continue
             if hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() != checksum:
-                return [f"{checkpoint.name}/{name} is not what its checksum says"]
+                return [f"{checkpoint.name}/{name} does not match its checksum"]
         for path in checkpoint.glob("*.safetensors"):
             with safe_open(path, "numpy") as file:
-                for key in file.keys():  # noqa: SIM118 (it is no dict)
+                for key in file.keys():  # noqa: SIM118 (not a dict)
                     file.get_tensor(key)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         return [f"{checkpoint.name} does not load: {error!r}"]
@@ -125,7 +125,7 @@ def whole(checkpoint: Path) -> list[str]:
 
 
 def contents(run_dir: Path) -> dict[str, Any]:
-    """All that a run leaves, less what holds the time of day, by file."""
+    """The files of a run without times, by name."""
     found: dict[str, Any] = {}
     for path in run_dir.rglob("*"):
         name = path.relative_to(run_dir).as_posix()
@@ -136,12 +136,12 @@ def contents(run_dir: Path) -> dict[str, Any]:
                 {key: value for key, value in record.items() if key not in TIME_KEYS}
                 for record in records(run_dir)
             ]
-        elif name == "run.json":  # a list of the starts: that it is there is enough
+        elif name == "run.json":  # lists the starts: only check that it exists
             found[name] = None
         elif path.name == "state.json":
             found[name] = json.loads(path.read_text(encoding="utf-8"))
             del found[name]["seconds"], found[name]["sha256"][path.name]
-        elif name == "config.yaml":  # it names the folder
+        elif name == "config.yaml":  # contains the folder's name
             found[name] = path.read_text(encoding="utf-8").replace(str(run_dir), "RUN")
         else:
             found[name] = path.read_bytes()
@@ -149,26 +149,26 @@ def contents(run_dir: Path) -> dict[str, Any]:
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """Words for what is not the same."""
+    """Descriptions of the differences."""
     words = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     words += [f"{name} is left over" for name in sorted(found.keys() - expected.keys())]
     for name in sorted(expected.keys() & found.keys()):
         if found[name] == expected[name]:
             continue
-        words.append(f"{name} is another")
+        words.append(f"{name} differs")
         if name == "metrics.jsonl":
-            words[-1] += f": {unequal_record(found[name], expected[name])}"
+            words[-1] += f": {first_difference(found[name], expected[name])}"
     return words
 
 
-def unequal_record(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str:
-    """Where two records of a run part."""
+def first_difference(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str:
+    """Describes the first difference between the records of two runs."""
     for got, want in zip(found, expected, strict=False):
         if got != want:
             keys = [key for key in {**want, **got} if got.get(key) != want.get(key)]
-            parts = [f"{key} {got.get(key)}, not {want.get(key)}" for key in keys]
+            parts = [f"{key} {got.get(key)} instead of {want.get(key)}" for key in keys]
             return f"after update {want['step']} ({want['split']}) " + ", ".join(parts)
-    return f"{len(found)} records, not {len(expected)}"
+    return f"{len(found)} records instead of {len(expected)}"
 
 
 # Processes.
@@ -179,44 +179,44 @@ class Ended:
     """How a process ended."""
 
     status: int
-    """Minus the number of the signal that killed it, where one did."""
+    """Exit status; if a signal killed the process, minus its number."""
     out: str
     err: str
     seconds: float
-    """From the last signal, or else the start, to the end."""
+    """Seconds from the last signal, or else the start, to the end."""
 
     @property
     def last(self) -> str:
-        """The last line it said."""
-        return (self.err.splitlines() or ["nothing said"])[-1]
+        """The last line on stderr."""
+        return (self.err.splitlines() or ["no output"])[-1]
 
     def expect(self, *statuses: int) -> list[str]:
-        """What is wrong, if another exit status was expected."""
+        """Problems if the exit status is not one of these."""
         if self.status in statuses:
             return []
-        return [f"exit status {self.status}, not {statuses[0]}: {self.last}"]
+        return [f"exit status {self.status}, instead of {statuses[0]}: {self.last}"]
 
     def refusal(self, pattern: str) -> list[str]:
-        """What is wrong with a refusal, which is one clear line and status 1."""
+        """Problems with an error exit, which must be status 1 and one line that matches."""
         words = self.expect(1)
         errors = [line for line in self.err.splitlines() if "error" in line.lower()]
         if errors != [self.last] or "Traceback" in self.err or self.out:
-            words.append(f"not one line: …{self.err[-300:]!r}")
+            words.append(f"not a single line: …{self.err[-300:]!r}")
         elif not re.search(pattern, self.last):
-            words.append(f"no clear line: {self.last}")
+            words.append(f"unexpected message: {self.last}")
         return words
 
 
 class Running:
-    """An mt-train at work.
+    """A running mt-train.
 
     Args:
-        argv: Its arguments.
-        run_dir: The folder of the run.
-        output: Folder for what it says.
-        validations: The updates after which it validates, as far as they are known.
-        real: Start the real command, in a session of its own; else fork.
-        file_limit: The most bytes that it may write into one file.
+        argv: Command-line arguments.
+        run_dir: The run folder.
+        output: Folder for stdout and stderr.
+        validations: The updates after which it validates, if known.
+        real: Start the console script in a new session; otherwise fork.
+        file_limit: Maximum size of a file in bytes.
     """
 
     def __init__(
@@ -261,20 +261,20 @@ class Running:
             self._process.start()
             assert self._process.pid is not None
             self.pid = self._process.pid
-            # Until then a signal would meet the server's code, not mt-train's.
+            # Before that, a signal would hit the code of the server.
             self.wait_for((output / "begins").exists)
 
     def is_alive(self) -> bool:
         return self._process.is_alive() if self._popen is None else self._popen.poll() is None
 
     def send(self, number: int) -> None:
-        """Sends a signal; one that comes too late is none."""
+        """Sends a signal; no error if the process has ended."""
         self._since = time.monotonic()
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def end(self, limit: float = LONG) -> Ended:
-        """Waits for the end; a process that takes longer than ``limit`` is killed."""
+    def end(self, limit: float = TIMEOUT) -> Ended:
+        """Waits for the end; kills the process after ``limit`` seconds."""
         late = False
         if self._popen is None:
             self._process.join(limit)
@@ -292,12 +292,12 @@ class Running:
         seconds = time.monotonic() - self._since
         out, err = ((self._output / name).read_text(errors="replace") for name in ("out", "err"))
         if late:
-            return Ended(124, out, f"{err}\nit hangs: killed after {seconds:.0f} s", seconds)
+            return Ended(124, out, f"{err}\ntimeout: killed after {seconds:.0f} s", seconds)
         assert status is not None
         return Ended(status, out, err, seconds)
 
     def log(self) -> str:
-        """What this process has written into train.log."""
+        """The lines that this process has written to train.log."""
         try:
             with (self.run_dir / "train.log").open("rb") as file:
                 file.seek(self._log_before)
@@ -306,11 +306,11 @@ class Running:
             return ""
 
     def has_begun(self) -> bool:
-        """Whether it has written into the folder of the run, beside the log."""
+        """Whether it has written to the run folder, apart from the log."""
         return _stamps(self.run_dir) != self._before
 
     def is_validating(self) -> bool:
-        """Whether the updates before a validation are recorded, and the validation is not."""
+        """Whether the update before a validation is recorded and the validation is not yet."""
         found = records(self.run_dir)
         last = found[-1] if found else {"split": "", "step": 0}
         return last["split"] == "train" and last["step"] in self._validations
@@ -319,27 +319,27 @@ class Running:
         """Whether the last validation is recorded."""
         return validations(self.run_dir)[-1:] == list(self._validations[-1:])
 
-    def wait_for(self, there: Callable[[], bool]) -> bool:
-        """Waits until something is so; False if the process ends before."""
-        deadline = time.monotonic() + LONG
-        while not there():
+    def wait_for(self, condition: Callable[[], bool]) -> bool:
+        """Waits until the condition holds; False if the process ends before."""
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
             if not self.is_alive() or time.monotonic() > deadline:
                 return False
             time.sleep(0.0005)
         return True
 
     def resumed(self, ended: Ended) -> list[str]:
-        """What is wrong with where it went on from: the newest checkpoint, no other."""
+        """Problems with where it resumed, which must be the newest checkpoint."""
         words = [line for line in ended.err.splitlines() if "damaged" in line]
         found = re.search(r"resuming after update ([\d,]+)", ended.err)
         if found and int(found[1].replace(",", "")) != self.newest:
-            words.append(f"{found[0]}, not {self.newest}")
+            words.append(f"{found[0]} instead of {self.newest}")
         if self.newest and not found and "training:" in ended.err:
-            words.append(f"begun anew, not after update {self.newest}")
+            words.append(f"started from scratch instead of after update {self.newest}")
         return words
 
     def workers(self) -> list[int]:
-        """Processes of the ranks that this one has launched."""
+        """Process ids of the workers that this launcher has started."""
         found = []
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             for child in (task / "children").read_text().split():
@@ -349,7 +349,7 @@ class Running:
 
 
 def _serve(argv: Sequence[str], output: Path, file_limit: int | None) -> None:
-    """mt-train, in a process that has its modules already."""
+    """Runs mt-train in a process that has imported its modules."""
     import torch
 
     from transformer_mt.cli.train import main
@@ -378,10 +378,10 @@ def _stamps(run_dir: Path) -> list[int]:
 
 
 class Lab:
-    """Starts runs on one small corpus, and knows how each must end.
+    """Starts runs on one small corpus, and caches the results of uninterrupted runs.
 
     Args:
-        folder: An empty folder for everything.
+        folder: An empty folder for all files.
     """
 
     def __init__(self, folder: Path):
@@ -404,7 +404,7 @@ class Lab:
     def start(
         self, run_dir: Path, *more: str, real: bool = False, file_limit: int | None = None
     ) -> Running:
-        """Starts the command that all runs of this laboratory share."""
+        """Starts mt-train with the shared settings and ``more``."""
         self._starts += 1
         data = [
             f"data.{part}=[{{tsv: {self.folder}/{part}.tsv}}]"
@@ -420,18 +420,18 @@ class Lab:
         return running
 
     def expected(self, *more: str) -> dict[str, Any]:
-        """The contents of the folder of a run that nothing happened to."""
+        """The contents of the folder of an uninterrupted run."""
         if more not in self._expected:
             run_dir = self.new_folder()
             ended = self.start(run_dir, *more, real=more not in RECIPES[1:]).end()
             if ended.status:
-                raise RuntimeError(f"mt-train fails without any fault: {ended.err[-2000:]}")
+                raise RuntimeError(f"mt-train fails without a fault: {ended.err[-2000:]}")
             self._expected[more] = contents(run_dir)
             self._validations[more] = validations(run_dir)
         return self._expected[more]
 
     def half(self) -> Path:
-        """A copy of a run that was killed half-way, with three checkpoints or more."""
+        """A copy of a run that was killed half-way, with at least three checkpoints."""
         if self._half is None:
             self._half = self.new_folder()
             running = self.start(self._half)
@@ -441,14 +441,14 @@ class Lab:
         return Path(shutil.copytree(self._half, self.new_folder()))
 
     def finish(self, run_dir: Path, *more: str, real: bool = False) -> list[str]:
-        """Says the same command once more; what is then not as in the run left alone."""
+        """Runs the command again to the end; returns the differences from an uninterrupted run."""
         running = self.start(run_dir, *more, real=real)
         ended = running.end()
         words = [*ended.expect(0), *running.resumed(ended)]
         return words or differences(contents(run_dir), self.expected(*more))
 
     def close(self) -> None:
-        """Ends what is still running."""
+        """Kills all runs that are still going."""
         for running in self._running:
             if running.is_alive():
                 running.send(signal.SIGKILL)

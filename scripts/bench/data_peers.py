@@ -1,4 +1,4 @@
-"""The peer of bench_data.py: what a script would do with Hugging Face's datasets, and lists."""
+"""The pipeline that data.py compares with: Hugging Face's `datasets`, and Python lists."""
 
 import csv
 import os

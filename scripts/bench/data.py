@@ -1,18 +1,19 @@
-"""Speed and memory of the data: text to token store, store to batches, beside datasets.map.
+"""Speed and memory of data preparation and batch planning, compared with `datasets.map`.
 
-    python scripts/bench_data.py                     4.5 million pairs, and a plan of 100 million
-    python scripts/bench_data.py --pairs 20000 --plan-pairs 1000000        a quick look
+    python scripts/bench/data.py                     4.5 million pairs, and a plan of 100 million
+    python scripts/bench/data.py --pairs 20000 --plan-pairs 1000000        a quick look
 
-The text is real, from ../shared/data, made large by joining one to three random pairs to a new one
-(seeded). Ours is mt-train's own road: normalise, clean, encode, drop repetitions, write. The plain
+The text is real, from ../shared/data, enlarged by joining one to three random pairs (seeded).
+"ours" is the pipeline of mt-train: normalise, clean, encode, deduplicate, write. The plain
 pipeline is what a script would do with Hugging Face's datasets: the same filters and the same
-vocabulary as map and filter steps on all cores (one example at a time, or batched), a set of what
-was seen, the result as Python lists, and every epoch a shuffled, sorted and batched list of
-indices. It gets the first --plain-pairs pairs, and ours is measured on those as well: rates are
-compared on the same pairs, and both must keep as many.
+vocabulary as map and filter steps on all cores (one example at a time, or batched), a set of the
+hashes seen, the result as Python lists, and in each epoch a shuffled, sorted and batched list of
+indices. It gets the first
+--plain-pairs pairs, and ours is measured on those too: rates are compared on the same pairs, and
+both must keep the same number of them.
 
-Every figure is from a process of its own. Memory is the peak of the proportional set sizes of the
-process and all its children, less what the process had when its libraries were loaded.
+Each figure comes from a separate process. Memory is the peak of the proportional set sizes of the
+process and all its children, minus that of the process once its libraries were loaded.
 """
 
 import argparse
@@ -21,22 +22,21 @@ import multiprocessing
 import platform
 import random
 import re
-import shlex
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_data_plain import BATCH_TOKENS, PLAIN, Figures, folder_bytes
+from data_peers import BATCH_TOKENS, PLAIN, Figures, folder_bytes
 from omegaconf import OmegaConf
+from reporting import SHARED_DATA, argument_parser, heading, table, wrap
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -51,9 +51,6 @@ from transformer_mt.data.store.workers import available_cores
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
-SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
-WIDTH = 98
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
@@ -65,17 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     add = parser.add_argument
     add("--pairs", type=int, default=4_500_000, help="pairs of text (default: 4.5 million)")
     add(
         "--plain-pairs",
         type=int,
         default=200_000,
-        help="of which datasets.map gets (default: 200k)",
+        help="how many of them datasets.map gets (default: 200k)",
     )
     add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
     add("--cleaning", default="standard", help="configs/cleaning/*.yaml (default: standard)")
@@ -83,59 +77,60 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--workers", type=int, default=available_cores(), help="processes (default: all cores)")
     add("--data", type=Path, default=SHARED_DATA, help="the text (default: ../shared/data)")
     add("--folder", type=Path, help="where to write, 3 GB (default: a temporary folder)")
-    add("--json", type=Path, help="file for every figure measured")
+    add("--json", type=Path, help="write all measurements to this file")
     options = parser.parse_args(arguments)
     for key in ("pairs", "plain_pairs", "plan_pairs", "workers"):
         if getattr(options, key) < 1:
             raise InputError(f"--{key.replace('_', '-')} must be at least 1")
     options.plain_pairs = min(options.plain_pairs, options.pairs)
     if not options.data.is_dir():
-        raise InputError(f"no folder {options.data}: say --data FOLDER")
+        raise InputError(f"no folder {options.data}: set --data FOLDER")
     return options
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> list[Figures]:
-    """The figures of every row."""
-    say("writing the text")
+    """The measurements of every row of the table."""
+    report_progress("writing the text")
     whole, part = scratch / "whole.tsv", scratch / "part.tsv"
     write_text(whole, options.data, options.pairs)
     with whole.open("rb") as lines:
         part.write_bytes(b"".join(islice(lines, options.plain_pairs)))
     job = make_job(part, scratch / "part", options)
-    say("learning the vocabulary")
-    vocabulary = alone(learn_vocabulary, job)["vocabulary"]
+    report_progress("learning the vocabulary")
+    vocabulary = in_new_process(learn_vocabulary, job)["vocabulary"]
     job = replace(job, tokenizer=TokenizerConfig(path=vocabulary))
     sizes = {options.pairs: whole, options.plain_pairs: part}
     rows = []
     for pairs, text in sizes.items():
         ours = replace(job, cache_dir=str(scratch / f"ours-{pairs}"))
         ours = replace(ours, data=replace(ours.data, train=[SourceConfig(tsv=str(text))]))
-        rows.append({"name": "ours", "pairs": pairs, **all_of(OURS, ours)})
+        rows.append({"name": "ours", "pairs": pairs, **run_steps(OURS, ours)})
     for name, steps in PLAIN.items():
         plain = replace(job, cache_dir=str(scratch / name.replace(" ", "-")))
-        rows.append({"name": name, "pairs": options.plain_pairs, **all_of(steps, plain)})
+        rows.append({"name": name, "pairs": options.plain_pairs, **run_steps(steps, plain)})
     kept = {row["kept"] for row in rows if row["pairs"] == options.plain_pairs}
     if len(kept) > 1:
-        raise InputError(f"not the same pairs are kept, but {kept}: nothing is compared")
+        raise InputError(f"the pipelines keep different numbers of pairs ({kept}); not comparable")
     rows.append(
         {"name": "plan only", "pairs": options.plan_pairs}
-        | alone(plan_synthetic, options.plan_pairs, scratch / "offsets")
+        | in_new_process(plan_synthetic, options.plan_pairs, scratch / "offsets")
     )
     return rows
 
 
-def all_of(steps: Sequence[Callable[[TrainJob], Figures]], job: TrainJob) -> Figures:
-    """The figures of some steps, each in a process of its own."""
+def run_steps(steps: Sequence[Callable[[TrainJob], Figures]], job: TrainJob) -> Figures:
+    """The measurements of several steps, each in a new process."""
     figures: Figures = {}
     for step in steps:
-        say(f"{step.__name__.replace('_', ' ')} {job.cache_dir}")
+        report_progress(f"{step.__name__.replace('_', ' ')} {job.cache_dir}")
         figures |= {
-            f"{step.__name__.rpartition('_')[2]}_{k}": v for k, v in alone(step, job).items()
+            f"{step.__name__.rpartition('_')[2]}_{k}": v
+            for k, v in in_new_process(step, job).items()
         }
     return figures | {"kept": figures["prepare_kept"]}
 
 
-def say(text: str) -> None:
+def report_progress(text: str) -> None:
     print(text, file=sys.stderr)
 
 
@@ -143,7 +138,7 @@ def say(text: str) -> None:
 
 
 def write_text(path: Path, data: Path, count: int) -> None:
-    """New pairs from real ones: one to three at random, end to end."""
+    """Writes pairs made by joining one to three random real ones."""
     pool = [
         pair
         for source in real_sources(data)
@@ -184,11 +179,11 @@ def make_job(text: Path, cache: Path, options: argparse.Namespace) -> TrainJob:
     )
 
 
-# A process of its own, and its memory.
+# Processes and their memory.
 
 
-def alone(work: Callable[..., Figures], *args: Any) -> Figures:
-    """What ``work`` returns, and its peak memory in bytes."""
+def in_new_process(work: Callable[..., Figures], *args: Any) -> Figures:
+    """Runs ``work`` in a new process; its result, plus its peak memory in bytes as ``peak``."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_work, args=(there, work, args))
@@ -227,7 +222,7 @@ LIBRARIES = {
 
 
 class PeakMemory:
-    """The most memory of a process and its children, less what it has now; sampled."""
+    """Peak memory of a process and its children above the present level, sampled every 0.1 s."""
 
     def __init__(self, pid: int):
         self._pid = pid
@@ -247,7 +242,7 @@ class PeakMemory:
 
 
 def tree_memory(pid: int) -> int:
-    """Bytes of a process and its children; what they share counts once."""
+    """Proportional set size of a process and its children, in bytes."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -262,16 +257,13 @@ def tree_memory(pid: int) -> int:
 
 @dataclass
 class Clock:
-    """Seconds since it was made or last asked."""
+    """Stopwatch: ``lap()`` returns the seconds since the last lap."""
 
-    begun: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.begun = time.perf_counter()
+    started: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
         now = time.perf_counter()
-        lap, self.begun = now - self.begun, now
+        lap, self.started = now - self.started, now
         return lap
 
 
@@ -312,7 +304,7 @@ def ours_plan(job: TrainJob) -> Figures:
 
 
 def plan(store: Any) -> Figures:
-    """Plans the first epoch; then a step in the middle of the tenth."""
+    """Times planning the first epoch, then seeking to the middle of the tenth."""
     from transformer_mt.data.batching.plan import BatchPlan
 
     clock = Clock()
@@ -324,7 +316,7 @@ def plan(store: Any) -> Figures:
 
 
 def plan_synthetic(pairs: int, folder: Path) -> Figures:
-    """A plan of pairs whose lengths are like WMT's, without tokens."""
+    """Plans pairs with lengths like WMT's; they have no tokens."""
     from transformer_mt.data.store.token_store import Side, TokenStore
 
     folder.mkdir()
@@ -351,14 +343,14 @@ OURS = (ours_prepare, ours_open, ours_plan)
 
 
 def report(rows: list[Figures], options: argparse.Namespace) -> str:
-    """One table in Markdown."""
+    """A Markdown table with notes above it."""
     head = ["pipeline", "pairs", "pairs/s", "peak MiB", "B/pair", "open s", "plan s", "seek s"]
     head.append("plan MiB")
-    table = [head, ["-" * 8, *["-:"] * (len(head) - 1)]]
+    lines = []
     for row in rows:
         prepared = "prepare_seconds" in row
         seconds = row.get("prepare_seconds", 1.0)
-        table.append(
+        lines.append(
             [
                 row["name"],
                 f"{row['pairs']:,}",
@@ -381,7 +373,7 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
     scale = options.pairs / options.plain_pairs
     lists = part["datasets.map"]
     scaled = (
-        f"Scaled, not measured: for {options.pairs:,} pairs, times {scale:.1f}, the plain pipeline "
+        f"Extrapolated to {options.pairs:,} pairs ({scale:.1f} ×), not measured: plain pipelines "
         f"would take {scale * lists['plan_peak'] / 2**30:.1f} GiB for its lists, "
         f"{scale * lists['open_seconds']:.0f} s to open them and "
         f"{scale * lists['plan_seconds']:.1f} s for a plan."
@@ -390,36 +382,17 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
         f"Cleaning: {options.cleaning}; {part['ours']['kept']:,} of {options.plain_pairs:,} pairs "
         f"kept by all; {rows[0]['prepare_tokens'] / rows[0]['kept']:.1f} tokens a pair kept; "
         f"{options.workers} process(es).",
-        f"Pairs/s of ours, on the same {options.plain_pairs:,} pairs: {faster}.",
+        f"Speed of ours on the same {options.plain_pairs:,} pairs: {faster}.",
         scaled,
-        "Open: to the first pair in a new process, libraries loaded. Seek: to a step in the middle "
-        "of the tenth epoch. MiB: all processes, above the loaded libraries.",
+        "Open: seconds to the first pair in a new process, libraries loaded. Seek: seconds to a "
+        "step in the middle of the tenth epoch. MiB: all processes, above the loaded libraries.",
     ]
-    return "\n".join(
-        [heading(), *(textwrap.fill(note, WIDTH) for note in notes), "", aligned(table)]
-    )
-
-
-def heading() -> str:
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
-    command = textwrap.fill(f"$ {shlex.join(['python', *sys.argv])}", WIDTH)
-    place = f"Python {platform.python_version()}, {cpu}, {available_cores()} core(s)"
-    return f"{command}\n{time.strftime('%Y-%m-%d')}, {place}"
-
-
-def aligned(table: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    table[1] = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(
-        "| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |"
-        for row in table
-    )
+    place = f"Python {platform.python_version()}, {available_cores()} core(s)"
+    return "\n".join([heading(place), *map(wrap, notes), "", table(head, lines)])
 
 
 if __name__ == "__main__":
     try:
         main()
     except InputError as error:
-        sys.exit(f"bench_data.py: error: {error}")
+        sys.exit(f"data.py: error: {error}")

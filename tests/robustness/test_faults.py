@@ -1,19 +1,14 @@
-"""The faults of ``bench_faults.py``, a few of each: nothing is lost, and what is refused says why.
+"""Faults that happen to training runs, a few of each kind: nothing is lost by them.
 
-``python scripts/bench_faults.py`` has the same faults in the numbers that the README reports.
+``python tests/robustness/faults.py`` repeats them as often as scripts/bench/RESULTS.md reports.
 """
 
-import importlib
-import random
-import sys
+import os
 from collections.abc import Iterator
 
+import faults
 import pytest
-from support.paths import ROOT
-
-sys.path.append(str(ROOT / "scripts"))
-bench_faults = importlib.import_module("bench_faults")
-lab_module = importlib.import_module("bench_faults_lab")
+from lab import Lab
 
 SHORT = {
     "kill -9": 6,
@@ -39,10 +34,10 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        made = lab_module.Lab(tmp_path_factory.mktemp("faults"))
+        made = Lab(tmp_path_factory.mktemp("faults"))
         yield made
         made.close()
 
@@ -57,10 +52,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         ),
     ],
 )
-def test_nothing_is_lost_by(name: str, tries: int, lab: object) -> None:
-    row = bench_faults.suffer(lab, name, tries, seed=random.randrange(10**6))
+def test_nothing_is_lost(name: str, tries: int, lab: Lab) -> None:
+    seed = int(os.environ.get("MT_FAULTS_SEED", "1"))
+    row = faults.run_fault(lab, name, tries, seed)
     if row.skipped:
         pytest.skip(row.skipped)
-    # What was done, and the seed, are on standard error, which pytest shows.
+    # On failure pytest shows stderr, which has the history and the seed.
     assert row.problems == []
     assert row.hits.total() >= tries

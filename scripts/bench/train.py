@@ -1,27 +1,23 @@
-"""Training speed: our update against PyTorch's and Hugging Face's, on the same pairs of real text.
+"""Training speed, compared with PyTorch's and Hugging Face's Transformer on real text.
 
-    python scripts/bench_train.py --model base                     what there is, side by side
-    python scripts/bench_train.py --model tiny --batches mixed     updates of mixed lengths
-    python scripts/bench_train.py --variants ours-bf16 --profile   where the time of ours goes
+    python scripts/bench/train.py --model base                     all variants
+    python scripts/bench/train.py --model tiny --batches mixed     updates of mixed lengths
+    python scripts/bench/train.py --variants ours-bf16 --profile   profile of one update
 
-One process holds all variants. They begin with the same weights and must show the same loss; then,
-round after round, each does one update (forward, backward, Adam) on that round's pairs, the order
-turning. Reported are medians over rounds of paired ratios; ours-fp32-again is the noise floor.
-All models are post-norm (the paper's order of norm and residual, and the only one of MarianMT).
-Batches are made before the clock runs. On Linux, freed memory is kept for reuse as in mt-train,
-which speeds up the peers too.
+One process holds all variants. They start from the same weights and must have the same loss. In
+each round every variant then does one update (forward, backward, Adam) on the pairs of that round;
+the order rotates. The report has medians over rounds of paired ratios; ours-fp32-again is the
+noise floor. All models are post-norm, as in the paper and in MarianMT. Collating the batches is
+not timed. On Linux, freed memory is kept for reuse as in mt-train, which speeds up the peers too.
 """
 
 import argparse
 import getpass
 import json
-import platform
 import re
-import shlex
 import statistics
 import sys
 import tempfile
-import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,8 +28,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_peers import VARIANTS, PaddedPairs, Update, Variant, build
 from omegaconf import OmegaConf
+from peers import VARIANTS, PaddedPairs, Update, Variant, build
+from reporting import SHARED_DATA, argument_parser, heading, table, wrap
 from torch.autograd.profiler_util import FunctionEvent
 
 from transformer_mt import distributed
@@ -54,12 +51,10 @@ from transformer_mt.errors import InputError
 from transformer_mt.model.linear import product
 from transformer_mt.train.flops import update_flops
 
-SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 LEARNING_RATE = 1e-4
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
-"""Most relative difference in loss, before any update, from the first variant's."""
+"""Maximum relative difference of a variant's first loss from that of the first variant."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-WIDTH = 98
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         variants = build(options.variants, config, options.vocab, world)
         check_losses(variants, next(updates))
         if options.profile:
-            print(heading(options, device))
+            print(heading(torch_details(device)))
             for variant in variants:
                 print("", profile(variant, updates, device), sep="\n")
             return
@@ -84,10 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     add = parser.add_argument
     models = sorted(path.stem for path in (config_dir() / "model").glob("*.yaml"))
     available = [v for v in VARIANTS if find_spec("transformers") or "marian" not in v]
@@ -104,15 +96,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--batches",
         default="bucket",
         choices=["bucket", "mixed"],
-        help="bucket: pairs of one length in an update, which spares the peers padding (default); "
-        f"mixed: mt-train's updates of {CHUNKS_PER_BATCH} lengths, which peers accumulate",
+        help="bucket: pairs of one length in an update, so the peers need no padding (default); "
+        f"mixed: updates of {CHUNKS_PER_BATCH} lengths as in mt-train; peers accumulate gradients",
     )
     add("--variants", default=",".join(available), help="separated by commas (default: all)")
-    add("--warmup", type=int, default=2, help="updates of each before the clock runs (default: 2)")
+    add("--warmup", type=int, default=2, help="untimed updates of each variant (default: 2)")
     add("--rounds", type=int, default=7, help="rounds (default: 7)")
-    add("--updates", type=int, default=1, help="updates of each in a round (default: 1; GPU: 20)")
+    add(
+        "--updates",
+        type=int,
+        default=1,
+        help="updates of each variant in a round (default: 1; on a GPU use 20)",
+    )
     add("--device", default="auto", help="cpu, cuda or auto (default: auto)")
-    add("--json", type=Path, help="file for every figure measured")
+    add("--json", type=Path, help="write all measurements to this file")
     add("--profile", action="store_true", help="profile one update of each variant instead")
     options = parser.parse_args(arguments)
     options.variants = options.variants.split(",")
@@ -136,13 +133,13 @@ def model_config(name: str) -> ModelConfig:
 
 
 def read_corpus(data: str | Path, vocab_size: int) -> TokenStore:
-    """The training text, encoded by a vocabulary learned from it; kept in a temporary folder."""
+    """Encodes the training text with a vocabulary learned from it; cached in a temporary folder."""
     if data == "sample":
         sources = [SourceConfig(sample="train")]
     else:
         folder = Path(data)
         if not folder.is_dir():
-            raise InputError(f"no folder {folder}: say --data FOLDER, or --data sample")
+            raise InputError(f"no folder {folder}: set --data FOLDER or --data sample")
         sources = [
             SourceConfig(
                 src=str(folder / name / "train.en.gz"), tgt=str(folder / name / "train.de.gz")
@@ -159,13 +156,13 @@ def read_corpus(data: str | Path, vocab_size: int) -> TokenStore:
     return prepare(job).train
 
 
-# The work.
+# Updates.
 
 
 def plan_updates(
     store: TokenStore, options: argparse.Namespace, config: ModelConfig, device: torch.device
 ) -> Iterator[Update]:
-    """Updates without end, in the random order of training."""
+    """Yields updates forever, in the random order of training."""
     bucket = options.batches == "bucket"
     tokens = options.batch_tokens * (CHUNKS_PER_BATCH if bucket else 1)
     plan = BatchPlan(store, tokens, seed=1)
@@ -192,22 +189,22 @@ def plan_updates(
 
 
 def check_losses(variants: list[Variant], work: Update) -> None:
-    """Notes every variant's loss on the same pairs, without dropout; they must agree."""
+    """Checks that all variants have the same loss on the same pairs, without dropout."""
     for variant in variants:
         variant.model.eval()
-        # Learning rate 0: the very code that is timed, but the weights stay as they are.
+        # Learning rate 0 runs the code that is timed but leaves the weights unchanged.
         variant.loss = variant.step(work, 0.0, 0).item() / work.tgt_tokens
         variant.model.train()
         expected = variants[0].loss
         tolerance = max(LOSS_TOLERANCE[v.precision] for v in (variant, variants[0]))
         if not abs(variant.loss - expected) <= tolerance * expected:
             raise InputError(
-                f"{variant.name} has a loss of {variant.loss:.5f} a token where "
-                f"{variants[0].name} has {expected:.5f}: not the same model, nothing is measured"
+                f"the loss per token of {variant.name} is {variant.loss:.5f}, that of "
+                f"{variants[0].name} {expected:.5f}: the models differ, so nothing is measured"
             )
 
 
-# The clock.
+# Timing.
 
 
 def measure(
@@ -216,7 +213,7 @@ def measure(
     options: argparse.Namespace,
     device: torch.device,
 ) -> list[list[Update]]:
-    """Times all variants in every round, and returns each round's work."""
+    """Times all variants in every round; returns the updates of each round."""
     for seed in range(options.warmup):
         work = next(updates)
         for variant in variants:
@@ -227,11 +224,11 @@ def measure(
         rounds.append(works)
         turn = number % len(variants)
         for variant in variants[turn:] + variants[:turn]:
-            before = start(device) - variant.held_bytes
+            before = reset_peak_memory(device) - variant.held_bytes
             begun = time.perf_counter()
             for seed, work in enumerate(works):
                 variant.step(work, LEARNING_RATE, seed)
-            finish(device)
+            synchronize(device)
             variant.seconds.append(time.perf_counter() - begun)
             if device.type == "cuda":
                 peak = torch.cuda.max_memory_allocated(device) - before
@@ -240,33 +237,33 @@ def measure(
     return rounds
 
 
-def start(device: torch.device) -> int:
-    """Waits until the device is idle and counts its peak memory anew; returns the memory in use."""
-    finish(device)
+def reset_peak_memory(device: torch.device) -> int:
+    """Synchronises, resets the peak memory statistics, and returns the memory in use (bytes)."""
+    synchronize(device)
     if device.type != "cuda":
         return 0
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)
 
 
-def finish(device: torch.device) -> None:
-    """Waits for what is still running."""
+def synchronize(device: torch.device) -> None:
+    """Waits until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of a large square matrix product: the best try, of either library."""
+    """FLOP/s of a large square matrix product: the best of ten runs with either library."""
     n, repeats = (8192, 20) if device.type == "cuda" else (2048, 1)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     best = float("inf")
     for multiply in (torch.mm, product):
         for _ in range(10):
-            finish(device)
+            synchronize(device)
             begun = time.perf_counter()
             for _ in range(repeats):
                 multiply(a, b)
-            finish(device)
+            synchronize(device)
             best = min(best, (time.perf_counter() - begun) / repeats)
     return 2 * n**3 / best
 
@@ -281,7 +278,7 @@ def report(
     options: argparse.Namespace,
     device: torch.device,
 ) -> str:
-    """Two tables in Markdown: each variant by itself, and ours over every other."""
+    """Two Markdown tables: each variant, and the speed of ours relative to every other."""
     targets = [sum(work.tgt_tokens for work in works) for works in rounds]
     flops = [sum(work.flops for work in works) for works in rounds]
     everything = [work for works in rounds for work in works]
@@ -313,49 +310,33 @@ def report(
         f"{options.model}, post-norm, {options.vocab:,} pieces; {options.rounds} rounds of "
         f"{options.updates} update(s) of about {options.batch_tokens:,} target tokens, "
         f"batches: {options.batches}; text: {options.data}",
-        f"padding in the peers' batches: {padding:.1%}; laying a batch out, not timed: "
+        f"padding in the peers' batches: {padding:.1%}; collating a batch, not timed: "
         f"{layout[0]:.0f} ms for ours, {layout[1]:.0f} ms for the peers",
         f"matrix products here: {rates['fp32'] / 1e9:,.0f} GFLOP/s in fp32, "
         f"{rates['bf16'] / 1e9:,.0f} in bf16; an update takes "
         f"{sum(flops) / sum(targets) / 1e9:.3f} GFLOP a target token",
-        "losses: the same pairs and weights, without dropout, before any update",
+        "losses: on the same pairs and weights, without dropout, before any update",
     ]
-    parts = [heading(options, device), *(textwrap.fill(note, WIDTH) for note in notes)]
+    parts = [heading(torch_details(device)), *map(wrap, notes)]
     parts += ["", table(head, rows)]
     if ours:
-        parts += ["", "Times as fast, median of the rounds' ratios (min–max):", ""]
-        parts.append(table(["over", *(v.name for v in ours)], versus))
+        parts += ["", "Speed-up, median of the ratios of the rounds (min–max):", ""]
+        parts.append(table(["relative to", *(v.name for v in ours)], versus))
     return "\n".join(parts)
 
 
-def heading(options: argparse.Namespace, device: torch.device) -> str:
-    """The command, and what it ran on."""
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
-    place = f"{cpu}, {torch.get_num_threads()} thread(s)"
+def torch_details(device: torch.device) -> str:
+    """Version of PyTorch, number of threads, and GPU if there is one."""
+    details = f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)"
     if device.type == "cuda":
-        place = f"{torch.cuda.get_device_name(device)}, {place}"
-    command = textwrap.fill(f"$ {shlex.join(['python', *sys.argv])}", WIDTH)
-    return f"{command}\n{time.strftime('%Y-%m-%d')}, torch {torch.__version__}, {place}"
+        details += f", {torch.cuda.get_device_name(device)}"
+    return details
 
 
 def ratio(mine: Variant, other: Variant) -> str:
-    """How many times as fast mine is, round by round: the median and the extremes."""
+    """Speed-up of ``mine`` over ``other``: median and extremes over the rounds."""
     ratios = [b / a for a, b in zip(mine.seconds, other.seconds, strict=True)]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, the first column to the left."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines = []
-    for row in [head, rule, *rows]:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def as_json(
@@ -364,7 +345,7 @@ def as_json(
     rates: dict[str, float],
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Every figure measured."""
+    """All measurements."""
     of_update = ("src_tokens", "tgt_tokens", "padded_tokens", "flops", "layout_seconds")
     of_variant = ("name", "loss", "seconds", "peak_bytes")
     return {
@@ -386,12 +367,12 @@ KINDS = {
     "dropout": r"[Dd]ropout|random_|bernoulli",
     "norm": r"layer_norm|LayerNorm",
 }
-"""Kinds of work, by the names of an operation or of what calls it; the first that fits counts."""
+"""Kinds of work by patterns on the names of an operation and its callers; first match."""
 PRODUCTS = re.compile(r"aten::(mm|addmm|_addmm_activation|bmm|baddbmm|linear)$|mkldnn")
 
 
 def kind_of(event: FunctionEvent) -> str:
-    """The kind of work of an operation; a matrix product is one wherever it is called."""
+    """Kind of work of an operation; matrix products count as such wherever they are called."""
     if PRODUCTS.match(event.name):
         return "matrix products"
     names, caller = [event.name], event.cpu_parent
@@ -403,17 +384,17 @@ def kind_of(event: FunctionEvent) -> str:
 
 
 def profile(variant: Variant, updates: Iterator[Update], device: torch.device) -> str:
-    """Where the time of one update goes, by kind of work and by operation."""
+    """Time of one update by kind of work and by operation."""
     for seed in range(2):
         variant.step(next(updates), LEARNING_RATE, seed)
     work = next(updates)
     with torch.profiler.profile() as profiler:
         variant.step(work, LEARNING_RATE, 0)
-        finish(device)
+        synchronize(device)
     kinds: dict[str, float] = defaultdict(float)
     operations: dict[str, list[float]] = defaultdict(list)
     for event in profiler.events() or []:
-        if event.device_type.name == "CPU":  # a GPU's kernels count as their operation's
+        if event.device_type.name == "CPU":  # kernels of a GPU are counted with their operation
             cuda = device.type == "cuda"
             spent = event.self_device_time_total if cuda else event.self_cpu_time_total
             kinds[kind_of(event)] += spent
@@ -441,4 +422,4 @@ if __name__ == "__main__":
     try:
         main()
     except InputError as error:
-        sys.exit(f"bench_train.py: error: {error}")
+        sys.exit(f"train.py: error: {error}")

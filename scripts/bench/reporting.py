@@ -1,0 +1,47 @@
+"""What the benchmarks share: their command line, the heading of a report, and its tables."""
+
+import argparse
+import platform
+import re
+import shlex
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+WIDTH = 98
+"""Maximum width of a line of prose in a report."""
+SHARED_DATA = Path(__file__).resolve().parents[3] / "shared/data"
+"""Real English–German text, next to the checkout."""
+
+
+def argument_parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the docstring of a script."""
+    summary, _, details = (doc or "").partition("\n\n")
+    return argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def heading(details: str) -> str:
+    """The command, the date, and what it ran on: ``details`` and the processor's name."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        cpu = names[0] if names else cpu
+    command = wrap(f"$ {shlex.join(['python', *sys.argv])}")
+    return f"{command}\n{time.strftime('%Y-%m-%d')}, {details}, {cpu}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is left-aligned, the others are right-aligned."""
+    align = ["left", *["right"] * (len(head) - 1)]
+    return tabulate(rows, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+
+
+def wrap(text: str) -> str:
+    """The text in lines of at most ``WIDTH`` characters."""
+    return textwrap.fill(text, WIDTH)

@@ -1,0 +1,102 @@
+"""mt-train as a subprocess, on a corpus and a model that take seconds."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TIMEOUT = 180.0
+BIN = Path(sys.executable).parent
+MT_TRAIN = str(BIN / "mt-train")
+SETTINGS = [
+    "train.precision=fp32",
+    "data=files",
+    "data.src_lang=en",
+    "data.tgt_lang=de",
+    "tokenizer.vocab_size=290",
+    "data.cleaning.max_tokens=64",
+    "model=tiny",
+    "model.d_model=16",
+    "model.d_ff=32",
+    "model.num_heads=2",
+    "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
+    "model.dropout=0",
+    "schedule=inverse_sqrt",
+    "schedule.warmup_steps=10",
+    "schedule.peak_lr=5e-3",
+    "train.batch_tokens=200",
+    "train.max_tokens_per_device=80",
+    "train.max_steps=50",
+    "train.log_every=1",
+    "train.checkpoint_every=20",
+    "train.validate_every=25",
+    "train.device=cpu",
+    "decode.beam_size=2",
+    "decode.max_extra_tokens=2",
+]
+
+
+def write_corpus(folder: Path) -> Path:
+    """An upper-case "translation" of random letters: train.tsv, valid.tsv, test.tsv."""
+    rng = random.Random(0)
+    for name, count in (("train", 120), ("valid", 7), ("test", 5)):
+        lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
+        (folder / f"{name}.tsv").write_text("".join(f"{s}\t{s.upper()}\n" for s in lines))
+    return folder
+
+
+def settings(corpus: Path, name: str) -> list[str]:
+    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
+    return [f"run_dir={corpus}/{name}", f"cache_dir={corpus}/cache", *SETTINGS, *data]
+
+
+def start(
+    corpus: Path, name: str, command: list[str], *more: str, **env: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*command, *settings(corpus, name), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, out, err
+
+
+def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def checkpoints(run_dir: Path) -> list[Path]:
+    return sorted(run_dir.glob("checkpoints/step_*"))
+
+
+def records(run_dir: Path, split: str) -> list[dict[str, float]]:
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["split"] == split]
+
+
+def workers(launcher: int) -> list[int]:
+    """Process ids of a launcher's workers, in the order of ranks."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    found = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return sorted(map(int, found))
