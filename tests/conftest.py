@@ -22,8 +22,8 @@ LONG = (
     "unit/scripts",
     "unit/data/test_pipeline.py",
     "unit/decode/search/test_cuda_graphs.py",
-    "unit/train/test_compiled.py",
-    "unit/train/test_trainer.py",
+    "unit/training/test_compiled.py",
+    "unit/training/test_trainer.py",
 )
 """Tests of whole commands and training runs, and those that compile: ``--fast`` skips them."""
 

@@ -8,9 +8,7 @@ The three commands as functions::
     print(Translator.load(result.run_dir).translate(["A man sleeps."]))
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,15 +52,3 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-class _Package(ModuleType):
-    """Keeps the functions ``train`` and ``evaluate`` apart from the subpackages of these names."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # The import system sets a subpackage as an attribute, which would hide the function.
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

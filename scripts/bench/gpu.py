@@ -62,8 +62,8 @@ from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.errors import InputError
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.optimizer import make_optimizer
-from transformer_mt.train.step import LossModule, autocast
+from transformer_mt.training.optimizer import make_optimizer
+from transformer_mt.training.step import LossModule, autocast
 
 MUON = OptimizerConfig(name="muon", momentum=0.95)
 

@@ -39,9 +39,9 @@ from transformer_mt.model import attention
 from transformer_mt.model.attention import varlen_attention
 from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.flops import update_flops
-from transformer_mt.train.hardware import training_tokens
-from transformer_mt.train.step import LossModule, TrainStep
+from transformer_mt.training.flops import update_flops
+from transformer_mt.training.hardware import training_tokens
+from transformer_mt.training.step import LossModule, TrainStep
 
 LEARNING_RATE = 1e-4
 BLOCK = 64

@@ -27,7 +27,7 @@ from transformer_mt.distributed import World
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.step import TrainStep, autocast
+from transformer_mt.training.step import TrainStep, autocast
 
 VARIANTS = [
     "ours-fp32", "ours-fp32-again", "ours-bf16",

@@ -49,7 +49,7 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
 from transformer_mt.model.linear import product
-from transformer_mt.train.flops import update_flops
+from transformer_mt.training.flops import update_flops
 
 LEARNING_RATE = 1e-4
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}

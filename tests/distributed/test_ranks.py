@@ -21,7 +21,7 @@ from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.step import TrainStep
+from transformer_mt.training.step import TrainStep
 
 V = 23
 CPU = torch.device("cpu")

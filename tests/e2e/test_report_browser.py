@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_mt.evaluate.attention_page import Attention
-from transformer_mt.evaluate.evaluation import Settings, evaluate
-from transformer_mt.evaluate.report import write_attention, write_report
-from transformer_mt.evaluate.test_set import TestSet
+from transformer_mt.evaluation.attention_page import Attention
+from transformer_mt.evaluation.report import write_attention, write_report
+from transformer_mt.evaluation.systems import Settings, evaluate
+from transformer_mt.evaluation.test_set import TestSet
 from transformer_mt.model.attention_maps import AttentionMaps
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -31,9 +31,9 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.distributed import World
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.loss import smoothed_cross_entropy
-from transformer_mt.train.step import LossModule, TrainStep, autocast
-from transformer_mt.train.validation_loss import validation_loss
+from transformer_mt.training.loss import smoothed_cross_entropy
+from transformer_mt.training.step import LossModule, TrainStep, autocast
+from transformer_mt.training.validation_loss import validation_loss
 
 pytestmark = [
     pytest.mark.gpu,

@@ -19,8 +19,8 @@ from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.flops import update_flops
-from transformer_mt.train.step import TrainStep
+from transformer_mt.training.flops import update_flops
+from transformer_mt.training.step import TrainStep
 
 peers = importlib.import_module("peers")
 bench_train = importlib.import_module("train")

@@ -16,7 +16,7 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.training.loss import smoothed_cross_entropy
 
 VOCABULARY = 11
 SHAPE = BufferShape(src_tokens=48, tgt_tokens=40, pairs=14, max_length=8, parts=1)

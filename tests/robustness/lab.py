@@ -25,7 +25,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from transformer_mt.train.metrics_log import TIME_KEYS
+from transformer_mt.training.metrics_log import TIME_KEYS
 
 TIMEOUT = 120.0
 """Seconds after which a process counts as hanging."""

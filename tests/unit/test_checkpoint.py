@@ -32,7 +32,7 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.errors import InputError, format_os_error
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.optimizer import Optimizer, make_optimizer
+from transformer_mt.training.optimizer import Optimizer, make_optimizer
 
 MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
 V = 11

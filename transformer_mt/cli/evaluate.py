@@ -6,7 +6,7 @@ import sys
 from transformer_mt.cli import main as cli
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate.evaluation import Evaluation, to_json, to_text
+from transformer_mt.evaluation.systems import Evaluation, to_json, to_text
 from transformer_mt.jobs.evaluate import evaluate, write_attention
 
 

@@ -15,9 +15,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from transformer_mt import distributed, run_layout
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError, UsageError
-from transformer_mt.evaluate.metrics import from_json
+from transformer_mt.evaluation.metrics import from_json
 from transformer_mt.files import expand_user, write_text
-from transformer_mt.train.metrics_log import read_records
+from transformer_mt.training.metrics_log import read_records
 
 Job = TrainJob | TranslateJob | EvaluateJob
 

@@ -2,7 +2,7 @@
 
 from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
-from transformer_mt.evaluate import metrics
+from transformer_mt.evaluation import metrics
 from transformer_mt.jobs.train import train
 
 

@@ -15,21 +15,21 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import evaluation as scoring
-from transformer_mt.evaluate import metrics
-from transformer_mt.evaluate.comet import comet, comet_command
-from transformer_mt.evaluate.evaluation import Evaluation
-from transformer_mt.evaluate.evaluation import evaluate as score_systems
-from transformer_mt.evaluate.perplexity import perplexity
-from transformer_mt.evaluate.scores import Score, check_line_counts
-from transformer_mt.evaluate.test_set import TestSet, load_testset
+from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation import systems as scoring
+from transformer_mt.evaluation.comet import comet, comet_command
+from transformer_mt.evaluation.perplexity import perplexity
+from transformer_mt.evaluation.scores import Score, check_line_counts
+from transformer_mt.evaluation.systems import Evaluation
+from transformer_mt.evaluation.systems import evaluate as score_systems
+from transformer_mt.evaluation.test_set import TestSet, load_testset
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.metrics_log import read_records
+from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
-    from transformer_mt.evaluate.attention_page import Attention
+    from transformer_mt.evaluation.attention_page import Attention
 
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def evaluate(
             log.warning("%s: %s", scored.name, message)
     on_scores(evaluation)
     if job.report is not None:
-        from transformer_mt.evaluate.report import write_report  # loads matplotlib: a second
+        from transformer_mt.evaluation.report import write_report  # loads matplotlib: a second
 
         write_report(
             Path(job.report),
@@ -162,7 +162,7 @@ def _check(job: EvaluateJob) -> None:
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:
-        from transformer_mt.evaluate.report import check_report
+        from transformer_mt.evaluation.report import check_report
 
         check_report(len(job.hypotheses))
 
@@ -265,8 +265,8 @@ def _add_scores(evaluation: Evaluation, scores: Mapping[str, Score]) -> Evaluati
 def _attend(job: EvaluateJob, system: _System) -> "Attention":
     """Compute the attention of the job's sentence and write the files that the job names."""
     # Imported here because loading matplotlib takes a second.
-    from transformer_mt.evaluate.attention_page import attention_of, write_image
-    from transformer_mt.evaluate.report import write_attention as write_page
+    from transformer_mt.evaluation.attention_page import attention_of, write_image
+    from transformer_mt.evaluation.report import write_attention as write_page
 
     assert job.attention is not None
     attention = attention_of(

@@ -15,7 +15,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import metrics
+from transformer_mt.evaluation import metrics
 
 _MAY_CHANGE = (
     "run_dir",

@@ -21,15 +21,15 @@ from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import metrics, score_diagnostics
-from transformer_mt.evaluate.scores import Score
+from transformer_mt.evaluation import metrics, score_diagnostics
+from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start
 from transformer_mt.jobs.validation import Validation
-from transformer_mt.train.signals import StoppedError
-from transformer_mt.train.trackers import log_final_scores
-from transformer_mt.train.trainer import Trainer
+from transformer_mt.training.signals import StoppedError
+from transformer_mt.training.trackers import log_final_scores
+from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
-from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS
+from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.validation_result import (
+from transformer_mt.training.validation_result import (
     AttentionSample,
     TranslationSample,
     ValidationResult,

@@ -109,12 +109,12 @@ def test_train_from_python_does_what_the_command_does(
 def test_public_names_are_the_functions_in_any_order_of_imports() -> None:
     """The subpackages ``train`` and ``evaluate`` must not take the place of the functions."""
     code = (
-        "import transformer_mt.train.trainer, transformer_mt.evaluate.metrics\n"
+        "import transformer_mt.training.trainer, transformer_mt.evaluation.metrics\n"
         "from transformer_mt import *\n"
         "from transformer_mt import train, evaluate\n"
         "assert callable(train) and callable(evaluate), (train, evaluate)\n"
         "assert train.__module__ == 'transformer_mt.jobs.train'\n"
         "assert evaluate.__module__ == 'transformer_mt.jobs.evaluate'\n"
-        "from transformer_mt.train.trainer import Trainer\n"
+        "from transformer_mt.training.trainer import Trainer\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

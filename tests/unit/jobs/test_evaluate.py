@@ -31,9 +31,9 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluate import evaluation, metrics, protocols
-from transformer_mt.evaluate.comparison import compare
-from transformer_mt.evaluate.test_set import TestSet
+from transformer_mt.evaluation import metrics, protocols
+from transformer_mt.evaluation.comparison import compare
+from transformer_mt.evaluation.test_set import TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -134,7 +134,7 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
 def test_long_files_are_resampled_only_if_asked(
     files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "MANY_LINES", 3)
+    monkeypatch.setattr(systems, "MANY_LINES", 3)
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
     job = {"hypotheses": [good, bad], "references": [reference], "metrics": ["bleu"]}
     rows, err = scores(**job)

@@ -20,7 +20,7 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed import World
-from transformer_mt.evaluate.validation_metrics import VALIDATION_METRICS, ValidationMetric
+from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS, ValidationMetric
 from transformer_mt.jobs import validation as validation_module
 from transformer_mt.jobs.validation import Validation
 from transformer_mt.model.transformer import Transformer

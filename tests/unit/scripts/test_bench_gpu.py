@@ -23,8 +23,8 @@ from transformer_mt.errors import InputError
 from transformer_mt.model import attention
 from transformer_mt.model.attention import varlen_attention
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.flops import update_flops
-from transformer_mt.train.step import LossModule
+from transformer_mt.training.flops import update_flops
+from transformer_mt.training.step import LossModule
 
 bench_gpu = importlib.import_module("gpu")
 profile = importlib.import_module("gpu_profile")

@@ -13,7 +13,7 @@ from transformer_mt.decode.search.hypothesis import length_penalty
 from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.train.loss import smoothed_cross_entropy
+from transformer_mt.training.loss import smoothed_cross_entropy
 
 
 @pytest.fixture(scope="module")

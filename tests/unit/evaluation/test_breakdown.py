@@ -1,0 +1,116 @@
+"""Groups hold every sentence once, and their numbers are what a count by hand gives."""
+
+import random
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from transformer_mt.evaluation.breakdown import (
+    GROUPS,
+    Change,
+    LineCounts,
+    by_frequency,
+    by_length,
+    changes,
+    word_f1,
+)
+
+
+def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
+    draw = random.Random(1)
+    lines = [" ".join(["w"] * draw.randint(1, 40)) for _ in range(203)]
+    groups = by_length(lines)
+    assert sorted(i for group in groups for i in group.lines) == list(range(203))
+    lengths = [[len(lines[i].split()) for i in group.lines] for group in groups]
+    assert len(groups) == GROUPS
+    for group, of_group, following in zip(groups, lengths, [*lengths[1:], [99]], strict=True):
+        assert group.label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
+        assert max(of_group) < min(following)  # sentences of one length are in one group
+        assert 203 / GROUPS - 15 < len(of_group) < 203 / GROUPS + 15
+    assert groups[-1].label.endswith(" words")
+
+
+def test_groups_of_few_or_equal_sentences() -> None:
+    assert [(g.label, g.lines) for g in by_length(["a b", "a b"])] == [("2 words", [0, 1])]
+    assert [(g.label, g.lines) for g in by_length(["", "a"])] == [("0", [0]), ("1 words", [1])]
+    assert [g.lines for g in by_frequency(["a", "a", "b"])] == [[2], [0, 1]]
+
+
+def test_text_without_spaces_is_measured_in_characters() -> None:
+    groups = by_length(["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30])
+    assert [group.label for group in groups] == ["22", "30 characters"]
+
+
+def test_frequency_groups_go_from_rare_to_common() -> None:
+    lines = ["x y z", "a a a", "a b", "b c"] + ["a b"] * 4
+    groups = by_frequency(lines)
+    assert groups[0].lines[0] == 0  # words that occur once
+    assert groups[-1].lines == [1]  # a, eight times
+    assert (groups[0].label, groups[-1].label) == ("rarest", "commonest")
+    assert sorted(i for group in groups for i in group.lines) == list(range(8))
+
+
+def test_group_scores_are_those_of_the_group_alone() -> None:
+    references = [["a b c d e", "f g h i", "k l m n o"], ["a b c d", "f g h j", "k l m n p"]]
+    hypotheses = ["a b c d e", "f g h", "k l m o n"]
+    groups = by_length(["1", "1 2", "1 2 3"])
+    assert [group.lines for group in groups] == [[0], [1], [2]]
+    counts = LineCounts("bleu", hypotheses, references)
+    assert [counts.score(group.lines) for group in groups] == [
+        BLEU().corpus_score([hypotheses[i]], [[lines[i]] for lines in references]).score
+        for i in range(3)
+    ]
+
+
+def test_scores_of_lines_are_sacrebleu_s() -> None:
+    hypotheses, references = ["a b", "", "Köln"], [["a c", "b", "Köln"], ["a b", "c", "Bonn"]]
+    counts = LineCounts("chrf", hypotheses, references)
+    lines = zip(hypotheses, *references, strict=True)
+    expected = [CHRF().sentence_score(line[0], line[1:]).score for line in lines]
+    assert [counts.score([i]) for i in range(3)] == expected
+    assert counts.score([2]) == pytest.approx(100)
+    assert counts.score([0, 1, 2]) == CHRF().corpus_score(hypotheses, references).score
+    chinese = LineCounts("bleu", ["我喜欢学习中文"], [["我喜欢学习中文。"]], "zh")
+    assert (
+        chinese.score([0])
+        == BLEU(trg_lang="zh").corpus_score(["我喜欢学习中文"], [["我喜欢学习中文。"]]).score
+    )
+
+
+def test_word_f1_by_hand() -> None:
+    references = ["a a b", "a c d"]  # a three times; b, c, d once
+    hypotheses = ["a b b", "a a x"]
+    # Class 1: of b, c, d one right (b) of two in the output (b b) and three in the reference.
+    # Class 2–3: a, one right in each line; three in the output, three in the reference.
+    assert word_f1(hypotheses, references) == [
+        ("1", pytest.approx(200 * 1 / (2 + 3))),
+        ("2–3", pytest.approx(200 * 2 / (3 + 3))),
+    ]
+    assert word_f1(references, references) == [("1", 100), ("2–3", 100)]
+
+
+def test_changes_word_by_word() -> None:
+    assert changes("der rote Hund bellt laut", "der Hund bellt sehr laut") == [
+        Change("same", "der"),
+        Change("only_old", "rote"),
+        Change("same", "Hund bellt"),
+        Change("only_new", "sehr"),
+        Change("same", "laut"),
+    ]
+    assert changes("a b", "a c") == [
+        Change("same", "a"),
+        Change("only_old", "b"),
+        Change("only_new", "c"),
+    ]
+    assert changes("", "a") == [Change("only_new", "a")]
+    assert changes("", "") == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_keep_both_texts(seed: int) -> None:
+    draw = random.Random(seed)
+    old, new = (draw.choices("abc", k=draw.randint(0, 300)) for _ in range(2))
+    found = changes(" ".join(old), " ".join(new))
+    for text, other in ((old, "only_new"), (new, "only_old")):
+        assert " ".join(c.text for c in found if c.kind != other).split() == text

@@ -1,0 +1,71 @@
+"""COMET's command is called as its own help says, and told apart when it is not there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comet import comet, comet_command
+from transformer_mt.evaluation.metrics import to_row, to_text
+
+SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
+SOURCE, REFERENCE = ["A\rhouse", "two"], ["Ein Haus", "zwei"]
+
+# Scores are shares of characters, so that the test knows them; the rest is as comet-score does it
+# (unbabel-comet 2.2.7, comet/cli/score.py): files of lines, and a line for each of them.
+STAND_IN = """#!{python}
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("-s"), parser.add_argument("-r"), parser.add_argument("-t", nargs="+")
+parser.add_argument("--model"), parser.add_argument("--gpus", type=int)
+parser.add_argument("--quiet", action="store_true")
+parser.add_argument("--only_system", action="store_true")
+args = parser.parse_args()
+print("a word from a library")
+if args.model == "missing":
+    print("Traceback (most recent call last):", file=sys.stderr)
+    sys.exit("KeyError: Model 'missing' not supported by COMET.")
+lines = {{name: open(name, encoding="utf-8").readlines() for name in (args.s, args.r, *args.t)}}
+assert {{len(of) for of in lines.values()}} == {{2}}, lines
+for name in args.t:
+    size = [sum(map(len, lines[of])) for of in (name, args.r)]
+    print("{{}}\\tscore: {{:.4f}}".format(name, size[0] / size[1] - args.gpus))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "comet-score"
+    script.write_text(STAND_IN.format(python=sys.executable), encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("installed")
+def test_every_system_gets_its_score() -> None:
+    found = comet(SYSTEMS, SOURCE, REFERENCE, model="wmt", gpu=False)
+    assert list(found) == list(SYSTEMS)
+    assert [score.score for score in found.values()] == [1.0, round(6 / 14, 4)]
+    row = to_row(found["b.de"])
+    assert (row["name"], row["model"], row["segments"]) == ("COMET", "wmt", 2)
+    assert "COMET  0.4286  2 segments" in to_text([found["b.de"]])
+    on_gpu = comet(SYSTEMS, SOURCE, REFERENCE, model="wmt", gpu=True)
+    assert on_gpu["x/a.de"].score == 0.0
+
+
+@pytest.mark.usefixtures("installed")
+def test_failure_is_reported_in_one_line() -> None:
+    with pytest.raises(InputError) as caught:
+        comet(SYSTEMS, SOURCE, REFERENCE, model="missing", gpu=False)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("comet-score failed (KeyError: Model 'missing' not supported")
+    assert "comet_model=" in message
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(InputError, match=r"not installed.*pipx install unbabel-comet$"):
+        comet_command()

@@ -1,0 +1,332 @@
+"""Scores equal sacreBLEU's to the digit; the paper's protocol equals its authors' script."""
+
+import gzip
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from support.paths import MULTI30K
+
+from transformer_mt.config import evaluate as config
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.metrics import (
+    DEFAULT,
+    OTHER_METRICS,
+    SACREBLEU_METRICS,
+    score,
+    score_all,
+    to_json,
+    to_text,
+    validation_bleu,
+)
+from transformer_mt.evaluation.protocols import PROTOCOLS, paper_bleu, split_compounds, tokens_bleu
+from transformer_mt.evaluation.scores import Score, check_line_counts
+
+Rows = list[dict[str, Any]]
+
+# Quotes, hyphens, decimals, a blank hypothesis, a line separator inside a line, NBSP, entities.
+REFERENCE = [
+    "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
+    "Er sagte: „Das Open-Source-Projekt kostet 3,5 Mio. Euro – oder mehr.“",
+    "Die E-Mail-Adresse lautet test@example.org, nicht wahr?",
+    "Am 1. Mai 2014 war's in Köln-Deutz kühl.",
+    "AT&amp;T & Söhne <b>",
+    "Ein Satz\u2028mit\u00a0seltsamen Leerzeichen.",
+]
+HYPOTHESIS = [
+    "Zwei junge Männer sind draußen in der Nähe vieler Büsche.",
+    'Er sagte: "Das Open Source Projekt kostet 3,5 Mio. Euro oder mehr."',
+    "Die E-Mail-Adresse ist test@example.org, nicht wahr?",
+    "",
+    "AT&amp;T und Söhne <b>",
+    "Ein Satz mit seltsamen Leerzeichen .",
+]
+
+
+def perturb(line: str, draw: random.Random) -> str:
+    """Drop about one word in ten, and in every other line swap two neighbours."""
+    words = [word for word in line.split(" ") if draw.random() > 0.1]
+    if len(words) > 2 and draw.random() < 0.5:
+        i = int(draw.random() * (len(words) - 1))
+        words[i], words[i + 1] = words[i + 1], words[i]
+    return " ".join(words)
+
+
+def perturbed(lines: list[str], seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [perturb(line, draw) for line in lines]
+
+
+def multi30k() -> list[str]:
+    path = MULTI30K / "test_2016_flickr.de.gz"
+    if not path.exists():
+        pytest.skip(f"no real text at {path}")
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def sacrebleu_cli(
+    tmp_path: Path, hypotheses: list[str], references: list[list[str]], *options: str
+) -> Rows:
+    """Output of the command ``sacrebleu`` for the same text."""
+    files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
+    for name, lines in files.items():
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+    command = [sys.executable, "-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))]]
+    command += ["-i", "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4", *options]
+    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
+    environment = {k: v for k, v in os.environ.items() if k not in ours}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    rows: Rows = json.loads(done.stdout)
+    return rows
+
+
+def same_as_cli(tmp_path: Path, hypotheses: list[str], references: list[list[str]]) -> None:
+    ours = json.loads(to_json(score(hypotheses, references)))
+    assert [row.pop("segments") for row in ours] == [len(hypotheses)] * 3
+    assert ours == sacrebleu_cli(tmp_path, hypotheses, references)
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_equals_the_command_on_a_small_corpus(tmp_path: Path, sets: int) -> None:
+    same_as_cli(tmp_path, HYPOTHESIS, [REFERENCE, perturbed(REFERENCE, seed=3)][:sets])
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_equals_the_command_on_real_text(tmp_path: Path, sets: int) -> None:
+    reference = multi30k()
+    hypothesis = perturbed(reference, seed=1)
+    same_as_cli(tmp_path, hypothesis, [reference, perturbed(reference, seed=2)][:sets])
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_intervals_equal_the_command_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    references = [REFERENCE, perturbed(REFERENCE, seed=3)][:sets]
+    ours = json.loads(to_json(score(HYPOTHESIS, references, bootstrap=200)))
+    assert {row.pop("segments") for row in ours} == {len(HYPOTHESIS)}
+    theirs = sacrebleu_cli(tmp_path, HYPOTHESIS, references, "--confidence", "-cin", "200")
+    assert all(row["bs"] == "200" for row in ours)
+    assert all(row["confidence_var"] > 0.1 for row in ours)
+    for row, expected in zip(ours, theirs, strict=True):
+        for key in ("confidence_mean", "confidence_var"):  # of float32 and of float64
+            assert row.pop(key) == pytest.approx(expected.pop(key), abs=2e-4)
+        assert row.pop("confidence")[:8] == expected.pop("confidence")[:8]  # μ = 12.3
+    assert ours == theirs
+
+
+def test_resamples_without_any_match_have_an_interval_too() -> None:
+    """sacreBLEU 2.6 itself ends in a TypeError here."""
+    rows = score(["a b c d e", "x", "y"], [["a b c d e", "z", "z"]], bootstrap=50)
+    assert [row.name for row in rows] == ["BLEU", "chrF2", "TER"]
+    assert all(row.confidence is not None and row.confidence > 1 for row in rows)
+
+
+def test_chrf_with_words_equals_the_command_s(tmp_path: Path) -> None:
+    (ours,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["chrf++"])))
+    rows = sacrebleu_cli(tmp_path, HYPOTHESIS, [REFERENCE], "--chrf-word-order", "2")
+    assert ours.pop("segments") == len(HYPOTHESIS)
+    assert ours == rows[1]
+    assert ours["name"] == "chrF2++"
+
+
+def test_ter_of_chinese_counts_characters_as_the_command_can(tmp_path: Path) -> None:
+    hypothesis, reference = ["我喜欢这只红色的狗。", "他来了"], ["我喜欢那只红色的狗。", "他走了"]
+    (ours,) = json.loads(to_json(score(hypothesis, [reference], tgt_lang="zh", metrics=["ter"])))
+    rows = sacrebleu_cli(
+        tmp_path, hypothesis, [reference], "--ter-normalized", "--ter-asian-support"
+    )
+    assert ours.pop("segments") == 2
+    assert ours == rows[2]
+    assert ours["score"] == pytest.approx(100 * 2 / 13, abs=1e-4)  # two of 10 + 3 characters
+
+
+def test_protocols_default_to_those_that_suit_the_system() -> None:
+    def names(**options: Any) -> list[str]:
+        found = score_all(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=["bleu"], **options)
+        return [row.name for row in found]
+
+    paper, tokens = "BLEU (paper protocol)", "BLEU (lower-case tokens)"
+    assert names() == ["BLEU", paper]
+    assert names(normalization="moses_lowercase") == ["BLEU", paper, tokens]
+    assert names(protocols=[], normalization="moses_lowercase") == ["BLEU"]
+    assert names(protocols=["lowercase_tokens"]) == ["BLEU", tokens]
+    assert [row.name for row in score_all(HYPOTHESIS, [REFERENCE], tgt_lang=None)] == [
+        "BLEU",
+        "chrF2",
+        "TER",
+    ]
+
+
+def test_the_config_accepts_the_registered_names() -> None:
+    assert set(config.METRICS) == {*SACREBLEU_METRICS, *OTHER_METRICS}
+    assert set(config.PROTOCOLS) == set(PROTOCOLS)
+
+
+def test_default_signatures() -> None:
+    version = BLEU(references=[["a"]]).get_signature().info["version"]
+    assert [(row.name, row.signature) for row in score(HYPOTHESIS, [REFERENCE])] == [
+        ("BLEU", f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"),
+        ("chrF2", f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}"),
+        ("TER", f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version}"),
+    ]
+
+
+def test_bleu_is_the_first_of_the_scores() -> None:
+    plain = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
+    assert plain == score(HYPOTHESIS, [REFERENCE])[0]
+    lower = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de", normalization="moses_lowercase")
+    assert lower == tokens_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
+
+
+def test_perfect_translation() -> None:
+    values = [row.score for row in score(REFERENCE, [REFERENCE])]
+    assert values == pytest.approx([100, 100, 0])
+    assert paper_bleu(REFERENCE, [REFERENCE]).score == pytest.approx(100)
+
+
+def test_empty_translations() -> None:
+    empty = [""] * len(REFERENCE)
+    assert [row.score for row in score(empty, [REFERENCE])] == pytest.approx([0, 0, 100])
+    assert paper_bleu(empty, [REFERENCE]).score == 0
+
+
+def test_chinese_gets_its_own_tokeniser() -> None:
+    text = ["我喜欢学习中文。"]
+    for code in ("zh", "zh-CN", "zh_Hans"):
+        assert "|tok:zh|" in validation_bleu(text, [text], tgt_lang=code).signature
+    assert validation_bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
+
+
+def test_missing_tokeniser_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "sacrebleu.tokenizers.tokenizer_ja_mecab"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"^BLEU for ja .* pip install 'sacrebleu\[ja\]'$"):
+        validation_bleu(["猫"], [["猫"]], tgt_lang="ja")
+
+
+def test_json_needs_no_more_digits_than_the_command_prints() -> None:
+    row = Score(name="BLEU", score=12.345678, signature="nrefs:1|a:b:c", segments=7, verbose="")
+    assert json.loads(to_json([row])) == [
+        {
+            "name": "BLEU",
+            "score": 12.3457,
+            "signature": "nrefs:1|a:b:c",
+            "nrefs": "1",
+            "a": "b:c",
+            "segments": 7,
+        }
+    ]
+
+
+@pytest.mark.parametrize("bootstrap", [0, 50])
+def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
+    plain = score_all(REFERENCE, [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "chrf++"])
+    rows = [*plain, tokens_bleu(REFERENCE, [REFERENCE], tgt_lang="de")]
+    found = score_all(
+        REFERENCE,
+        [REFERENCE],
+        tgt_lang="de",
+        metrics=[*DEFAULT, "chrf++"],
+        protocols=["paper", "lowercase_tokens"],
+        bootstrap=bootstrap,
+    )
+    lines = to_text(found).splitlines()
+    assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)
+    assert max(map(len, lines)) <= 80
+    for row in rows:
+        first = next(i for i, line in enumerate(lines) if line.startswith(f"{row.name} "))
+        assert f"{row.score:.2f}" in lines[first]
+        assert "6 segments" in lines[first]
+        assert lines[first + 1].strip() == row.signature
+
+
+def test_paper_bleu_on_text_tokenised_by_hand() -> None:
+    hypothesis = [
+        "Das Open-Source-Projekt sei „gut“.",
+        "er mag z.B. Rich-Text, sagt’s aber nicht.",
+    ]
+    reference = [
+        'Das Open-Source-Projekt ist sehr "gut".',
+        "Er mag z.B. Rich-Text, sagt es aber nicht!",
+    ]
+    open_source = "Open ##AT##-##AT## Source ##AT##-##AT## Projekt"
+    by_hand_hypothesis = [
+        f"Das {open_source} sei &quot; gut &quot; .",
+        "er mag z.B. Rich ##AT##-##AT## Text , sagt &apos; s aber nicht .",
+    ]
+    by_hand_reference = [
+        f"Das {open_source} ist sehr &quot; gut &quot; .",
+        "Er mag z.B. Rich ##AT##-##AT## Text , sagt es aber nicht !",
+    ]
+    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        by_hand_hypothesis, [by_hand_reference]
+    )
+    found = paper_bleu(hypothesis, [reference])
+    assert found.name == "BLEU (paper protocol)"
+    assert 0 < found.score == expected.score
+    assert f"hyp_len = {sum(len(line.split()) for line in by_hand_hypothesis)} " in found.verbose
+    assert "|case:mixed|eff:no|tok:sacremoses-de-atat|smooth:none|" in found.signature
+
+
+@pytest.mark.parametrize("protocol", [paper_bleu, tokens_bleu])
+@pytest.mark.parametrize(("code", "language"), [("DE", "de"), ("de_AT", "de"), ("fr-CA", "fr")])
+def test_protocols_do_not_depend_on_the_form_of_the_language_code(
+    protocol: Callable[..., Score], code: str, language: str
+) -> None:
+    """sacremoses splits "ca." by the language's abbreviations, and "qu'on" by its apostrophes."""
+    reference = ["Er ist ca. 3 km von hier.", "L'homme qu'on a vu."]
+    hypothesis = ["Er ist ca . 3 km von hier.", "L' homme qu' on a vu."]
+    found = protocol(hypothesis, [reference], tgt_lang=code)
+    assert found == protocol(hypothesis, [reference], tgt_lang=language)
+    assert found.score != protocol(hypothesis, [reference], tgt_lang="en").score
+    assert f"|tok:sacremoses-{language}-" in found.signature
+
+
+def test_paper_bleu_rewards_parts_of_compounds() -> None:
+    hypothesis, reference = ["das E-Mail-Konto ist leer"], ["das E-Mail-Fach ist leer"]
+    # das E - Mail - [Konto] ist leer: 7 of 8 tokens, 5 of 7 bigrams, 3 of 6, 2 of 5.
+    expected = 100 * math.prod([7 / 8, 5 / 7, 3 / 6, 2 / 5]) ** (1 / 4)
+    assert paper_bleu(hypothesis, [reference]).score == pytest.approx(expected)
+    assert score(hypothesis, [reference])[0].score < expected  # one wrong word of four
+
+
+def test_compounds_are_split_as_by_the_authors_script() -> None:
+    assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
+    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c"
+    assert split_compounds("ein - Strich -los") == "ein - Strich -los"
+
+
+def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:
+    reference = multi30k()
+    # Computed once with Moses' tokenizer.perl 1.1, the script's own perl -ple and multi-bleu.perl.
+    found = paper_bleu(perturbed(reference, seed=1), [reference])
+    assert found.score == pytest.approx(66.8399, abs=5e-5)
+    assert found.verbose.endswith("hyp_len = 10958 ref_len = 12240)")
+
+
+@pytest.mark.parametrize("function", [score, paper_bleu])
+def test_invalid_input_is_reported(function: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match=r"^no references given"):
+        function(["a"], [])
+    with pytest.raises(InputError, match=r"^no lines in the hypotheses"):
+        function([], [[]])
+    with pytest.raises(InputError, match=r"^2 lines in the hypotheses but 1 in reference set 2:"):
+        function(["a", "b"], [["a", "b"], ["a"]])
+
+
+def test_line_counts_are_reported_by_file_name() -> None:
+    with pytest.raises(InputError, match=r"^999 lines in sysA\.de but 1000 in ref\.de: .*[^\n]$"):
+        check_line_counts({"sysA.de": ["x"] * 999, "ref.de": ["x"] * 1000})
+    check_line_counts({"sysA.de": ["x"], "ref.de": ["y"]})

@@ -1,0 +1,120 @@
+"""Each suspicious property of translations is reported, and good output is not."""
+
+import pytest
+
+from transformer_mt.evaluation.score_diagnostics import diagnose
+
+GOOD = ["Er kam, sah und siegte.", "Sie ging 3,5 km weit.", "„Gut“, sagte sie.", "Es war's."] * 5
+
+
+def test_good_output_has_no_diagnostics() -> None:
+    reference = [*GOOD[:-1], "Es war so."]
+    assert diagnose(GOOD, [reference], ["x"] * len(GOOD)) == []
+    assert diagnose(GOOD, [reference, reference]) == []
+
+
+def test_the_reference_itself_is_noticed() -> None:
+    for references in ([GOOD], [GOOD[::-1], [f"{line} " for line in GOOD]]):
+        (found,) = diagnose(GOOD, references)
+        assert found == "every line is identical to a reference: is this the reference file itself?"
+
+
+CHINESE = ["今天天气很好，我们去公园散步。", "我喜欢读书。", "她在北京工作，2024年。"]
+JAPANESE = ["今日は天気がいいので、公園へ行きます。", "東京都"]
+THAI = ["วันนี้อากาศดีมาก เราไปเดินเล่นในสวน", "ฉันชอบอ่านหนังสือ"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "tgt_lang", "advice"),
+    [
+        (CHINESE, None, "set tgt_lang=zh, so that BLEU segments them, or rely on chrF"),
+        (CHINESE, "en", "set tgt_lang=zh"),
+        (CHINESE, "yue", "set tgt_lang=zh"),
+        (CHINESE, "zh-TW", None),
+        (JAPANESE, None, "set tgt_lang=ja"),
+        (JAPANESE, "JA", None),
+        (THAI, None, "rely on chrF, because sacreBLEU's BLEU and TER cannot segment them"),
+        (THAI, "th", "rely on chrF"),
+        (["ພາສາລາວບໍ່ມີຍະຫວ່າງ"], "lo", "rely on chrF"),
+        (["ភាសាខ្មែរមិនមានដកឃ្លា"], "km", "rely on chrF"),
+        (["မြန်မာဘာသာစကားသည်"], "my", "rely on chrF"),
+        (["བོད་སྐད་ནི་བོད་ཀྱི་སྐད་ཡིན།"], "bo", "rely on chrF"),
+        (["今天 天气 很 好 ， 我们 去 公园 散步 。"], None, None),  # segmented beforehand
+        (["วันนี้ อากาศ ดี มาก เรา ไป เดิน เล่น"], "th", None),
+        (["오늘은 날씨가 좋습니다"], None, None),
+        (["The word 中国 is Chinese"], None, None),
+        (["Donaudampfschifffahrtsgesellschaft"], None, None),
+    ],
+)
+def test_text_without_spaces_is_noticed(
+    lines: list[str], tgt_lang: str | None, advice: str | None
+) -> None:
+    output = [*lines[:-1], "x"]
+    found = diagnose(output, [lines], tgt_lang=tgt_lang)
+    if advice is None:
+        assert found == []
+    else:
+        (text,) = found
+        assert text.startswith(f"the references have no spaces between words: {advice}")
+    assert diagnose(output, [lines], tgt_lang=tgt_lang, words=False) == []
+
+
+def test_copies_and_empty_lines_are_counted() -> None:
+    assert diagnose(["Bern", "", "Zug"], [["Bern", "Rom", "Zug"]], [" Bern ", "", "train"]) == [
+        "1 of 3 lines are identical to their source",
+        "1 of 3 lines are empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Er kam , sah und siegte .",
+        "Das Rich @-@ Text Format",
+        "Er kam mit der Stra@@ ßen@@ bahn",
+        "▁Er ▁kam",
+        "Er sagte &quot; gut &quot; so",
+    ],
+)
+def test_tokenised_text_is_noticed_on_either_side(line: str) -> None:
+    plain = ["Er kam mit der Bahn und ging"] * 10
+    tokens = [line] * 2 + plain[2:]
+    last = "Er kam mit der Bahn"
+    (of_output,) = diagnose(tokens, [[*plain[1:], last]])
+    assert of_output.startswith("2 of 10 lines of the output look tokenised")
+    (of_reference,) = diagnose(plain, [[*plain[1:], last], tokens])
+    assert of_reference.startswith("2 of 10 lines of a reference look tokenised")
+    (of_both,) = diagnose(tokens, [[*tokens[:-1], last]])
+    assert of_both.startswith("2 of 10 lines of the output and 2 of 10 lines of a reference look")
+
+
+def test_french_punctuation_is_not_taken_for_tokens() -> None:
+    french = ["Quoi ? Non ! Voici : « oui » ; fin."] * 10
+    assert diagnose(french, [["Quoi ?", *french[1:]]]) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ('"ja"', "„ja“", 'quotes are " in the output but „…“ in the references'),
+        ("«ja»", "“ja”", "quotes are «…» in the output but „…“ in the references"),
+        ("geht's", "geht’s", "apostrophes are ' in the output but ’ in the references"),
+    ],
+)
+def test_different_styles_of_quotes_are_noticed(ours: str, theirs: str, expected: str) -> None:
+    (found,) = diagnose([ours] * 6, [[theirs] * 6])
+    assert found.startswith(expected)
+    assert diagnose([ours] * 2, [[theirs] * 2]) == []  # too few to tell a style
+    assert diagnose([ours, theirs] * 6, [[theirs] * 12]) == []  # of both styles
+
+
+@pytest.mark.parametrize(("output", "noticed"), [(7, True), (9, False), (12, False), (13, True)])
+def test_lengths_far_from_the_references_are_noticed(output: int, noticed: bool) -> None:
+    found = diagnose(["a" * output] * 10, [["b" * 9] * 10, ["b" * 11] * 10])
+    assert len(found) == noticed
+    if noticed:
+        assert found[0].startswith(f"the output is {output / 10:.2f} times as long")
+
+
+def test_an_empty_test_set_is_reported_as_empty_only() -> None:
+    assert diagnose([""], [[""]]) == ["1 of 1 lines are empty"]

@@ -1,0 +1,219 @@
+"""Checkpoints of a run: background writing, pruning, the final model, failed writes."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import TrainConfig
+from transformer_mt.errors import InputError
+from transformer_mt.training.checkpoint_manager import CheckpointManager
+from transformer_mt.training.stopping import StoppingCriteria
+from transformer_mt.training.training_state import TrainingState
+
+
+def manager(
+    folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
+) -> CheckpointManager:
+    settings = TrainConfig(checkpoint_every=10, **config)
+    return CheckpointManager(folder, settings, StoppingCriteria(settings, 1), found or [])
+
+
+class Tensors(nn.Module):
+    """A model and its optimizer, whose values tell the step."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((2, 3), float(step)))
+
+    def state(self) -> dict[str, Tensor]:
+        weight = self.w.detach()
+        return {"w.exp_avg": -weight, "running_mean.w": weight / 2}
+
+
+def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
+    tensors = Tensors(step)
+    manager.save(at(step, best), tensors, tensors)
+
+
+def at(step: int, best: int = 0) -> TrainingState:
+    return TrainingState(step=step, best_step=best)
+
+
+def kept(folder: Path) -> list[int]:
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
+
+
+def published(folder: Path) -> float:
+    weight = load_file(folder / "model.safetensors")["w"]
+    assert (weight == weight[0, 0]).all()
+    return float(weight[0, 0])
+
+
+# Every tenth step is averaged; a validation and a signal caused 25 and 44.
+STEPS = [10, 20, 25, 30, 40, 44]
+
+
+@pytest.mark.parametrize(
+    ("config", "best", "left", "weight"),
+    [
+        ({"average_checkpoints": 3}, 0, [20, 30, 40, 44], np.mean([30, 40, 44])),
+        ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
+        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
+        ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
+        ({"final": "ema", "ema_decay": 0.9, "average_checkpoints": 2}, 0, [30, 40, 44], 22),
+    ],
+)
+def test_kept_checkpoints_and_the_final_model(
+    tmp_path: Path, config: dict[str, Any], best: int, left: list[int], weight: float
+) -> None:
+    one = manager(tmp_path, **config)
+    for step in STEPS:
+        save(one, step, best if step > best else 0)
+    final = one.finish(at(STEPS[-1], best))
+    one.close()
+    assert kept(tmp_path) == left
+    assert published(tmp_path) == pytest.approx(weight)
+    torch.testing.assert_close(final, load_file(tmp_path / "model.safetensors"), rtol=0, atol=0)
+
+
+def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:
+    first = manager(tmp_path, average_checkpoints=2)
+    for step in (10, 20, 30):
+        save(first, step, best=10)
+    first.close()
+    found = ckpt.valid_checkpoints(tmp_path)
+    assert [c.step for c in found] == [10, 20, 30]
+    second = manager(tmp_path, found, average_checkpoints=2)
+    save(second, 40, best=10)
+    second.finish(at(40, best=10))
+    second.close()
+    assert kept(tmp_path) == [10, 30, 40]
+    assert published(tmp_path) == 35
+
+
+def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        tensors = Tensors(step)
+        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors))
+    for average, mean in ((1, 40), (4, 25)):
+        found = ckpt.valid_checkpoints(tmp_path)
+        one = manager(tmp_path, found, average_checkpoints=average)
+        one.finish(at(40, best=20))
+        one.close()
+        assert published(tmp_path) == mean
+        assert kept(tmp_path) == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(("asked", "warns"), [(2, False), (3, False), (4, True), (9, True)])
+def test_an_average_of_fewer_checkpoints_than_set_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: int, warns: bool
+) -> None:
+    first = manager(tmp_path, average_checkpoints=3)
+    for step in (10, 20, 30, 40):
+        save(first, step)
+    caplog.set_level(logging.INFO, "transformer_mt")
+    first.finish(at(40))
+    first.close()
+    found = ckpt.valid_checkpoints(tmp_path)
+    again = manager(tmp_path, found, average_checkpoints=asked)
+    again.finish(at(40))
+    again.close()
+    number = min(asked, 3)
+    model = "the final model is the average of {} checkpoints, of updates {} to 40".format
+    assert [record.getMessage() for record in caplog.records] == [
+        model(3, 20),  # as many as there ever were
+        model(number, 50 - 10 * number) + ": older ones have been deleted" * warns,
+    ]
+
+
+def test_a_missing_best_checkpoint_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = manager(tmp_path, final="best")
+    for step in (10, 20, 30):
+        save(one, step, best=20 * (step > 10))
+    one.close()
+    (tmp_path / "checkpoints" / "step_00000020" / "model.safetensors").write_bytes(b"damaged")
+    again = manager(tmp_path, ckpt.valid_checkpoints(tmp_path), final="best")
+    caplog.set_level(logging.INFO, "transformer_mt")
+    again.finish(at(30, best=20))
+    again.close()
+    assert published(tmp_path) == 30
+    assert caplog.records[-1].getMessage() == (
+        "the final model is the checkpoint of update 30, the latest: the best by "
+        "train.best_by=bleu, of update 20, is missing"
+    )
+
+
+def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Path) -> None:
+    one = manager(tmp_path, final="best")
+    save(one, 10)
+    one.record_validation(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
+    save(one, 20, best=10)
+    one.wait()
+    assert published(tmp_path) == 10
+    one.record_validation(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
+    assert published(tmp_path) == 20
+    one.close()
+    found = ckpt.valid_checkpoints(tmp_path)
+    assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
+
+
+def test_training_continues_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    real = ckpt.save_file
+
+    def slow(*args: Any) -> None:
+        assert disk.wait(30)
+        real(*args)
+
+    monkeypatch.setattr(ckpt, "save_file", slow)
+    one = manager(tmp_path)
+    save(one, 10)  # returns
+    one.check()
+    assert kept(tmp_path) == []
+    disk.set()
+    one.wait()
+    assert kept(tmp_path) == [10]
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")]
+)
+@pytest.mark.parametrize("then", ["save", "check", "wait", "finish"])
+def test_a_failed_write_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, then: str
+) -> None:
+    one = manager(tmp_path)
+    save(one, 10)
+    one.wait()
+
+    def full(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ckpt, "save_file", full)
+        save(one, 20)
+        call = {
+            "save": lambda: save(one, 30),
+            "check": lambda: (one._thread.submit(int).result(), one.check()),  # after the write
+            "wait": one.wait,
+            "finish": lambda: one.finish(at(20)),
+        }[then]
+        with pytest.raises(InputError, match=r"cannot write a checkpoint into .*No space left"):
+            call()
+    one.close()
+    assert kept(tmp_path) == [10]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000010"]

@@ -1,0 +1,92 @@
+"""The compiled training step for buffers of a fixed shape, on a CPU."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS
+from transformer_mt.data.text.sources.sample import sample_pairs
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.step import TrainStep
+
+VOCABULARY = 131
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def text() -> TokenStore:
+    """Sentences of the built-in sample; words are numbered in order of appearance."""
+    words: dict[str, int] = {}
+
+    def encode(line: str) -> list[int]:
+        ids = [words.setdefault(word, len(words)) for word in line.split()]
+        return [*(4 + i % (VOCABULARY - 4) for i in ids), EOS]
+
+    pairs = [(encode(english), encode(german)) for english, german in sample_pairs("train")][:6000]
+    return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
+
+
+def model(dropout: float, reserve: int) -> Transformer:
+    torch.manual_seed(1)
+    config = ModelConfig(
+        d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+        dropout=dropout,
+    )  # fmt: skip
+    made = Transformer(config, VOCABULARY)
+    made.embedding.reserve(reserve)
+    return made
+
+
+def step(of: Transformer, compiled: bool) -> TrainStep:
+    return TrainStep(of, OptimizerConfig(), 0.1, "fp32", World(CPU), compiled=compiled)
+
+
+def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
+    store = text()
+    plan = BatchPlan(store, 300, 1)
+    assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
+    shape = plan_buffers(store, plan, 256)  # two buffers an update
+    assert shape.parts == 2
+    eager, compiled = model(0.0, shape.max_length), model(0.0, shape.max_length)
+    by_pairs, by_buffers = step(eager, False), step(compiled, True)
+    losses = []
+    for number in range(200):
+        batch = plan[number]
+        results = (
+            by_pairs(micro_batches(store, batch, 10**6), batch.num_targets, 1e-3, number),
+            by_buffers(buffered_batches(store, batch, shape), batch.num_targets, 1e-3, number),
+        )
+        losses.append([float(result.loss) / batch.num_targets for result in results])
+    assert counters["stats"]["unique_graphs"] == 1  # the whole step, and never again
+    assert not counters["graph_break"]
+    mine, theirs = np.array(losses).T
+    np.testing.assert_allclose(mine, theirs, rtol=2e-3)  # rounding grows over 200 updates
+    np.testing.assert_allclose(mine[:5], theirs[:5], rtol=1e-5)
+    assert mine[-20:].mean() < mine[:20].mean() - 0.5  # it learns
+
+
+def test_dropout_depends_on_the_seed_of_each_update() -> None:
+    store = text()
+    plan = BatchPlan(store, 300, 1)
+    shape = plan_buffers(store, plan, 512)
+    trained = step(model(0.3, shape.max_length), True)
+    buffers, targets = buffered_batches(store, plan[0], shape), plan[0].num_targets
+    first, second, again = (float(trained(buffers, targets, 0.0, s).loss) for s in (1, 2, 1))
+    assert first == again
+    assert first != second

@@ -1,0 +1,110 @@
+"""FLOPs against PyTorch's counter, and peak rates by device name."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model import linear
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.flops import FlopsMeter, flops_meter, peak_rate, update_flops
+
+V = 50
+
+
+def store_of(src: list[int], tgt: list[int]) -> TokenStore:
+    """Pairs of these lengths."""
+    sides = [Side.from_lists([[5] * length for length in part]) for part in (src, tgt)]
+    return TokenStore(*sides)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"norm": "pre"}, {"d_k": 3, "d_v": 7}, {"num_encoder_layers": 1, "num_decoder_layers": 4}],
+)
+def test_flops_equal_the_count_of_pytorch(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "_AVAILABLE", False)  # the counter does not know oneDNN's operator
+    sizes = {"d_model": 12, "d_ff": 20, "num_heads": 2, "dropout": 0.0}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
+    config = ModelConfig(**{**sizes, **layers, **changes})
+    model = Transformer(config, V)
+    # Equal lengths, since the counter would count padding.
+    pairs, S, T = 3, 7, 5
+    store = store_of([S] * pairs, [T] * pairs)
+    batch = collate(store, [np.arange(pairs)])
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model.logits(model(batch)).sum().backward()
+    heads = config.num_heads * (config.key_size + config.value_size)
+    masked = T * T - T * (T + 1) // 2  # computed by causal attention, but masked
+    extra = pairs * 6 * heads * config.num_decoder_layers * masked
+    own = update_flops(config, V, store.src.lengths, store.tgt.lengths)
+    assert own + extra == counter.get_total_flops()
+
+
+def test_base_model_update_takes_9_6_tflop() -> None:
+    """25,000 + 25,000 tokens in sentences of 25, V = 37,000."""
+    lengths = np.full(1000, 25)
+    flops = update_flops(ModelConfig(), 37000, lengths, lengths)
+    assert flops == pytest.approx(9.6e12, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tera"),
+    [
+        ("NVIDIA H200", "bf16", 989.4),
+        ("NVIDIA H200", "fp32", 67),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
+        ("NVIDIA H100 PCIe", "fp16", 756.5),
+        ("NVIDIA A100-SXM4-40GB", "bf16", 312),
+        ("NVIDIA A100-SXM4-80GB", "fp32", 19.5),
+        ("NVIDIA A100-PCIE-40GB", "bf16", 312),
+        ("NVIDIA A100 80GB PCIe", "bf16", 312),
+        ("NVIDIA L4", "bf16", 121),
+        ("NVIDIA L40S", "bf16", 362),
+        ("NVIDIA A10", "bf16", 125),
+        ("Tesla V100-SXM2-16GB", "fp16", 125),
+        ("Tesla V100-SXM2-16GB", "bf16", None),  # not supported
+        ("Tesla T4", "fp16", 65),
+        ("NVIDIA GeForce RTX 3090", "bf16", 71),
+        ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),  # a different chip
+        ("NVIDIA A10G", "bf16", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a slice
+        ("NVIDIA H200 MIG 1g.18gb", "bf16", None),
+        ("Some GPU", "bf16", None),
+    ],
+)
+def test_peak_rates_by_name(name: str, precision: str, tera: float | None) -> None:
+    rate = peak_rate(name, precision)
+    assert rate == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_meter_averages_the_corpus_and_counts_all_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config, store = ModelConfig(), store_of([10, 20], [5, 10])
+    assert flops_meter(config, V, store, "bf16", World(torch.device("cpu"))) is None
+    gpu: Any = SimpleNamespace(device=torch.device("cuda"), size=8)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    assert flops_meter(config, V, store, "bf16", gpu) is None
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    meter = flops_meter(config, V, store, "bf16", gpu)
+    assert meter is not None
+    total = update_flops(config, V, store.src.lengths, store.tgt.lengths)
+    assert meter.per_target * 15 == pytest.approx(total)
+    # At this rate the 15 target tokens take as long as on 8 devices at their peak rate.
+    assert meter.mfu(15 / (total / (8 * 989.4e12))) == pytest.approx(1)
+
+
+def test_mfu_is_a_fraction() -> None:
+    assert FlopsMeter(per_target=2e9, peak=1e15).mfu(200_000) == pytest.approx(0.4)

@@ -1,0 +1,70 @@
+"""Learning-rate schedules against equation (3) and their documented shapes."""
+
+import math
+import re
+from itertools import pairwise
+
+import pytest
+
+from transformer_mt.config import ScheduleConfig
+from transformer_mt.errors import InputError
+from transformer_mt.training.schedule import SCHEDULES, learning_rate
+
+NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
+
+
+def paper(step: int) -> float:
+    # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
+    return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
+
+
+def test_config_accepts_the_registered_schedules_only() -> None:
+    with pytest.raises(InputError) as error:
+        ScheduleConfig(name="?")
+    (choices,) = re.findall("not one of: (.*)", str(error.value))
+    assert choices.split(", ") == list(SCHEDULES)
+
+
+@pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
+def test_noam_is_equation_3(step: int) -> None:
+    rate = learning_rate(step, NOAM, d_model=512, max_steps=100_000)
+    assert rate == pytest.approx(paper(step), rel=1e-12)
+
+
+def test_noam_peaks_at_the_end_of_the_warm_up() -> None:
+    rates = [learning_rate(s, NOAM, d_model=512, max_steps=100_000) for s in range(1, 12_000)]
+    assert rates.index(max(rates)) + 1 == 4000
+    assert max(rates) == pytest.approx(6.9877e-4, rel=1e-4)  # 1 / √(512 · 4000)
+    assert rates[:4000] == sorted(rates[:4000])
+    assert rates[3999:] == sorted(rates[3999:], reverse=True)
+
+
+def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
+    config = ScheduleConfig(name="inverse_sqrt", warmup_steps=400, peak_lr=2e-3)
+
+    def rate(step: int) -> float:
+        return learning_rate(step, config, d_model=64, max_steps=10_000)
+
+    assert rate(400) == pytest.approx(2e-3, rel=1e-12)
+    assert rate(1) == pytest.approx(2e-3 / 400, rel=1e-12)
+    assert rate(200) == pytest.approx(1e-3, rel=1e-12)
+    assert rate(1600) == pytest.approx(1e-3, rel=1e-12)  # half of it at four times the step
+    assert rate(400) == max(rate(step) for step in range(1, 3000))
+
+
+@pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
+def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: int) -> None:
+    config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
+    rates = [
+        learning_rate(step, config, d_model=64, max_steps=max_steps)
+        for step in range(1, max_steps + 1)
+    ]
+    assert rates[warmup - 1] == max(rates) == pytest.approx(1e-3)
+    assert all(rate > 0 for rate in rates)
+    up, down = rates[:warmup], rates[warmup - 1 :]
+    for part, sign in ((up, 1), (down, -1)):  # straight lines
+        steps = [b - a for a, b in pairwise(part)]
+        assert steps == pytest.approx(steps[:1] * len(steps))
+        assert all(sign * step > 0 for step in steps)
+    # The next step would be zero.
+    assert rates[-1] == pytest.approx(down[0] - down[1])

@@ -1,0 +1,279 @@
+"""One update against ``torch.optim.Adam`` on the mean loss of full logits."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from transformer_mt.batch import Batch
+from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.step import TrainStep
+
+V, SMOOTHING = 23, 0.1
+CPU = World(torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def pairs(count: int, seed: int = 0) -> TokenStore:
+    rng = np.random.default_rng(seed)
+
+    def side() -> Side:
+        lengths = rng.integers(1, 9, count)
+        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
+
+    return TokenStore(side(), side())
+
+
+def tiny(dropout: float = 0.0, dtype: torch.dtype = torch.float64) -> Transformer:
+    config = ModelConfig(
+        d_model=8,
+        d_ff=16,
+        num_heads=2,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        dropout=dropout,
+    )
+    torch.manual_seed(5)
+    return Transformer(config, V).to(dtype)
+
+
+def stepper(model: Transformer, smoothing: float = SMOOTHING, precision: str = "fp32") -> TrainStep:
+    return TrainStep(model, OptimizerConfig(), smoothing, precision, CPU)
+
+
+def everything(store: TokenStore) -> GlobalBatch:
+    order = np.argsort(store.tgt.lengths)
+    return GlobalBatch(tuple(np.array_split(order, 3)), int(store.tgt.lengths.sum()))
+
+
+def state(model: Transformer) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_updates_equal_adam_on_the_mean_loss() -> None:
+    store, rates = pairs(30), [1e-3, 5e-3, 2e-3]
+    model, reference = tiny(), tiny()
+    step = stepper(model)
+    plan = BatchPlan(store, batch_tokens=50, seed=1)
+    adam = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False)
+    for number, lr in enumerate(rates):
+        batch = plan[number]
+        result = step(micro_batches(store, batch, 20), batch.num_targets, lr, seed=number)
+        # Reference: full logits, PyTorch's cross-entropy, mean over all target tokens.
+        (whole,) = micro_batches(store, batch, 10**6)
+        logits = reference.logits(reference(whole))
+        loss = cross_entropy(logits, whole.tgt_out, label_smoothing=SMOOTHING)
+        nll = cross_entropy(logits, whole.tgt_out)
+        adam.param_groups[0]["lr"] = lr
+        adam.zero_grad()
+        torch.autograd.backward(loss)
+        adam.step()
+        assert result.loss / batch.num_targets == pytest.approx(loss.item(), rel=1e-6)
+        assert result.nll / batch.num_targets == pytest.approx(nll.item(), rel=1e-6)
+        torch.testing.assert_close(state(model), state(reference), rtol=1e-8, atol=1e-9)
+        norm = torch.cat([p.grad.flatten() for p in reference.parameters() if p.grad is not None])
+        assert result.grad_norm.item() == pytest.approx(norm.norm().item(), rel=1e-8)
+
+
+def test_first_update_changes_each_weight_by_the_learning_rate() -> None:
+    # Adam's first step is lr · g / (|g| + ε'): its size does not depend on the gradient.
+    store = pairs(30)
+    model = tiny()
+    before = state(model)
+    batch = everything(store)
+    stepper(model)(micro_batches(store, batch, 10**6), batch.num_targets, 1e-3, seed=0)
+    moved = torch.cat([(a - b).flatten() for a, b in zip(state(model), before, strict=True)])
+    assert moved.abs().max() == pytest.approx(1e-3, rel=1e-3)
+    assert (moved.abs() > 0.99e-3).double().mean() > 0.9
+
+
+def accumulated(store: TokenStore, parts: Sequence[Batch], num_targets: int) -> list[Tensor]:
+    model = tiny()
+    stepper(model)(parts, num_targets, 1e-3, seed=0)
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("max_tokens", [9, 17, 40])
+def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, max_tokens)
+    counts = [len(part.tgt_out) for part in parts]
+    assert len(parts) > 2
+    assert len(set(counts)) > 1  # parts with unequal numbers of targets
+    whole = accumulated(store, micro_batches(store, batch, 10**6), batch.num_targets)
+    torch.testing.assert_close(
+        accumulated(store, parts, batch.num_targets), whole, rtol=1e-10, atol=1e-12
+    )
+
+
+def test_a_batch_of_weight_zero_does_not_contribute() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    (whole,) = micro_batches(store, batch, 10**6)
+    (dummy,) = micro_batches(store, batch, 10**6, rank=1000, world_size=1001)
+    assert dummy.weight == 0.0
+    alone = accumulated(store, [whole], batch.num_targets)
+    with_dummy = accumulated(store, [whole, dummy], batch.num_targets)
+    torch.testing.assert_close(with_dummy, alone, rtol=0, atol=0)
+    result = stepper(tiny())([dummy], batch.num_targets, 1e-3, seed=0)
+    assert (result.loss.item(), result.nll.item()) == (0, 0)
+
+
+def test_gradients_do_not_accumulate_across_updates() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+    model = tiny()
+    step = stepper(model)
+    step(parts, batch.num_targets, 0.0, seed=0)
+    once = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    step(parts, batch.num_targets, 0.0, seed=0)  # the weights did not move
+    torch.testing.assert_close(
+        [p.grad for p in model.parameters() if p.grad is not None], once, rtol=0, atol=0
+    )
+
+
+def test_dropout_depends_on_the_seed_only() -> None:
+    store = pairs(25)
+    batch = everything(store)
+
+    def loss(seed: int, drawn_before: int = 0) -> float:
+        model = tiny(dropout=0.5)
+        torch.rand(drawn_before)
+        parts = micro_batches(store, batch, 30)
+        return stepper(model)(parts, batch.num_targets, 1e-3, seed=seed).loss.item()
+
+    assert loss(7) == loss(7, drawn_before=99)
+    assert len({loss(seed) for seed in range(4)}) == 4
+
+
+def test_bf16_gradients_are_close_and_weights_stay_fp32() -> None:
+    torch.set_default_dtype(torch.float32)
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+    gradients = {}
+    for precision in ("fp32", "bf16"):
+        model = tiny(dtype=torch.float32)
+        result = stepper(model, precision=precision)(parts, batch.num_targets, 1e-3, seed=0)
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        assert result.loss.dtype == torch.float32
+        grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        gradients[precision] = torch.cat(grads)
+    difference = (gradients["fp32"] - gradients["bf16"]).norm() / gradients["fp32"].norm()
+    assert 1e-5 < difference < 0.05  # rounded, but close
+
+
+MUON = OptimizerConfig(name="muon", momentum=0.9)
+
+
+@pytest.mark.parametrize("optimizer", [OptimizerConfig(), MUON], ids=["adam", "muon"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_with_a_non_finite_gradient_is_skipped(
+    optimizer: OptimizerConfig, value: float
+) -> None:
+    torch.set_default_dtype(torch.float32)
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+
+    def trained(bad: int | None) -> tuple[list[Tensor], list[bool]]:
+        model = tiny(dtype=torch.float32)
+        step = TrainStep(model, optimizer, SMOOTHING, "fp32", CPU)
+        finite = []
+        for number in range(4 if bad is not None else 3):
+            weight = model.encoder[0].feed_forward.linear1.weight
+            handle = weight.register_hook(
+                lambda grad, n=number: (
+                    grad.index_fill(0, torch.tensor(3), value) if n == bad else grad
+                )
+            )
+            result = step(parts, batch.num_targets, 1e-3, seed=0)
+            handle.remove()
+            finite.append(bool(result.grad_norm.isfinite()))
+        return [*state(model), *step.state().values()], finite
+
+    expected, _ = trained(None)
+    for bad in range(4):
+        found, finite = trained(bad)
+        assert finite == [number != bad for number in range(4)]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_clipping_equals_torch_clip_grad_norm() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 10**6)
+    plain, limit = tiny(), 0.05
+    norm = stepper(plain)(parts, batch.num_targets, 0.0, seed=0).grad_norm
+    assert norm > 2 * limit
+    torch.nn.utils.clip_grad_norm_(plain.parameters(), limit)
+    for clip_norm in (limit, 10 * norm.item()):
+        model = tiny()
+        step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU, clip_norm=clip_norm)
+        assert step(parts, batch.num_targets, 0.0, seed=0).grad_norm == norm
+        # After one step exp_avg is a tenth of the gradient.
+        for name, parameter in plain.named_parameters():
+            assert parameter.grad is not None
+            given = step.state()[f"{name}.exp_avg"] / 0.1
+            expected = parameter.grad if clip_norm == limit else parameter.grad * (norm / limit)
+            torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
+    torch.set_default_dtype(torch.float32)
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 30)
+    means = {}
+    for precision in ("fp32", "fp16"):
+        model = tiny(dtype=torch.float32)
+        step = stepper(model, precision=precision)
+        norm = step(parts, batch.num_targets, 0.0, seed=0).grad_norm
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        means[precision] = torch.cat(
+            [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
+        )
+        assert norm == pytest.approx(10 * means["fp32"].norm().item(), rel=0.01)  # not scaled
+    difference = (means["fp32"] - means["fp16"]).norm() / means["fp32"].norm()
+    assert 1e-6 < difference < 0.01
+
+    factor = step.state()["loss_scale.factor"]
+    factor.fill_(2.0**24)  # products with it leave fp16's range
+    skipped = 0
+    while not step(parts, batch.num_targets, 1e-3, seed=0).grad_norm.isfinite():
+        skipped += 1
+        assert factor == 2.0 ** (24 - skipped)
+    assert skipped > 0
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_weight_decay_equals_adamw_and_excludes_vectors() -> None:
+    store = pairs(25)
+    batch = everything(store)
+    parts = micro_batches(store, batch, 10**6)
+    model, reference = tiny(), tiny()
+    TrainStep(model, OptimizerConfig(weight_decay=0.3), SMOOTHING, "fp32", CPU)(
+        parts, batch.num_targets, 1e-2, seed=0
+    )
+    stepper(reference)(parts, batch.num_targets, 0.0, seed=0)  # for its gradient
+    matrices = [p for p in reference.parameters() if p.ndim == 2]
+    vectors = [p for p in reference.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": vectors, "weight_decay": 0.0}]
+    torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.98), eps=1e-9, foreach=False).step()
+    torch.testing.assert_close(state(model), state(reference), rtol=1e-9, atol=1e-12)

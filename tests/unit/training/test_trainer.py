@@ -1,0 +1,524 @@
+"""Complete runs of a tiny model: stopping, checkpoints, exact resuming, the final model."""
+
+import json
+import logging
+import math
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    ModelConfig,
+    ScheduleConfig,
+    SourceConfig,
+    TrainConfig,
+    TrainJob,
+)
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.checkpoint_manager import CheckpointManager
+from transformer_mt.training.metrics_log import TIME_KEYS
+from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.signals import StoppedError
+from transformer_mt.training.trainer import Trainer
+from transformer_mt.training.validation_result import ValidationResult
+
+V = 23
+CPU = World(torch.device("cpu"))
+SOURCE = SourceConfig(tsv="unused")
+Weights = dict[str, Tensor]
+
+
+def pairs(count: int) -> TokenStore:
+    rng = np.random.default_rng(count)
+
+    def side() -> Side:
+        lengths = rng.integers(1, 9, count)
+        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
+
+    return TokenStore(side(), side())
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Restores pytest's signal handlers."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Bleu:
+    """A validator with fixed scores, one at each validation; the last one repeats."""
+
+    higher_is_better: ClassVar = {"bleu": True}
+
+    def __init__(self, *scores: float, then: Callable[[int], None] | None = None):
+        self.scores, self.calls, self.then = scores or (0.0,), 0, then
+
+    def __call__(self, model: Transformer) -> ValidationResult:
+        assert not model.training
+        self.calls += 1
+        if self.then:
+            self.then(self.calls)
+        return ValidationResult({"bleu": self.scores[min(self.calls, len(self.scores)) - 1]})
+
+
+def trainer(
+    folder: Path,
+    translate: Bleu | None = None,
+    cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
+    **config: Any,
+) -> Trainer:
+    settings: dict[str, Any] = {
+        "batch_tokens": 40,
+        "max_steps": 24,
+        "log_every": 5,
+        "checkpoint_every": 4,
+        "validate_every": 6,
+        "average_checkpoints": 3,
+        "precision": "fp32",
+        **config,
+    }
+    job = TrainJob(
+        run_dir=str(folder),
+        data=DataConfig(
+            src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE], cleaning=cleaning
+        ),
+        model=ModelConfig(
+            d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+        ),
+        schedule=ScheduleConfig(warmup_steps=10),
+        train=TrainConfig(**settings),
+    )
+    folder.mkdir(exist_ok=True)
+    return Trainer(job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU)
+
+
+def weights(path: Path) -> Weights:
+    return load_file(path / "model.safetensors")
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k not in TIME_KEYS} for x in lines]
+
+
+def steps(folder: Path, split: str) -> list[int]:
+    return [record["step"] for record in records(folder) if record["split"] == split]
+
+
+def kept(folder: Path) -> list[int]:
+    return [c.step for c in ckpt.valid_checkpoints(folder)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    trainer(folder, Bleu(1, 3, 2, 2.5)).run()
+    return folder
+
+
+def test_a_run_shorter_than_its_warm_up_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt.training.trainer")
+    for name, last, warned in (("a", 9, True), ("b", 10, False)):
+        caplog.clear()
+        trainer(tmp_path / name, max_steps=last).run()
+        assert ("its warm-up of 10 updates" in caplog.text) == warned
+
+
+def test_an_uninterrupted_run(uninterrupted: Path) -> None:
+    assert steps(uninterrupted, "train") == [5, 10, 15, 20, 24]
+    assert steps(uninterrupted, "valid") == [6, 12, 18, 24]
+    # The last three averaged checkpoints, and the best, which was saved for a validation.
+    assert kept(uninterrupted) == [12, 16, 20, 24]
+    averaged = [uninterrupted / f"checkpoints/step_{step:08d}" for step in (16, 20, 24)]
+    for name, tensor in weights(uninterrupted).items():
+        mean = torch.stack([weights(path)[name].double() for path in averaged]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
+
+
+class Killed(BaseException):
+    """Simulated end of the process."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """Simulates a kill at the moment-th disk access."""
+    count = 0
+
+    def wrap(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= moment:  # every later access fails as well
+                raise Killed
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    wrap(ckpt, "save_file")
+    wrap(ckpt, "write_text")
+    wrap(ckpt, "write_validation")
+    wrap(os, "fsync")
+    wrap(Path, "rename")
+
+
+@pytest.mark.parametrize("moment", [*range(1, 30, 2), *range(30, 120, 9)])
+def test_a_run_killed_at_any_disk_access_resumes_exactly(
+    uninterrupted: Path, tmp_path: Path, moment: int
+) -> None:
+    scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 2.5}
+
+    class ByStep(Bleu):
+        """The scores of the uninterrupted run, by step."""
+
+        def __call__(self, model: Transformer) -> ValidationResult:
+            return ValidationResult({"bleu": scores[run.done]})
+
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(patch, moment)
+        run = trainer(tmp_path, ByStep())
+        killed = False
+        try:
+            run.run()
+        except Killed:
+            killed = True
+    assert killed or moment > 80
+    run = trainer(tmp_path, ByStep())
+    run.run()
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
+    for one, other in zip(
+        ckpt.valid_checkpoints(tmp_path),
+        ckpt.valid_checkpoints(uninterrupted),
+        strict=True,
+    ):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert_equal(load_file(one.path / name), load_file(other.path / name))
+        assert one.validation == other.validation
+        differ = {k for k in one.state if one.state[k] != other.state[k]}
+        assert differ <= {"seconds", "sha256"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("validation", [1, 2, 4])
+def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
+    uninterrupted: Path, tmp_path: Path, number: signal.Signals, validation: int
+) -> None:
+    def interrupt(call: int) -> None:
+        if call == validation:
+            os.kill(os.getpid(), number)
+            for _ in range(10**6):
+                pass
+            raise AssertionError("the validation continued")
+
+    with pytest.raises(StoppedError) as stopped:
+        trainer(tmp_path, Bleu(1, 3, 2, 2.5, then=interrupt)).run()
+    assert stopped.value.signal == number
+    assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
+    assert kept(tmp_path)[-1] == 6 * validation
+    again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
+    assert again.done == 6 * validation
+    assert not again.is_finished
+    again.run()
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+
+
+def test_a_signal_during_an_update_stops_training_after_it(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
+    update = run._update
+
+    def signalled(*args: Any) -> Any:
+        if run.done == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(*args)
+
+    run._update = signalled  # type: ignore[method-assign]
+    with pytest.raises(StoppedError):
+        run.run()
+    assert kept(tmp_path) == [4, 6, 7]
+    again = trainer(tmp_path, Bleu(3, 2, 2.5))
+    again.run()
+    assert_equal(weights(tmp_path), weights(uninterrupted))
+    assert records(tmp_path) == records(uninterrupted)
+    assert kept(tmp_path) == kept(uninterrupted)
+
+
+def test_patience(tmp_path: Path) -> None:
+    translate = Bleu(1, 3, 2, 2.9, 4)
+    trainer(tmp_path, translate, max_steps=1000, patience=2).run()
+    assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # best at 12, then two without improvement
+    assert steps(tmp_path, "train")[-1] == 20
+    again = trainer(tmp_path, translate, max_steps=1000, patience=2)
+    assert again.is_finished
+    more = trainer(tmp_path, translate, max_steps=1000, patience=3)
+    assert not more.is_finished  # improves at 30, then three without improvement
+    more.run()
+    assert steps(tmp_path, "valid")[-1] == 48
+
+
+def test_patience_by_nll(tmp_path: Path) -> None:
+    # The learning rate is so large that the model stops improving.
+    run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
+    run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
+    run.run()
+    nll = [r["nll"] for r in records(tmp_path) if r["split"] == "valid"]
+    assert nll[-3] == min(nll)
+    assert len(nll) < 20
+
+
+@pytest.mark.parametrize("final", ["best", "average", "ema"])
+def test_the_final_model(tmp_path: Path, final: str) -> None:
+    decay = 0.5 if final == "ema" else None
+    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay).run()
+    last = tmp_path / "checkpoints/step_00000024"
+    if final == "best":
+        expected = weights(tmp_path / "checkpoints/step_00000012")
+    elif final == "ema":
+        state = load_file(last / "optimizer.safetensors")
+        expected = {k[13:]: v for k, v in state.items() if k.startswith("running_mean.")}
+        assert any(not torch.equal(weights(last)[name], expected[name]) for name in expected)
+    else:
+        parts = [weights(tmp_path / f"checkpoints/step_{n:08d}") for n in (16, 20, 24)]
+        expected = {
+            name: torch.stack([part[name].double() for part in parts]).mean(0).float()
+            for name in parts[0]
+        }
+    torch.testing.assert_close(weights(tmp_path), expected, rtol=1e-6, atol=1e-8)
+    if final != "average":
+        assert_equal(weights(tmp_path), expected)
+    assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
+    assert not model.training
+
+
+def test_validation_uses_the_moving_average_with_final_ema(tmp_path: Path) -> None:
+    seen: list[Weights] = []
+
+    class Looking(Bleu):
+        def __call__(self, model: Transformer) -> ValidationResult:
+            seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
+            return super().__call__(model)
+
+    trainer(tmp_path, Looking(), final="ema", ema_decay=0.9).run()
+    last = tmp_path / "checkpoints/step_00000024"
+    state = load_file(last / "optimizer.safetensors")
+    mean = {name: state[f"running_mean.{name}"] for name in seen[-1]}
+    assert_equal(seen[-1], mean)
+    assert any(not torch.equal(mean[name], weights(last)[name]) for name in mean)
+
+
+def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]:
+    run = trainer(folder, max_steps=1, checkpoint_every=1, **config)
+    run.run()
+    return load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
+
+
+def test_settings_reach_the_training_step(tmp_path: Path) -> None:
+    """Each setting has its own test elsewhere; here, that the trainer passes it on."""
+
+    def norm(state: dict[str, Tensor]) -> float:
+        moments = [tensor.double() for name, tensor in state.items() if "exp_avg_sq" not in name]
+        moments = [tensor for tensor in moments if tensor.ndim]
+        return float(torch.stack([tensor.square().sum() for tensor in moments]).sum().sqrt())
+
+    plain = norm(optimizer_after_one_update(tmp_path / "plain"))
+    clipped = norm(optimizer_after_one_update(tmp_path / "clipped", clip_norm=1e-3))
+    assert plain > 2 * (1 - 0.9) * 1e-3
+    assert clipped == pytest.approx((1 - 0.9) * 1e-3, rel=1e-3)  # Adam's first moment: (1-β1)·g
+
+    def loss(folder: Path, **config: Any) -> float:
+        optimizer_after_one_update(folder, log_every=1, **config)
+        (record,) = [r for r in records(folder) if r["split"] == "train"]
+        return float(record["loss"])
+
+    known = loss(tmp_path / "known")
+    assert loss(tmp_path / "again") == known
+    assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
+
+
+def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: Path) -> None:
+    run = trainer(tmp_path)
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter.fill_(1e38)
+    run._update = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
+    run._sums.add = lambda *_: None  # type: ignore[method-assign]
+    run._log = lambda *_: True  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
+        run.run()
+
+
+def test_the_moving_average_resumes_exactly(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
+    trainer(tmp_path / "whole", **config).run()
+
+    def interrupt(call: int) -> None:
+        if call == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StoppedError):
+        trainer(tmp_path / "cut", Bleu(then=interrupt), **config).run()
+    trainer(tmp_path / "cut", **config).run()
+    assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer(tmp_path / "whole", Bleu(3, 2, 1)).run()
+    write_model = CheckpointManager._write_model
+
+    def killed(self: CheckpointManager, best_step: int) -> dict[str, Tensor]:
+        if self._checkpoints[-1].step == 24:
+            raise KeyboardInterrupt
+        return write_model(self, best_step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointManager, "_write_model", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trainer(tmp_path / "cut", Bleu(3, 2, 1)).run()
+    assert len(kept(tmp_path / "cut")) > len(kept(tmp_path / "whole"))
+    trainer(tmp_path / "cut", Bleu(1)).run()
+    assert kept(tmp_path / "cut") == kept(tmp_path / "whole")
+    assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_epochs(tmp_path: Path) -> None:
+    run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
+    epoch = run._batches.epochs.steps_per_epoch
+    assert 3 * epoch < 10**3
+    run.run()
+    assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]
+    assert steps(tmp_path, "valid") == [2 * epoch, 3 * epoch]
+
+
+def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(np.arange(0, 10**6, 0.5))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
+    last = steps(tmp_path, "valid")[-1]
+    assert 10 < last < 60  # each update takes a second or two of this clock
+    state = ckpt.valid_checkpoints(tmp_path)[-1].state
+    assert (state["step"], state["seconds"] >= 40) == (last, True)
+    assert trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).is_finished
+    assert not trainer(tmp_path, max_steps=10**6, max_hours=1.0).is_finished
+
+
+@pytest.fixture
+def poison() -> Callable[[Trainer, Sequence[int]], None]:
+    """Makes the gradients of some updates NaN."""
+
+    def arm(run: Trainer, bad: Sequence[int]) -> None:
+        run.model.encoder[0].feed_forward.linear1.weight.register_hook(
+            lambda grad: grad * math.nan if run.done in bad else grad
+        )
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    ("limit", "longest", "advice"),
+    [
+        (None, 1024, "set train.max_tokens_per_device=1024; the updates stay the same"),
+        (4000, 256, "set train.max_tokens_per_device=256; the updates stay the same"),
+        (256, 256, "lower data.cleaning.max_tokens, or use a smaller model"),
+    ],
+)
+def test_out_of_memory_advice_is_a_valid_setting(
+    tmp_path: Path, limit: int | None, longest: int, advice: str
+) -> None:
+    cleaning = CleaningConfig(max_tokens=longest)
+    run = trainer(tmp_path, cleaning=cleaning, max_tokens_per_device=limit)
+
+    def lacks(*_: object) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    run._step = lacks  # type: ignore[assignment]
+    with pytest.raises(
+        InputError, match=r"out of memory on a batch of \d+ target tokens: "
+    ) as error:
+        run.run()
+    assert str(error.value).endswith(advice)
+    if found := re.search(r"max_tokens_per_device=(\d+)", advice):  # a config that is taken
+        job = run._job
+        replace(job, train=replace(job.train, max_tokens_per_device=int(found[1])))
+
+
+def test_updates_that_are_not_finite_are_skipped_and_counted(
+    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+) -> None:
+    run = trainer(tmp_path, max_skipped=3)
+    poison(run, [2, 3, 7, 13, 14])
+    run.run()
+    skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
+    assert skipped == [(5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
+    assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
+
+
+def test_tokens_of_an_interval_without_record_count_in_the_next(
+    tmp_path: Path,
+    poison: Callable[[Trainer, Sequence[int]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[int, int] = {}
+
+    def log_training(_: Monitor, step: int, targets: int, *__: object) -> None:
+        seen[step] = targets
+
+    monkeypatch.setattr(Monitor, "log_training", log_training)
+    trainer(tmp_path / "plain").run()
+    plain = dict(seen)
+    seen.clear()
+    run = trainer(tmp_path / "poisoned", max_skipped=6)
+    poison(run, range(6, 11))
+    run.run()
+    assert plain.keys() - seen.keys() == {10}
+    assert seen == {
+        **{step: n for step, n in plain.items() if step != 10},
+        15: plain[10] + plain[15],
+    }
+
+
+def test_too_many_skipped_updates_stop_the_run(
+    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+) -> None:
+    run = trainer(tmp_path, max_skipped=3)
+    poison(run, range(9, 24))
+    with pytest.raises(InputError, match=r"not finite in 3 updates in a row, 9 to 11,") as error:
+        run.run()
+    assert "\n" not in str(error.value)
+    lines = json.loads((tmp_path / "not_finite.json").read_text())
+    assert list(lines) == ["9", "10", "11"]
+    assert all(
+        len(places) == len(run._batches.pair_indices(int(step))) for step, places in lines.items()
+    )
+    assert kept(tmp_path) == [4, 6, 8]
+    assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())

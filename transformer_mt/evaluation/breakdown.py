@@ -1,0 +1,151 @@
+"""Scores broken down by sentence length and word frequency, and word-by-word differences."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from transformer_mt.evaluation.metrics import make_metric
+
+GROUPS = 5
+"""Maximum number of groups that sentences are divided into, of about equal size."""
+
+FREQUENCIES = (1, 2, 4, 10, 100)
+"""Lower bounds of the classes of words by frequency: once, two or three times, …"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sentences with a common property, such as similar length."""
+
+    label: str
+    lines: list[int]
+    """Indices of the sentences, from 0."""
+
+
+class Change(NamedTuple):
+    """A run of words in the comparison of two texts."""
+
+    kind: str
+    """``same``, ``only_old`` or ``only_new``."""
+    text: str
+
+
+def by_length(lines: Sequence[str]) -> list[Group]:
+    """Groups of sentences from short to long, in words, or in characters if there are no spaces."""
+    words = [len(line.split()) for line in lines]
+    characters = [len(line) for line in lines]
+    sparse = sum(words) * 20 < sum(characters)
+    lengths, unit = (characters, "characters") if sparse else (words, "words")
+    groups = []
+    for indices in _quantiles([float(length) for length in lengths]):
+        first, last = lengths[indices[0]], lengths[indices[-1]]
+        groups.append(Group(f"{first}–{last}" if first != last else f"{first}", indices))
+    if groups:
+        groups[-1] = Group(f"{groups[-1].label} {unit}", groups[-1].lines)
+    return groups
+
+
+def by_frequency(references: Sequence[str]) -> list[Group]:
+    """Groups of sentences from rare words to common ones.
+
+    Sentences are ordered by the mean logarithm of their words' frequencies in the references.
+    """
+    counts = Counter(word for line in references for word in line.split())
+
+    def mean_log_frequency(line: str) -> float:
+        words = line.split()
+        return sum(math.log(counts[word]) for word in words) / max(1, len(words))
+
+    parts = _quantiles([mean_log_frequency(line) for line in references])
+    labels = [str(i) for i in range(1, len(parts) + 1)]
+    if len(labels) > 1:
+        labels[0], labels[-1] = "rarest", "commonest"
+    return [Group(label, lines) for label, lines in zip(labels, parts, strict=True)]
+
+
+class LineCounts:
+    """Sufficient statistics of a metric for each line, from which any subset of lines is scored.
+
+    Args:
+        metric: A name of ``SACREBLEU_METRICS``.
+        hypotheses: One system's translations.
+        references: One list per reference set.
+        tgt_lang: Language code, for BLEU's tokeniser.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        tgt_lang: str | None = None,
+    ):
+        self._metric = make_metric(metric, tgt_lang)
+        # The two steps of corpus_score, used in the same way by sacreBLEU's paired tests.
+        self._counts = self._metric._extract_corpus_statistics(hypotheses, references)
+
+    def score(self, lines: Sequence[int]) -> float:
+        """Corpus score of the lines with these indices."""
+        result = self._metric._aggregate_and_compute([self._counts[i] for i in lines])
+        return float(result.score)
+
+
+def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[str, float]]:
+    """F1 of words (0–100) by frequency class, that is how often the references contain the word.
+
+    A word of the output is correct if the reference of that line contains it, at most as often as
+    it does there.
+    """
+    frequency = Counter(word for line in references for word in line.split())
+    totals = {start: [0, 0, 0] for start in FREQUENCIES}  # correct, in the output, in the reference
+
+    def start(word: str) -> int:
+        return max((s for s in FREQUENCIES if s <= frequency[word]), default=0)
+
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        ours, theirs = Counter(hypothesis.split()), Counter(reference.split())
+        for column, counted in enumerate((ours & theirs, ours, theirs)):
+            for word, count in counted.items():
+                if word in frequency:
+                    totals[start(word)][column] += count
+    result = []
+    for this, following in zip(FREQUENCIES, [*FREQUENCIES[1:], None], strict=True):
+        correct, output, expected = totals[this]
+        if expected:
+            last = f"{this}+" if following is None else f"{this}–{following - 1}"
+            label = str(this) if following == this + 1 else last
+            result.append((label, 200 * correct / (output + expected)))
+    return result
+
+
+def changes(old: str, new: str) -> list[Change]:
+    """Word-by-word difference of two texts, from left to right."""
+    before, after = old.split(), new.split()
+    result = []
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind == "equal":
+            result.append(Change("same", " ".join(after[k:m])))
+            continue
+        if i < j:
+            result.append(Change("only_old", " ".join(before[i:j])))
+        if k < m:
+            result.append(Change("only_new", " ".join(after[k:m])))
+    return result
+
+
+def _quantiles(values: Sequence[float]) -> list[list[int]]:
+    """Indices sorted by value, in parts of about equal size; equal values share a part."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    parts: list[list[int]] = []
+    last = -1
+    for rank, index in enumerate(order):
+        part = rank * GROUPS // len(order)
+        if part > last and (not parts or values[index] != values[order[rank - 1]]):
+            parts.append([])
+            last = part
+        parts[-1].append(index)
+    return parts

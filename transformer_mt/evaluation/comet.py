@@ -1,0 +1,94 @@
+"""COMET scores, computed by the command ``comet-score`` if it is installed.
+
+Its package pins old versions of numpy, protobuf and the hub's client, and its checkpoints are
+pickles. It therefore runs as a separate process, from an environment of its own.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from transformer_mt.data.subwords.tokenizer import one_line
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import Score
+
+COMMAND = "comet-score"
+
+
+def comet(
+    systems: Mapping[str, Sequence[str]],
+    source: Sequence[str],
+    reference: Sequence[str],
+    *,
+    model: str,
+    gpu: bool,
+) -> dict[str, Score]:
+    """COMET score of every system against one reference, as ``comet-score`` prints it.
+
+    Args:
+        systems: Hypotheses by the system's name.
+        source: Source sentences.
+        reference: Reference translations.
+        model: Name of a COMET model, or a checkpoint file.
+        gpu: Whether to use a GPU.
+
+    Raises:
+        InputError: The command is not installed or fails, for example without its model.
+    """
+    command = comet_command()
+    where = str(Path(model).resolve()) if Path(model).is_file() else model
+    options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
+    with TemporaryDirectory(prefix="mt-comet-") as name:
+        folder = Path(name)
+        files = [f"{i}.txt" for i in range(len(systems))]
+        texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
+        for file, lines in texts:
+            # comet-score also ends lines at \r.
+            text = "".join(f"{one_line(line)}\n" for line in lines)
+            (folder / file).write_text(text, encoding="utf-8", newline="\n")
+        done = subprocess.run(
+            [command, "-s", "src", "-r", "ref", "-t", *files, "--model", where, *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
+    if done.returncode or set(found) != set(files):
+        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason = errors[-1] if errors else f"exit status {done.returncode}"
+        raise InputError(
+            f"{COMMAND} failed ({reason}): can it download its model {model}? For a model on this "
+            "machine set comet_model=FILE.ckpt"
+        )
+    return {
+        system: Score(
+            name="COMET",
+            score=float(found[file]),
+            signature=f"nrefs:1|model:{model}",
+            segments=len(source),
+            verbose="",
+            decimals=4,
+        )
+        for system, file in zip(systems, files, strict=True)
+    }
+
+
+def comet_command() -> str:
+    """Path of ``comet-score``: next to this Python, or in ``PATH``.
+
+    Raises:
+        InputError: The command is not installed.
+    """
+    sibling = Path(sys.executable).with_name(COMMAND)
+    command = str(sibling) if sibling.exists() else shutil.which(COMMAND)
+    if command is None:
+        raise InputError(
+            f"metrics: comet needs the command {COMMAND}, which is not installed; install it in an "
+            "environment of its own: pipx install unbabel-comet"
+        )
+    return command

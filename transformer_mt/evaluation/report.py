@@ -1,0 +1,175 @@
+"""The HTML report of an evaluation: one file that needs no network and no server.
+
+The templates escape text from files, and the scripts insert it as text only. The page's content
+security policy allows only these scripts to run, and nothing to be loaded.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation import breakdown, charts, figures
+from transformer_mt.evaluation.attention_page import Attention, to_data
+from transformer_mt.evaluation.breakdown import Change, LineCounts
+from transformer_mt.evaluation.metrics import lasting_signature
+from transformer_mt.evaluation.systems import Evaluation
+from transformer_mt.files import output
+
+DIFFERENCES = 30
+"""Number of sentences shown with marked differences; all others can be searched and sorted."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence shown with marked differences."""
+
+    line: int
+    source: str | None
+    references: list[str]
+    versions: list[tuple[str, float, list[Change]]]
+    """Letter, sentence chrF and marked words of every system."""
+
+
+def check_report(systems: int) -> None:
+    """Raise ``InputError`` if there are more systems than a chart can show."""
+    if systems > figures.MAX_SERIES:
+        raise InputError(
+            f"report: its charts show at most {figures.MAX_SERIES} systems, not {systems}"
+        )
+
+
+def write_report(
+    path: Path,
+    evaluation: Evaluation,
+    *,
+    title: str,
+    curves: Sequence[dict[str, Any]] = (),
+    attention: Attention | None = None,
+) -> None:
+    """Write the report, atomically.
+
+    Args:
+        path: File to write; see ``files.output``.
+        evaluation: Systems and scores; at most ``figures.MAX_SERIES`` systems (``check_report``).
+        title: Title of the page.
+        curves: Records of a run's ``metrics.jsonl``.
+        attention: Attention weights of one sentence to include.
+    """
+    systems = evaluation.systems
+    sets = list(evaluation.test.references.values())
+    tgt_lang = evaluation.settings.tgt_lang
+    counts = {
+        metric: [LineCounts(metric, system.hypotheses, sets, tgt_lang) for system in systems]
+        for metric in ("bleu", "chrf")
+    }
+    segments = len(systems[0].hypotheses)
+    # chrF, because BLEU is not meaningful for a single sentence.
+    scores = [[of.score([i]) for i in range(segments)] for of in counts["chrf"]]
+    _render(
+        path,
+        "report.html",
+        ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
+        title=title,
+        evaluation=evaluation,
+        systems=list(zip(charts.letters(evaluation), systems, strict=True)),
+        segments=segments,
+        compared={(item.system, item.metric): item for item in evaluation.comparisons},
+        signatures=[(score.name, lasting_signature(score)) for score in systems[0].scores],
+        score_charts=charts.score_charts(evaluation),
+        group_charts=charts.group_charts(evaluation, counts),
+        curve_charts=charts.curve_charts(curves),
+        differences=_differences(evaluation, scores),
+        sentences=_sentences(evaluation, scores),
+        attention=attention,
+        weights=None if attention is None else to_data(attention),
+    )
+
+
+def write_attention(path: Path, attention: Attention) -> None:
+    """Write the page of one sentence's attention weights, atomically."""
+    _render(
+        path,
+        "attention.html",
+        ["attention.js"],
+        title="Attention",
+        attention=attention,
+        weights=to_data(attention),
+    )
+
+
+def _render(path: Path, template: str, scripts: list[str], **values: Any) -> None:
+    folder = resources.files("transformer_mt.evaluation") / "templates"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in scripts]
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    environment = Environment(
+        loader=PackageLoader("transformer_mt.evaluation"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # tojson escapes <, >, & and ' despite these options: no text can end its script element.
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    page = environment.get_template(template).render(
+        scripts=[Markup(text) for text in texts],
+        policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
+        **values,
+    )
+    with output(path) as place:
+        place.write_text(page, encoding="utf-8")
+
+
+def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:
+    """The sentences with the lowest chrF, marked against the reference; for several systems those
+    that differ most in chrF from the baseline, marked against the baseline.
+    """
+    first = scores[0]
+    if len(scores) == 1:
+        order = sorted(range(len(first)), key=lambda i: first[i])
+    else:
+        gaps = [max(abs(of[i] - first[i]) for of in scores[1:]) for i in range(len(first))]
+        order = sorted((i for i, gap in enumerate(gaps) if gap > 0), key=lambda i: -gaps[i])
+    references = list(evaluation.test.references.values())
+    found = []
+    for i in order[:DIFFERENCES]:
+        texts = [system.hypotheses[i] for system in evaluation.systems]
+        if len(texts) == 1:
+            marked = [breakdown.changes(references[0][i], texts[0])]
+        else:
+            others = [breakdown.changes(texts[0], text) for text in texts[1:]]
+            marked = [[Change("same", texts[0])], *others]
+        ranked = [of[i] for of in scores]
+        found.append(
+            Difference(
+                line=i + 1,
+                source=None if evaluation.test.source is None else evaluation.test.source[i],
+                references=[lines[i] for lines in references],
+                versions=list(zip(charts.letters(evaluation), ranked, marked, strict=True)),
+            )
+        )
+    return found
+
+
+def _sentences(evaluation: Evaluation, scores: list[list[float]]) -> dict[str, Any]:
+    """All sentences with their sentence chrF, as data for the page's script."""
+    rated = zip(charts.letters(evaluation), evaluation.systems, scores, strict=True)
+    return {
+        "source": None if evaluation.test.source is None else list(evaluation.test.source),
+        "references": [list(lines) for lines in evaluation.test.references.values()],
+        "systems": [
+            {
+                "letter": letter,
+                "lines": list(system.hypotheses),
+                "chrf": [round(value, 1) for value in of_system],
+            }
+            for letter, system, of_system in rated
+        ],
+    }

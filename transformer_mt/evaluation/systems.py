@@ -1,0 +1,149 @@
+"""Evaluation of one or several systems on one test set, and its text and JSON forms."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.evaluation import comparison, metrics
+from transformer_mt.evaluation.comparison import Comparison
+from transformer_mt.evaluation.score_diagnostics import diagnose
+from transformer_mt.evaluation.scores import Score, check_line_counts
+from transformer_mt.evaluation.test_set import TestSet
+
+MANY_LINES = 10_000
+"""Larger test sets are resampled only on request: sacreBLEU holds all resamples in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to compute; as the settings of ``mt-eval`` of the same names."""
+
+    metrics: Sequence[str] = metrics.DEFAULT
+    protocols: Sequence[str] | None = None
+    tgt_lang: str | None = None
+    normalization: str = "none"
+    """``data.normalization`` of the system; ``none`` if unknown."""
+    bootstrap: int = 0
+    randomization: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One system's translations with their scores."""
+
+    name: str
+    """Shortest end of its path that no other system has."""
+    hypotheses: Sequence[str]
+    scores: list[Score]
+    diagnostics: list[str]
+    """Warnings about the scores; see ``score_diagnostics``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Results of all systems on one test set; the first system is the baseline."""
+
+    systems: list[System]
+    test: TestSet
+    comparisons: list[Comparison]
+    settings: Settings
+
+
+def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings) -> Evaluation:
+    """Score every system, and compare each with the first.
+
+    Args:
+        systems: Hypotheses by the path of their file or model.
+        test: References, and the source if known.
+        settings: What to compute.
+
+    Raises:
+        InputError: The numbers of lines differ, or there is nothing to score.
+    """
+    for name, hypotheses in systems.items():
+        check_line_counts({name: hypotheses, **test.texts})
+    sets = list(test.references.values())
+    named = dict(zip(short_names(list(systems)), systems.values(), strict=True))
+    evaluated = [
+        System(
+            name=name,
+            hypotheses=hypotheses,
+            scores=metrics.score_all(
+                hypotheses,
+                sets,
+                tgt_lang=settings.tgt_lang,
+                normalization=settings.normalization,
+                metrics=settings.metrics,
+                protocols=settings.protocols,
+                bootstrap=settings.bootstrap,
+            ),
+            diagnostics=diagnose(
+                hypotheses,
+                sets,
+                test.source,
+                tgt_lang=settings.tgt_lang,
+                words=not {"bleu", "ter"}.isdisjoint(settings.metrics),
+            ),
+        )
+        for name, hypotheses in named.items()
+    ]
+    comparisons = comparison.compare(
+        named,
+        sets,
+        tgt_lang=settings.tgt_lang,
+        metrics=settings.metrics,
+        bootstrap=settings.bootstrap,
+        randomization=settings.randomization,
+    )
+    return Evaluation(systems=evaluated, test=test, comparisons=comparisons, settings=settings)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Shortest unique end of each path: ``x/a/out, x/b/out, x/c`` → ``a/out``, ``b/out``, ``c``."""
+    parts = [Path(path).parts for path in paths]
+
+    def short(i: int) -> str:
+        for length in range(1, len(parts[i]) + 1):
+            end = parts[i][-length:]
+            if sum(other[-length:] == end for other in parts) == 1:
+                return str(Path(*end))
+        return paths[i]  # "." has no parts, and "./a" has the same parts as "a"
+
+    return [short(i) for i in range(len(paths))]
+
+
+def to_text(evaluation: Evaluation) -> str:
+    """Every system's scores, then the comparisons, for an 80-column terminal."""
+    systems, resamples = evaluation.systems, evaluation.settings.bootstrap
+    if len(systems) == 1:
+        blocks = [metrics.to_text(systems[0].scores)]
+    else:
+        blocks = [f"{system.name}:\n{metrics.to_text(system.scores)}" for system in systems]
+    if resamples:
+        seed = os.environ.get("SACREBLEU_SEED", "12345")
+        blocks.append(f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}")
+    if evaluation.comparisons:
+        blocks.append(comparison.to_text(evaluation.comparisons, systems[0].name))
+    return "\n".join(blocks)
+
+
+def to_json(evaluation: Evaluation) -> str:
+    """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
+    systems = evaluation.systems
+    if len(systems) == 1:
+        return metrics.to_json(systems[0].scores)
+    found = {(item.system, item.metric): item for item in evaluation.comparisons}
+    content = []
+    for system in systems:
+        rows: list[dict[str, Any]] = [metrics.to_row(score) for score in system.scores]
+        for row in rows:
+            item = found.get((system.name, row["name"]))
+            if item is not None:
+                row["baseline"] = systems[0].name
+                row["paired_bs_p_value"] = item.p_bootstrap
+                row["paired_ar_p_value"] = item.p_randomization
+        content.append({"system": system.name, "scores": rows})
+    return json.dumps(content, indent=1, ensure_ascii=False)

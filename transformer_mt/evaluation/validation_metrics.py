@@ -1,0 +1,36 @@
+"""Registry of the metrics that each validation computes from its translations.
+
+To add a metric, register it in ``VALIDATION_METRICS``: it is then logged, recorded and tracked. To
+select checkpoints by it as well, add its name to the choices of ``train.best_by``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from transformer_mt.evaluation.metrics import validation_bleu
+
+
+@dataclass(frozen=True)
+class ValidationMetric:
+    """A metric and its direction."""
+
+    function: Callable[[Sequence[str], Sequence[Sequence[str]], str, str], float]
+    """Corpus-level score of hypotheses and reference sets, given the target language and
+    ``data.normalization``."""
+    higher_is_better: bool = True
+
+
+def _bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tgt_lang: str,
+    normalization: str,
+) -> float:
+    settings = {"tgt_lang": tgt_lang, "normalization": normalization}
+    return validation_bleu(hypotheses, references, **settings).score
+
+
+VALIDATION_METRICS: dict[str, ValidationMetric] = {
+    "bleu": ValidationMetric(_bleu),
+}
+"""Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""

@@ -1,0 +1,167 @@
+"""One training step: forward, backward, accumulation, all-reduce, optimizer update (§5)."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.batch import Batch
+from transformer_mt.config import OptimizerConfig
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.loss import smoothed_cross_entropy
+from transformer_mt.training.loss_scale import LossScaler
+from transformer_mt.training.optimizer import make_optimizer
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class LossModule(nn.Module):
+    """Model and loss as one module, so that DDP sees each use of a weight."""
+
+    def __init__(self, model: Transformer, label_smoothing: float, precision: str):
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.precision = precision
+        self._loss = smoothed_cross_entropy
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
+        with autocast(batch.tgt_out.device, self.precision):
+            hidden = self.model(batch)
+            weight = self.model.embedding.weight
+            return self._loss(hidden, weight, batch.tgt_out, self.label_smoothing)
+
+    def compile_for(self, world_size: int) -> None:
+        """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
+
+        On several ranks each layer and the loss are separate graphs, so that DDP reduces the
+        gradients of a layer while the layers below still compute theirs; a single graph would
+        deliver all gradients at its end.
+        """
+        if world_size == 1:
+            self.compile(fullgraph=True, dynamic=False)
+            return
+        # Dynamo would also split each graph at DDP's buckets, for the same purpose.
+        torch._dynamo.config.optimize_ddp = False
+        for layer in (*self.model.encoder, *self.model.decoder):
+            layer.compile(fullgraph=True, dynamic=False)
+        self._loss = torch.compile(smoothed_cross_entropy, fullgraph=True, dynamic=False)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Metrics of one update, scalars on the device: only reading them waits for it."""
+
+    loss: Tensor
+    """Label-smoothed loss, summed over the target tokens of this rank."""
+    nll: Tensor
+    """Negative log-likelihood, summed over the target tokens of this rank."""
+    grad_norm: Tensor
+    """Norm of the gradient before clipping, the same on all ranks."""
+
+
+class TrainStep:
+    """One update of a model's weights.
+
+    An update with a non-finite gradient, as from a non-finite loss, is skipped on all ranks, which
+    hold the same gradient. With Adam the host never waits for the device.
+
+    Args:
+        model: Model to train, already on its device.
+        optimizer: Settings of the optimizer.
+        label_smoothing: Label smoothing ε_ls.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        world: Ranks that share each update.
+        clip_norm: Maximum gradient norm, if any.
+        compiled: Compile the step; all batches must have the same shape.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        optimizer: OptimizerConfig,
+        label_smoothing: float,
+        precision: str,
+        world: World,
+        *,
+        clip_norm: float | None = None,
+        compiled: bool = False,
+    ):
+        self._world, self._clip_norm = world, clip_norm
+        module = LossModule(model, label_smoothing, precision)
+        if compiled:
+            module.compile_for(world.size)
+        self._model = world.data_parallel(module)
+        self._parameters = list(model.parameters())
+        self.optimizer = make_optimizer(model, optimizer)
+        self._scaler = LossScaler(world.device) if precision == "fp16" else None
+
+    def __call__(
+        self, micro_batches: Sequence[Batch], num_targets: int, lr: float, seed: int
+    ) -> StepResult:
+        """Performs one update.
+
+        Args:
+            micro_batches: This rank's share of the global batch.
+            num_targets: Number of target tokens of the global batch, over all ranks.
+            lr: Learning rate.
+            seed: Dropout seed of this update on this rank; a function of the step, so that a
+                resumed run draws the same masks.
+        """
+        torch.manual_seed(seed)
+        self.optimizer.set_lr(lr)
+        loss, nll = self.gradient(micro_batches, num_targets)
+        return StepResult(loss, nll, self._update())
+
+    def gradient(self, micro_batches: Sequence[Batch], num_targets: int) -> tuple[Tensor, Tensor]:
+        """Forward and backward: leaves the gradient over all ranks in ``grad``.
+
+        Returns:
+            Loss and negative log-likelihood, summed over the target tokens of this rank.
+        """
+        self.optimizer.zero_grad()
+        device = self._world.device
+        loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
+        last = len(micro_batches) - 1
+        for i, batch in enumerate(micro_batches):
+            with self._world.no_sync(self._model) if i < last else nullcontext():
+                batch_loss, batch_nll = self._model(batch.to(device))
+                # DDP averages over ranks, but the loss is a sum over them.
+                scaled = batch_loss * (batch.weight * self._world.size / num_targets)
+                if self._scaler:
+                    scaled = scaled * self._scaler.factor
+                scaled.backward()
+            loss += batch_loss.detach() * batch.weight
+            nll += batch_nll * batch.weight
+        return loss, nll
+
+    def _update(self) -> Tensor:
+        """Updates the weights unless the gradient is not finite; returns the gradient norm."""
+        grads = [p.grad for p in self._parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        grad_scale = self._scaler.factor.clone() if self._scaler else None
+        if grad_scale is not None:
+            norm = norm / grad_scale
+        found_inf = norm.isfinite().logical_not()
+        if self._clip_norm is not None:
+            excess = (norm / self._clip_norm).clamp(min=1)
+            grad_scale = excess if grad_scale is None else grad_scale * excess
+        self.optimizer.step(grad_scale, found_inf)
+        if self._scaler:
+            self._scaler.update(found_inf)
+        return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""
+        return self.optimizer.state() | (self._scaler.state() if self._scaler else {})
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Autocast to 16-bit matrix products; softmax, norms and the loss stay in fp32."""
+    if precision in _DTYPES:
+        return torch.autocast(device.type, dtype=_DTYPES[precision])
+    return nullcontext()

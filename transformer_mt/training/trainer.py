@@ -1,0 +1,284 @@
+"""The training loop: updates, logging, checkpoints, validations."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.batch import Batch
+from transformer_mt.config import TrainJob
+from transformer_mt.data.batching.prefetch import prefetch
+from transformer_mt.data.store.epoch_stores import EpochStores
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
+from transformer_mt.training.flops import flops_meter
+from transformer_mt.training.metric_sums import MetricSums
+from transformer_mt.training.monitor import Monitor, NullMonitor
+from transformer_mt.training.schedule import learning_rate
+from transformer_mt.training.setup import final_model, log_setup, restore, set_up_training
+from transformer_mt.training.signals import Signals, StoppedError, handle_signals
+from transformer_mt.training.step import StepResult
+from transformer_mt.training.training_errors import (
+    explain_out_of_memory,
+    not_finite,
+    too_many_skipped,
+)
+from transformer_mt.training.training_state import TrainingState
+from transformer_mt.training.validation_loss import validation_loss
+from transformer_mt.training.validation_result import ValidationResult, Validator
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains a model; resumes from the latest valid checkpoint of the run folder, if there is one.
+
+    Args:
+        job: Configuration.
+        run_dir: Run folder; only the main rank reads and writes it.
+        train: Training pairs.
+        sampled: The same pairs with a new segmentation each epoch (``tokenizer.sampling``), or
+            None.
+        valid: Validation pairs.
+        vocab_size: V.
+        validator: Translates and scores the validation set with a model in ``eval`` mode.
+        world: Ranks that share the run.
+
+    Attributes:
+        model: The model in training.
+    """
+
+    def __init__(
+        self,
+        job: TrainJob,
+        run_dir: Path,
+        train: TokenStore,
+        sampled: EpochStores | None,
+        valid: TokenStore,
+        vocab_size: int,
+        validator: Validator,
+        world: World,
+    ):
+        self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
+        self._train, self._valid = train, valid
+        self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
+        resuming = world.broadcast_object(bool(self._found))
+        self._setup = set_up_training(
+            job, train, sampled, valid, vocab_size, world, resuming=resuming
+        )
+        self.model, self._step = self._setup.model, self._setup.step
+        self._batches, self._criteria = self._setup.batches, self._setup.criteria
+        self._sums = MetricSums(world, job.train.max_skipped)
+        self._state, self._restored_metrics = TrainingState(), None
+        if resuming:
+            latest = self._found[-1] if self._found else None
+            self._state, self._restored_metrics = restore(latest, self._setup, world)
+            self._sums.restore(self._state.metric_sums)
+            if self._restored_metrics:
+                self._record_validation(self._restored_metrics)
+        self._monitor: Monitor = NullMonitor()
+        self._checkpoints: CheckpointManager = NullCheckpointManager()
+
+    @property
+    def done(self) -> int:
+        """Number of updates done."""
+        return self._state.step
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no update and no validation remains."""
+        return self._criteria.should_stop(self._state) and not self._validation_is_pending()
+
+    def run(self) -> Transformer:
+        """Trains until a stopping criterion is met, and writes the final weights.
+
+        Returns:
+            The final model in ``eval`` mode, on every rank.
+
+        Raises:
+            StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
+            InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
+                written, or memory does not suffice.
+        """
+        job, last_step = self._job, self._criteria.last_step
+        if self._world.is_main:
+            self._open()
+        batches = prefetch(self._batches.read, range(self.done + 1, last_step + 1))
+        try:
+            with handle_signals() as signals:
+                self._loop(batches, signals)
+            if self._world.is_main:
+                log.info("finished: %s", self._criteria.reason(self._state))
+            weights = self._checkpoints.finish(self._state)
+        finally:
+            self._batches.epochs.close()
+            batches.close()
+            self._checkpoints.close()
+            self._monitor.close()
+        self._batches.epochs.remove()  # on all ranks: each node has its own cache
+        return final_model(job, self.model.vocab_size, weights, self._world)
+
+    def _open(self) -> None:
+        """Opens the log and the checkpoints, on the main rank."""
+        job, setup = self._job, self._setup
+        log_setup(job, setup, len(self._train), self.done, self._world)
+        flops = flops_meter(
+            job.model, self.model.vocab_size, self._train, setup.precision, self._world
+        )
+        self._monitor = Monitor(self._run_dir, self.done, self._criteria.last_step, flops)
+        self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
+        if self._validation_is_pending():
+            self._checkpoints.prune_leftovers()
+
+    def _loop(self, batches: Iterator[tuple[list[Batch], int]], signals: Signals) -> None:
+        config, world, state, criteria = self._job.train, self._world, self._state, self._criteria
+        if state.step == 0 and world.device.type == "cuda" and not self._batches.buffer_shape:
+            self._probe_memory()
+        if self._validation_is_pending():
+            self._validate(signals)
+        elif self._restored_metrics:  # the record may have been lost with the process
+            self._monitor.log_validation(state.step, ValidationResult(self._restored_metrics))
+        data_seconds, targets = 0.0, 0  # of this process, since the last line of the log
+        start = time.perf_counter()
+        while not criteria.should_stop(state):
+            state.step += 1
+            requested = time.perf_counter()
+            micro_batches, num_targets = next(batches)
+            data_seconds += time.perf_counter() - requested
+            result = self._update(micro_batches, num_targets)
+            if self._setup.ema:
+                self._setup.ema.update(state.step)
+            self._sums.add(state.step, result, num_targets)
+            targets += num_targets
+            self._monitor.update(state.step)
+            state.seconds += time.perf_counter() - start
+            start = time.perf_counter()
+            if config.max_hours is not None:  # all ranks follow the main rank's clock
+                state.seconds = world.broadcast_object(state.seconds)
+            stop_requested = world.any(signals.received is not None)
+            logs = criteria.is_last_update(state) or state.step % config.log_every == 0
+            if logs or world.device.type == "cpu":
+                self._check_skipped()
+            if logs and self._log(result, targets, data_seconds):
+                data_seconds, targets = 0.0, 0
+            self._checkpoints.check()
+            validates = criteria.needs_validation(state)
+            if stop_requested or validates or criteria.is_averaged(state.step):
+                with self._monitor.paused():
+                    self._monitor.sync()
+                    self._save()
+                    if stop_requested:
+                        self._stop(signals)
+                    if validates:
+                        self._validate(signals)
+
+    def _update(self, micro_batches: list[Batch], num_targets: int) -> StepResult:
+        step = self._state.step
+        seed = _seed(self._job.train.seed, step, self._world.rank)
+        with self._explain_out_of_memory(micro_batches):
+            return self._step(micro_batches, num_targets, self._learning_rate(step), seed)
+
+    def _probe_memory(self) -> None:
+        """Computes the gradient of the largest batch, so that missing memory shows at the start."""
+        micro_batches = self._batches.worst_case()
+        with self._explain_out_of_memory(micro_batches):
+            self._step.gradient(micro_batches[:1], 1)
+        self._step.optimizer.zero_grad()
+
+    def _explain_out_of_memory(self, micro_batches: list[Batch]) -> AbstractContextManager[None]:
+        max_length = self._job.data.cleaning.max_tokens
+        return explain_out_of_memory(micro_batches, self._setup.max_tokens, max_length)
+
+    def _learning_rate(self, step: int) -> float:
+        schedule, d_model = self._job.schedule, self._job.model.d_model
+        return learning_rate(step, schedule, d_model=d_model, max_steps=self._criteria.last_step)
+
+    def _log(self, result: StepResult, targets: int, data_seconds: float) -> bool:
+        """Logs the updates since the last call; False if all of them were skipped."""
+        sums, state = self._sums.read(), self._state
+        self._sums.clear()
+        if skipped := int(sums["skipped"]):
+            state.skipped += skipped
+            self._monitor.note(f"  skipped {skipped} updates: the gradient was not finite")
+        if not sums["targets"]:
+            return False
+        values = {
+            "loss": sums["loss"] / sums["targets"],
+            "nll": sums["nll"] / sums["targets"],
+            "lr": self._learning_rate(state.step),
+            "grad_norm": result.grad_norm.item(),
+            "skipped": state.skipped,
+        }
+        self._monitor.log_training(state.step, targets, data_seconds, values)
+        return True
+
+    def _check_skipped(self) -> None:
+        """Raises ``InputError`` after too many consecutive skipped updates."""
+        first = self._sums.first_of_too_many_skipped()
+        if not first:
+            return
+        steps, lines = range(first, first + self._job.train.max_skipped), {}
+        if self._world.is_main:
+            lines = {
+                s: [self._train.location(i) for i in self._batches.pair_indices(s)] for s in steps
+            }
+        raise too_many_skipped(self._run_dir, steps, lines)
+
+    def _save(self) -> None:
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            raise not_finite("the weights are", self._state.step)
+        self._state.metric_sums = self._sums.state()
+        self._checkpoints.save(self._state, self.model, self._setup)
+
+    def _stop(self, signals: Signals) -> None:
+        """Stops training because some rank received a signal; the checkpoint is saved."""
+        self._checkpoints.wait()
+        raise StoppedError(max(self._world.gather(signals.received or 0)))
+
+    def _validation_is_pending(self) -> bool:
+        """Whether training resumes from a checkpoint that is still to be validated."""
+        return self._criteria.needs_validation(self._state) and self._restored_metrics is None
+
+    def _validate(self, signals: Signals) -> None:
+        """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
+        ema = self._setup.ema
+        model = ema.model if ema else self.model
+        model.eval()
+        # Eager, because validation batches have any shape.
+        with signals.interrupting(), torch.compiler.set_stance("force_eager"):
+            losses = validation_loss(
+                model,
+                self._valid,
+                smoothing=self._job.train.label_smoothing,
+                precision=self._setup.precision,
+                max_tokens=self._setup.max_tokens,
+                world=self._world,
+            )
+            if not math.isfinite(losses["loss"]):
+                raise not_finite("the validation loss is", self._state.step)
+            result = self._validator(model)
+        model.train()
+        # All ranks must agree on what is better.
+        metrics = self._world.broadcast_object({**losses, **result.metrics})
+        self._record_validation(metrics)
+        self._checkpoints.record_validation(self._state, metrics)
+        self._monitor.log_validation(self._state.step, replace(result, metrics=metrics))
+
+    def _record_validation(self, metrics: dict[str, float]) -> None:
+        best_by = self._job.train.best_by
+        higher_is_better = {"nll": False, **self._validator.higher_is_better}[best_by]
+        self._state.record_validation(metrics, best_by, higher_is_better=higher_is_better)
+
+
+def _seed(*parts: int) -> int:
+    """A 64-bit seed derived from several numbers."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])

@@ -1,0 +1,55 @@
+"""Loss and negative log-likelihood of the validation set."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from transformer_mt.batch import Batch
+from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.distributed import World
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.loss import smoothed_cross_entropy
+from transformer_mt.training.step import autocast
+
+
+@torch.no_grad()
+def validation_loss(
+    model: Transformer,
+    valid: TokenStore,
+    *,
+    smoothing: float,
+    precision: str,
+    max_tokens: int,
+    world: World,
+) -> dict[str, float]:
+    """Mean ``loss`` and ``nll`` per target token, computed by all ranks together.
+
+    Args:
+        model: Model in ``eval`` mode.
+        valid: Validation pairs.
+        smoothing: Label smoothing ε_ls (§5.4).
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        max_tokens: Maximum number of tokens, of either side, in one forward pass.
+        world: Ranks that share the work.
+    """
+    sums = torch.zeros(2, device=world.device, dtype=torch.float64)
+    for batch in _batches(valid, max_tokens, world):
+        with autocast(world.device, precision):
+            hidden = model(batch)
+            losses = smoothed_cross_entropy(
+                hidden, model.embedding.weight, batch.tgt_out, smoothing
+            )
+        sums += torch.stack(losses) * batch.weight
+    loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
+    return {"loss": loss, "nll": nll}
+
+
+def _batches(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
+    """This rank's share of the pairs, sorted by length."""
+    order = np.argsort(store.tgt.lengths, kind="stable")
+    all_pairs = GlobalBatch((order,), len(store.tgt.tokens))
+    for batch in micro_batches(store, all_pairs, max_tokens, world.rank, world.size):
+        yield batch.to(world.device)
