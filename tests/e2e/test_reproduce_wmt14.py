@@ -108,7 +108,7 @@ def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -
 
     second = run(*arguments, environment=environment)
     assert second.returncode == 0, second.stderr
-    assert second.stderr.count("done already") == 1
+    assert second.stderr.count("already done") == 1
     resumed = re.search(r"resuming after update (\d+)", second.stderr)
     assert resumed
     assert int(resumed[1]) >= 20
@@ -137,14 +137,14 @@ def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -
     environment["PATH"] = f"{away}{os.pathsep}{environment['PATH']}"
     third = run(*arguments, environment=environment)
     assert third.returncode == 0, third.stderr
-    assert third.stderr.count("done already") == 4
+    assert third.stderr.count("already done") == 4
     assert "hours" not in third.stderr
     assert third.stdout == second.stdout
 
     # Other settings: training is due again, and with it all that follows.
     more = run(*arguments, "train.max_steps=400", environment=environment)
     assert more.returncode == 99
-    assert "done already" not in more.stderr
+    assert "already done" not in more.stderr
     assert not list(work.glob("done.*"))
 
 

@@ -87,7 +87,7 @@ def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
     assert [record[0] for record in curve(run_dir)] == [8, 16, 24, 32, 40]
     assert [record[0] for record in curve(run_dir, "valid")] == [20, 40]
     board = EventAccumulator(str(run_dir / "tensorboard")).Reload()
-    assert [event.step for event in board.Scalars("training/loss")] == [8, 16, 24, 32, 40]
+    assert [event.step for event in board.Scalars("train/loss")] == [8, 16, 24, 32, 40]
     assert [event.step for event in board.Scalars("valid/bleu")] == [20, 40]
     scores = json.loads((run_dir / "test.json").read_text())
     assert [score["name"] for score in scores][:3] == ["BLEU", "chrF2", "TER"]
@@ -587,12 +587,12 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
             "model.positions=learned",
             "model.max_positions=66",
         ],
-        r"validation pair 2 has \d+ tokens, but model\.max_positions=66: raise it",
+        r"validation pair 2 has \d+ tokens, but model\.max_positions=66: increase it",
     ),
     "a test set without a pair": (
         lambda f: (f / "none.tsv").touch(),
         ["data.test=[{{tsv: {f}/none.tsv}}]"],
-        r"the test set \(data\.test\) has no pairs: data\.test=\[\] does without one",
+        r"the test set \(data\.test\) has no pairs; to train without one: data\.test=\[\]",
     ),
     "no folder": (
         lambda f: None,

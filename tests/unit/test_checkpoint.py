@@ -492,14 +492,14 @@ def test_a_vocabulary_that_is_not_that_of_the_training(folder: Path) -> None:
     assert content.count(letter) == 1
     vocabulary.write_bytes(content.replace(letter, b"\x0a\x01Q"))
     model_folder.Tokenizer(vocabulary)  # it is one, but another
-    with pytest.raises(InputError, match=r"tokenizer\.model is damaged, or not that of the tr"):
+    with pytest.raises(InputError, match=r"tokenizer\.model is damaged or of another tr"):
         model_folder.load_model(folder)
 
 
 def test_missing_weights_of_a_run_that_has_checkpoints(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "checkpoints" / "step_00000007").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or .* step=7$"):
+    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or set step=7 to"):
         model_folder.load_model(folder)
 
 

@@ -31,7 +31,7 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, protocols
+from transformer_mt.evaluation import metrics, protocols, systems
 from transformer_mt.evaluation.comparison import compare
 from transformer_mt.evaluation.test_set import TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
@@ -266,7 +266,7 @@ def test_empty_references_are_reported(files: Files, scores: Json) -> None:
 
 @pytest.mark.parametrize("code", ["german", "d e", "", "1"])
 def test_invalid_language_code(code: str) -> None:
-    with pytest.raises(InputError, match="is no language code, such as de, pt-BR or zh_Hans"):
+    with pytest.raises(InputError, match="is not a language code, such as de, pt-BR or zh_Hans"):
         EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
 
 

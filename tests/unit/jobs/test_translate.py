@@ -283,7 +283,7 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
     translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
     out, err = capfd.readouterr()
     assert out == f"{translate_lines(model, ['the dog'])[0]}\n"
-    assert err.endswith("; going on with engine=torch\n")
+    assert err.endswith("; using engine=torch\n")
 
 
 def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,8 +377,8 @@ def test_unwritable_conversion_falls_back_to_torch(
     assert engines == ["torch"]
     out, err = capfd.readouterr()
     assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
-    assert err.startswith("mt-translate: no place for the converted model: ")
-    assert err.endswith("; going on with engine=torch\n")
+    assert err.startswith("mt-translate: cannot store the converted model: ")
+    assert err.endswith("; using engine=torch\n")
     assert "no place" in error_of(capfd, engine="ctranslate2", **settings)
 
 

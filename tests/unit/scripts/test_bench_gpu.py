@@ -138,7 +138,9 @@ def test_an_unknown_part_is_rejected() -> None:
 
 def across(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
     """Attends to the neighbouring sequence too."""
-    queries, keys = (CuSeqlens(side.bounds[::2].contiguous(), 10**6) for side in (queries, keys))
+    queries, keys = (
+        CuSeqlens(side.cu_seqlens[::2].contiguous(), 10**6) for side in (queries, keys)
+    )
     return varlen_attention(q, k, v, queries, keys, causal)
 
 
