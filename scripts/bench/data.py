@@ -8,9 +8,8 @@ The text is real, from ../shared/data, enlarged by joining one to three random p
 pipeline is what a script would do with Hugging Face's datasets: the same filters and the same
 vocabulary as map and filter steps on all cores (one example at a time, or batched), a set of the
 hashes seen, the result as Python lists, and in each epoch a shuffled, sorted and batched list of
-indices. It gets the first
---plain-pairs pairs, and ours is measured on those too: rates are compared on the same pairs, and
-both must keep the same number of them.
+indices. It gets the first --plain-pairs pairs, and ours is measured on those too: rates are
+compared on the same pairs, and both must keep the same number of them.
 
 Each figure comes from a separate process. Memory is the peak of the proportional set sizes of the
 process and all its children, minus that of the process once its libraries were loaded.

@@ -43,7 +43,7 @@ class EvaluateJob:
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
     randomization: int | None = None
-    """Trials of the paired randomisation test; null: 10000 when systems are compared, otherwise 0."""
+    """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     report: str | None = None
