@@ -349,6 +349,7 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
     for row in rows:
         prepared = "prepare_seconds" in row
         seconds = row.get("prepare_seconds", 1.0)
+        plan_peak = row["plan_peak"] if "plan_peak" in row else row.get("peak", 0)
         lines.append(
             [
                 row["name"],
@@ -359,7 +360,7 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
                 f"{row['open_seconds']:.2f}" if prepared else "–",
                 f"{row['plan_seconds']:.2f}",
                 f"{row['plan_seek']:.2f}",
-                f"{row.get('plan_peak', row.get('peak', 0)) / 2**20:,.0f}",
+                f"{plan_peak / 2**20:,.0f}",
             ]
         )
     part = {row["name"]: row for row in rows if row["pairs"] == options.plain_pairs}
