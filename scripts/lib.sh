@@ -116,7 +116,7 @@ pip_failed() {
 reachable() {
   "$venv/bin/python" - "$1" <<'EOF' 2>/dev/null
 import os, sys, threading, urllib.request
-limit = threading.Timer(10, os._exit, [1])  # name resolution has no timeout of its own
+limit = threading.Timer(10, os._exit, [1])  # urlopen's timeout does not cover name resolution
 limit.daemon = True
 limit.start()
 urllib.request.urlopen(sys.argv[1], timeout=5).close()

@@ -8,9 +8,8 @@ The text is real, from ../shared/data, enlarged by joining one to three random p
 pipeline is what a script would do with Hugging Face's datasets: the same filters and the same
 vocabulary as map and filter steps on all cores (one example at a time, or batched), a set of the
 hashes seen, the result as Python lists, and in each epoch a shuffled, sorted and batched list of
-indices. It gets the first
---plain-pairs pairs, and ours is measured on those too: rates are compared on the same pairs, and
-both must keep the same number of them.
+indices. It gets the first --plain-pairs pairs, and ours is measured on those too: rates are
+compared on the same pairs, and both must keep the same number of them.
 
 Each figure comes from a separate process. Memory is the peak of the proportional set sizes of the
 process and all its children, minus that of the process once its libraries were loaded.
@@ -350,6 +349,7 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
     for row in rows:
         prepared = "prepare_seconds" in row
         seconds = row.get("prepare_seconds", 1.0)
+        plan_peak = row["plan_peak"] if "plan_peak" in row else row.get("peak", 0)
         lines.append(
             [
                 row["name"],
@@ -360,7 +360,7 @@ def report(rows: list[Figures], options: argparse.Namespace) -> str:
                 f"{row['open_seconds']:.2f}" if prepared else "–",
                 f"{row['plan_seconds']:.2f}",
                 f"{row['plan_seek']:.2f}",
-                f"{row.get('plan_peak', row.get('peak', 0)) / 2**20:,.0f}",
+                f"{plan_peak / 2**20:,.0f}",
             ]
         )
     part = {row["name"]: row for row in rows if row["pairs"] == options.plain_pairs}

@@ -86,7 +86,7 @@ def test_wheel_is_complete(wheel: Path) -> None:
     assert sorted(scripts["console_scripts"]) == sorted(COMMANDS)
 
 
-def test_the_installed_package_runs(installed: Path, tmp_path: Path) -> None:
+def test_installed_package_runs(installed: Path, tmp_path: Path) -> None:
     where = run(
         installed / "python",
         "-c",

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_the_python_of_a_section_runs_in_one_session(section: str, folder: Path) -> None:
+def test_python_of_a_section_runs_in_one_session(section: str, folder: Path) -> None:
     code = "".join(blocks(section, "python"))
     assert code.count("import") >= 2
     code = 'import matplotlib\nmatplotlib.use("agg")\n' + code
@@ -42,7 +42,7 @@ def test_the_python_of_a_section_runs_in_one_session(section: str, folder: Path)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_each_block_may_be_pasted_into_python(section: str, folder: Path) -> None:
+def test_each_block_can_be_pasted_into_python(section: str, folder: Path) -> None:
     code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(blocks(section, "python"))
     done = subprocess.run(
         [sys.executable, "-i"], input=code, cwd=folder, capture_output=True, text=True, timeout=120
@@ -52,7 +52,7 @@ def test_each_block_may_be_pasted_into_python(section: str, folder: Path) -> Non
         assert (folder / name).stat().st_size > 10_000, name
 
 
-def test_attention_weights_are_as_described(folder: Path) -> None:
+def test_printed_attention_weights_match_the_description(folder: Path) -> None:
     first, second = blocks(SECTIONS[0], "python")[:2]
     code = first + second
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -64,7 +64,7 @@ def test_attention_weights_are_as_described(folder: Path) -> None:
     ]
 
 
-def test_the_command_draws_attention_maps(folder: Path) -> None:
+def test_attention_command_writes_page_and_image(folder: Path) -> None:
     (command,) = blocks(SECTIONS[0], "bash")
     name, *arguments = shlex.split(command.replace("\\\n", " "))
     assert name == "mt-eval"
@@ -84,15 +84,27 @@ PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_to_files_lead_somewhere(page: Path) -> None:
+def test_linked_files_exist(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [name for name in targets if not (page.parent / name).exists()] == []
 
 
-def test_files_in_the_table_from_paper_to_code_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (?:eq|§|Table|Figure).*$", text, re.MULTILINE)
-    names = [name.partition(":")[0] for row in rows for name in re.findall(r"`([\w./: ]+)`", row)]
-    assert len(names) > 30
-    places = [ROOT, ROOT / "transformer_mt", ROOT / "tests"]
-    assert [n for n in names if "/" in n and not any((p / n).exists() for p in places)] == []
+def test_files_and_symbols_in_the_tables_exist() -> None:
+    """From paper to code (README), and where to add what (CONTRIBUTING)."""
+    checked = 0
+    for page in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (?:eq|§|Table|Figure|an? ).*$", text, re.MULTILINE)
+        for path, symbols in re.findall(
+            r"`([\w./]+/[\w./]*|\w+\.py)(?:: ([\w, ]+))?`", " ".join(rows)
+        ):
+            places = [ROOT / path, ROOT / "transformer_mt" / path, ROOT / "tests" / path]
+            found = [place for place in places if place.exists()]
+            assert found, f"{page}: {path}"
+            for symbol in symbols.split(", ") if symbols else ():
+                source = found[0].read_text(encoding="utf-8")
+                assert re.search(rf"^(def|class) {symbol}\b", source, re.MULTILINE), (
+                    f"{path}: {symbol}"
+                )
+            checked += 1
+    assert checked > 50

@@ -226,7 +226,7 @@ def search(browser: Browser, text: str) -> list[int]:
     return shown(browser)
 
 
-def test_a_report_renders_without_complaint(browser: Browser, report: Path) -> None:
+def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
     browser.emulate(width=1200)
     browser.open(report)
     headings = browser.run("[...document.querySelectorAll('h2')].map(x => x.textContent)")
@@ -246,7 +246,7 @@ def test_a_report_renders_without_complaint(browser: Browser, report: Path) -> N
     assert browser.complaints() == []
 
 
-def test_hostile_text_stays_text(browser: Browser, report: Path) -> None:
+def test_html_in_sentences_is_escaped(browser: Browser, report: Path) -> None:
     browser.open(report)
     assert browser.run("document.title") == HOSTILE[0]
     assert browser.run("document.querySelector('h1').textContent") == HOSTILE[0]
@@ -262,7 +262,7 @@ def test_hostile_text_stays_text(browser: Browser, report: Path) -> None:
     assert browser.complaints() == []
 
 
-def test_search_finds_and_marks(browser: Browser, report: Path) -> None:
+def test_search_finds_and_highlights_sentences(browser: Browser, report: Path) -> None:
     browser.open(report)
     assert shown(browser) == list(range(1, 51))
     assert search(browser, "needle") == [1, 78]
@@ -278,7 +278,7 @@ def test_search_finds_and_marks(browser: Browser, report: Path) -> None:
     assert search(browser, "") == list(range(1, 51))
 
 
-def test_pages_are_turned_and_sorted(browser: Browser, report: Path) -> None:
+def test_paging_and_sorting(browser: Browser, report: Path) -> None:
     browser.open(report)
     seen = shown(browser)
     assert place(browser) == f"1–50 of {LINES}"
@@ -303,7 +303,7 @@ def test_pages_are_turned_and_sorted(browser: Browser, report: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_nothing_is_wider_than_the_screen(browser: Browser, report: Path, width: int) -> None:
+def test_report_fits_the_width_of_the_screen(browser: Browser, report: Path, width: int) -> None:
     browser.emulate(width=width)
     browser.open(report)
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -317,7 +317,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_is_legible_in_the_light_and_in_the_dark(
+def test_text_has_enough_contrast_in_light_and_dark_mode(
     browser: Browser, report: Path, dark: bool
 ) -> None:
     browser.emulate(width=1200, dark=dark)
@@ -345,7 +345,7 @@ def choose(browser: Browser, name: str, value: int | str) -> None:
     )
 
 
-def test_attention_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
+def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
     src, tgt_in = ["▁It", "'s", "<b>", "</s>"], ["<s>", "▁Es", "▁ist"]
     shown_ = attention("It's <b>", src, tgt_in)
     write_attention(tmp_path / "attention.html", shown_)
@@ -383,7 +383,7 @@ def test_attention_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
     assert browser.complaints() == []
 
 
-def test_attention_as_lines_and_the_overview(browser: Browser, tmp_path: Path) -> None:
+def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> None:
     shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B"])
     write_attention(tmp_path / "attention.html", shown_)
     browser.open(tmp_path / "attention.html")

@@ -54,7 +54,7 @@ def cells(out: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows]
 
 
-def test_seeds_and_their_mean(tmp_path: Path) -> None:
+def test_table_has_each_seed_and_their_mean(tmp_path: Path) -> None:
     done = run(tmp_path, "seeds=1,2,3", "train.max_steps=800", "data.mirror=/a b")
     assert done.returncode == 0, done.stderr
     runs = tmp_path / "my runs"
@@ -78,7 +78,7 @@ def test_seeds_and_their_mean(tmp_path: Path) -> None:
     assert re.search("2 to 3 hours", done.stderr)  # said beforehand
 
 
-def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+def test_table_of_one_seed_has_no_deviation(tmp_path: Path) -> None:
     done = run(tmp_path, "multi30k")
     assert "experiment=multi30k run_dir=" in (tmp_path / "started").read_text()
     assert len(cells(done.stdout)) == 3
@@ -94,7 +94,7 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
         ("run_dir=x", "run_dir is set by this script"),
     ],
 )
-def test_wrong_arguments(argument: str, message: str, tmp_path: Path) -> None:
+def test_invalid_arguments(argument: str, message: str, tmp_path: Path) -> None:
     done = run(tmp_path, argument)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"scripts/reproduce_multi30k: error: {message}")

@@ -96,7 +96,7 @@ def interrupt_training(arguments: list[str], folder: Path, environment: dict[str
     return stderr
 
 
-def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     arguments = [f"data.mirror={hub}", *TINY]
     folder = tmp_path / "my runs/reproduce_wmt14_base"
     stderr = interrupt_training(arguments, folder, environment)
@@ -155,7 +155,7 @@ def test_the_whole_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -
         ("run_dir=runs/mine", "run_dir is set by this script; use RUNS=FOLDER for the output"),
     ],
 )
-def test_wrong_arguments(argument: str, message: str, environment: dict[str, str]) -> None:
+def test_invalid_arguments(argument: str, message: str, environment: dict[str, str]) -> None:
     done = run(argument, environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"scripts/reproduce_wmt14: error: {message}\n"
@@ -169,7 +169,7 @@ def test_help_is_the_head_of_the_script(environment: dict[str, str]) -> None:
     assert "set -e" not in done.stdout
 
 
-def test_a_mirror_that_is_not_there(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_missing_mirror(tmp_path: Path, environment: dict[str, str]) -> None:
     done = run("big", f"data.mirror={tmp_path}/none", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "3.5 days on 8 P100" in done.stderr

@@ -34,7 +34,7 @@ def mt_train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def test_a_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> None:
+def test_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> None:
     # Prepared on a machine without a GPU, for a run on a GPU.
     done = mt_train("stage=prepare", "train.device=cuda", *arguments)
     assert done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def test_a_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> N
     assert saved == report
 
 
-def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(arguments: list[str], tmp_path: Path) -> None:
     wrong = mt_train("stage=prepair", *arguments)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == "mt-train: error: stage='prepair' is not one of: train, prepare\n"

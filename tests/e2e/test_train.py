@@ -61,7 +61,7 @@ def same_model(run_dir: Path, expected: Path) -> None:
     assert curve(run_dir) == curve(expected)
 
 
-def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
+def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     run_dir, out = finished
     for name in ("config.yaml", "tokenizer.model", "model.safetensors", "test.json",
                  "metrics.jsonl", "train.log"):  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
     # The model is the mean of the last five checkpoints (§6.1), of every eighth update. That of
     # the twentieth is kept as the best by validation.
     with safe_open(run_dir / "model.safetensors", "numpy") as average:
-        for name in average.keys():  # noqa: SIM118 (it is no dict)
+        for name in average.keys():  # noqa: SIM118 (not a dict)
             arrays = []
             for step in (8, 16, 24, 32, 40):
                 path = run_dir / f"checkpoints/step_{step:08d}/model.safetensors"
@@ -100,7 +100,7 @@ def test_a_run_leaves_a_model_and_its_log(finished: tuple[Path, str]) -> None:
     assert not list(run_dir.rglob("*.tmp"))
 
 
-def test_nothing_in_a_run_folder_is_a_pickle(finished: tuple[Path, str]) -> None:
+def test_run_folder_has_no_pickle(finished: tuple[Path, str]) -> None:
     for path in finished[0].rglob("*"):
         if path.is_dir() or "tfevents" in path.name or path.name == ".lock":
             continue
@@ -112,7 +112,7 @@ def test_nothing_in_a_run_folder_is_a_pickle(finished: tuple[Path, str]) -> None
                 pass
 
 
-def test_run_again_it_says_finished_and_changes_nothing(
+def test_finished_run_started_again_changes_nothing(
     copy: Path, train: Callable[..., Running]
 ) -> None:
     def stamps() -> dict[Path, tuple[int, bytes]]:
@@ -136,7 +136,7 @@ def test_run_again_it_says_finished_and_changes_nothing(
     assert [path.name for path in before if before[path] != after[path]] == []
 
 
-def test_a_finished_run_with_another_search_is_scored_again_and_not_trained(
+def test_finished_run_with_new_search_settings_is_only_scored_again(
     copy: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     before = curve(copy), curve(copy, "valid")
@@ -151,16 +151,16 @@ def test_a_finished_run_with_another_search_is_scored_again_and_not_trained(
     best = max((r["bleu"], -r["nll"] if r["bleu"] == 0 else 0, -r["step"]) for r in valid)
     checkpoint = copy / f"checkpoints/step_{-best[2]:08d}/model.safetensors"
     with safe_open(checkpoint, "pt") as chosen, safe_open(copy / "model.safetensors", "pt") as file:
-        for name in file.keys():  # noqa: SIM118 (it is no dict)
+        for name in file.keys():  # noqa: SIM118 (not a dict)
             assert torch.equal(file.get_tensor(name), chosen.get_tensor(name))
     status, scores, err = Running("evaluate", [f"model={copy}"], tmp_path / "text").wait()
-    assert (status, scores) == (0, out), err  # it searches with the folder's settings
+    assert (status, scores) == (0, out), err  # uses the folder's search settings
     status, out, err = train(copy, *argv).wait()
     assert "is finished: nothing to do" in err
     assert out == scores
 
 
-def test_evaluating_the_folder_gives_the_scores_of_the_run(
+def test_mt_eval_reproduces_the_scores_of_the_run(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
     run_dir, printed = finished
@@ -172,14 +172,12 @@ def test_evaluating_the_folder_gives_the_scores_of_the_run(
     assert json.loads(out) == json.loads((run_dir / "test.json").read_text())
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bits(
+def test_run_killed_repeatedly_ends_with_the_same_bits(
     finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
 ) -> None:
     run_dir = tmp_path / "run"
-    seed = random.randrange(10**6)
-    print("seed", seed)  # pytest shows it with a failure
-    rng = random.Random(seed)
-    # At any moment after the start, after the next checkpoint, and after the two thereafter.
+    rng = random.Random(1)
+    # At a random moment after the start and after each of three checkpoints.
     for target in ("config.yaml", "checkpoints/step_00000008", "checkpoints/step_00000016",
                    "checkpoints/step_00000024"):  # fmt: skip
         running = train(run_dir)
@@ -193,10 +191,10 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(
     same_model(run_dir, finished[0])
 
 
-def test_a_run_with_sampled_segmentations_does_too(
+def test_run_with_subword_regularization_resumes_exactly(
     finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
 ) -> None:
-    """Each epoch has segmentations of its own, which a killed run draws as it did before."""
+    """The segmentations of each epoch are sampled again exactly after a kill."""
     argv = ["tokenizer.sampling=0.3", "train.max_steps=32"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     status, _, err = train(whole, *argv).wait()
@@ -207,7 +205,7 @@ def test_a_run_with_sampled_segmentations_does_too(
     running.wait()
     assert train(cut, *argv).wait()[0] == 0
     same_model(cut, whole)
-    assert curve(whole)[0] != curve(finished[0])[0]  # it has other training data than that
+    assert curve(whole)[0] != curve(finished[0])[0]  # the training data differ
     assert curve(whole, "valid")[0][0] == curve(finished[0], "valid")[0][0]
 
 
@@ -218,9 +216,7 @@ def damage_newest(run_dir: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_run_is_repeated_from_its_configuration(
-    finished: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_path: Path) -> None:
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()
     argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
@@ -250,7 +246,7 @@ def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[...,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_stopped_by_a_signal_it_saves_and_goes_on(
+def test_signal_saves_a_checkpoint_and_the_run_resumes(
     finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], number: int
 ) -> None:
     run_dir = tmp_path / "run"
@@ -275,7 +271,7 @@ def test_stopped_by_a_signal_it_saves_and_goes_on(
     assert (run_dir / "test.json").read_text() == (finished[0] / "test.json").read_text()
 
 
-def test_a_damaged_checkpoint_costs_its_updates_and_nothing_else(
+def test_damaged_checkpoint_falls_back_to_the_previous_one(
     copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
 ) -> None:
     (copy / "test.json").unlink()
@@ -287,17 +283,17 @@ def test_a_damaged_checkpoint_costs_its_updates_and_nothing_else(
     same_model(copy, finished[0])
 
 
-def test_killed_after_the_last_checkpoint_the_model_is_still_made(
+def test_run_killed_after_the_last_checkpoint_still_averages(
     copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
 ) -> None:
-    # The last checkpoint is written; the kill came before the average took its place.
+    # As after a kill between the last checkpoint and the averaging.
     (copy / "test.json").unlink()
     shutil.copy(checkpoints(copy)[0] / "model.safetensors", copy / "model.safetensors")
     assert train(copy).wait()[0] == 0
     same_model(copy, finished[0])
 
 
-def test_scores_never_stand_beside_another_model(
+def test_scores_are_deleted_when_training_continues(
     copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
 ) -> None:
     more = "train.max_steps=2000"
@@ -310,7 +306,7 @@ def test_scores_never_stand_beside_another_model(
     assert not (copy / "test.json").exists()
 
 
-def test_a_model_without_checkpoints_is_not_trained_over(
+def test_model_without_checkpoints_is_not_overwritten(
     copy: Path, train: Callable[..., Running]
 ) -> None:
     shutil.rmtree(copy / "checkpoints")
@@ -329,7 +325,7 @@ def elsewhere(corpus: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_data_may_move_but_not_change(
+def test_moved_training_data_resumes_but_changed_data_is_refused(
     elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
     status, _, err = train(copy, "train.max_steps=41", folder=elsewhere).wait()
@@ -342,10 +338,10 @@ def test_data_may_move_but_not_change(
 
 @pytest.mark.parametrize("more", [["train.max_steps=41"], []])
 @pytest.mark.parametrize("part", ["training", "validation"])
-def test_training_and_validation_data_do_not_change(
+def test_changed_training_or_validation_data_is_refused(
     part: str, more: list[str], elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
-    """Nor in a run that is finished: its scores are not those of the new data."""
+    """Also in a finished run, whose scores do not belong to the new data."""
     with (elsewhere / f"{part.removesuffix('ing').removesuffix('ation')}.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
     message = one_line_error(train(copy, *more, folder=elsewhere).wait())
@@ -353,7 +349,7 @@ def test_training_and_validation_data_do_not_change(
 
 
 @pytest.mark.parametrize(("best_by", "warns"), [("bleu", True), ("nll", False)])
-def test_text_that_bleu_finds_no_words_in(
+def test_warning_for_text_without_spaces(
     best_by: str, warns: bool, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     def thai(line: str) -> str:
@@ -368,7 +364,7 @@ def test_text_that_bleu_finds_no_words_in(
     assert ("warning: the validation set has no spaces between words" in err) == warns
 
 
-def test_scores_are_not_lost_where_no_test_set_is_named(
+def test_scores_survive_a_restart_without_a_test_set(
     copy: Path, train: Callable[..., Running]
 ) -> None:
     before = (copy / "test.json").read_text(), (copy / "config.yaml").read_text()
@@ -378,14 +374,14 @@ def test_scores_are_not_lost_where_no_test_set_is_named(
     assert ((copy / "test.json").read_text(), (copy / "config.yaml").read_text()) == before
 
 
-def test_sources_that_are_weighed_keep_their_sizes(
+def test_changed_size_of_a_weighted_source_is_refused(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     lines = (elsewhere / "train.tsv").read_text().splitlines(keepends=True)
     run_dir = tmp_path / "weighed"
     weights = "data.weights=[1,0.5]"
     halves = f"data.train=[{{tsv: {elsewhere}/a.tsv}}, {{tsv: {elsewhere}/b.tsv}}]"
-    # The same vocabulary for both, which else would be learned again.
+    # The same vocabulary for all, which would otherwise be learned again.
     path = f"tokenizer.path={tmp_path}/tokenizer.model"
     for cut, steps in ((60, 4), (60, 8), (30, 12)):
         (elsewhere / "a.tsv").write_text("".join(lines[:cut]))
@@ -401,7 +397,7 @@ def test_sources_that_are_weighed_keep_their_sizes(
     assert "the number of pairs of a source" in one_line_error(result)
 
 
-def test_a_damaged_encoded_corpus_is_one_line(
+def test_damaged_encoded_corpus_is_a_one_line_error(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     assert train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
@@ -415,7 +411,7 @@ def test_a_damaged_encoded_corpus_is_one_line(
     assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
 
 
-def test_another_test_set_in_the_same_file_is_told_and_scored(
+def test_changed_test_set_is_reported_and_scored_again(
     corpus: Path, elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
     scores = (copy / "test.json").read_text()
@@ -423,17 +419,17 @@ def test_another_test_set_in_the_same_file_is_told_and_scored(
     assert train(copy, folder=elsewhere).wait()[0] == 0
     config = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(config.replace(str(corpus), str(elsewhere)))
-    for said, lines in ((False, text), (True, "".join(text.splitlines(keepends=True)[:-1]))):
+    for changed, lines in ((False, text), (True, "".join(text.splitlines(keepends=True)[:-1]))):
         (elsewhere / "test.tsv").write_text(lines)
         status, _, err = Running(
-            "evaluate", [f"model={copy}", "metrics=[bleu]"], elsewhere / str(said)
+            "evaluate", [f"model={copy}", "metrics=[bleu]"], elsewhere / str(changed)
         ).wait()
         assert status == 0, err
-        assert ("data.test has changed since this model was trained" in err) == said
-    for said in (False, True):
+        assert ("data.test has changed since this model was trained" in err) == changed
+    for finished_before in (False, True):
         status, _, err = train(copy, folder=elsewhere).wait()
         assert status == 0, err
-        assert ("nothing to do" in err) == said
+        assert ("nothing to do" in err) == finished_before
     segments = [
         [item["segments"] for item in json.loads(each)]
         for each in (scores, (copy / "test.json").read_text())
@@ -455,19 +451,15 @@ def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Runn
     assert train(copy, "train.max_steps=41").wait()[0] == 0
 
 
-def test_a_finished_run_without_a_test_set_has_nothing_to_do(
-    tmp_path: Path, train: Callable[..., Running]
-) -> None:
+def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Running]) -> None:
     argv = ["data.test=[]", "train.max_steps=2"]
-    for said in (False, True):
+    for finished_before in (False, True):
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
-        assert ("nothing to do" in err) == said
+        assert ("nothing to do" in err) == finished_before
 
 
-def test_weights_that_are_no_numbers_are_never_saved(
-    tmp_path: Path, train: Callable[..., Running]
-) -> None:
+def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:
     run_dir = tmp_path / "run"
     wild = ["schedule=inverse_sqrt", "schedule.peak_lr=1e30", "schedule.warmup_steps=1"]
     result = train(run_dir, *wild, "train.checkpoint_every=1", "train.log_every=100").wait()
@@ -482,7 +474,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
             assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
 
 
-def test_another_recipe_in_the_same_folder_is_refused(
+def test_run_folder_of_a_different_configuration_is_refused(
     copy: Path, train: Callable[..., Running]
 ) -> None:
     before = (copy / "config.yaml").read_bytes()
@@ -493,9 +485,7 @@ def test_another_recipe_in_the_same_folder_is_refused(
     assert (copy / "config.yaml").read_bytes() == before
 
 
-def test_a_folder_of_something_else_is_refused(
-    tmp_path: Path, train: Callable[..., Running]
-) -> None:
+def test_folder_that_is_not_a_run_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "model.safetensors").write_text("months of work")
@@ -505,7 +495,7 @@ def test_a_folder_of_something_else_is_refused(
     assert not (mine / "config.yaml").exists()
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_run_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
     run_dir = tmp_path / "run"
     first = train(run_dir)
     first.wait_for(lambda: bool(checkpoints(run_dir)))
@@ -516,7 +506,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running
     first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
 
 
-def test_it_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_model_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
     write_corpus(tmp_path, translate=str, pairs=1000)
     run_dir = tmp_path / "run"
     more = ["model.d_model=32", "model.d_ff=64", "model.dropout=0", "schedule=inverse_sqrt",
@@ -569,7 +559,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         ["run_dir={f}/file/run"],
         r"Not a directory.*file",
     ),
-    "a run folder that cannot be": (lambda f: None, ["run_dir=/proc/run"], r"/proc/run"),
+    "a run folder that cannot be created": (lambda f: None, ["run_dir=/proc/run"], r"/proc/run"),
     "a cache below a file": (
         lambda f: (f / "file").write_text(""),
         ["cache_dir={f}/file/cache"],
@@ -580,7 +570,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         ["tokenizer.vocab_size=9999"],
         r"tokenizer\.vocab_size=9999 is too large for this text: .*=\d+ or less",
     ),
-    "more positions in validation than are learned": (
+    "a validation pair longer than the learned positions": (
         lambda f: (f / "long.tsv").write_text("a\tb\n" + "a b " * 40 + "\tc\n"),
         [
             "data.valid=[{{tsv: {f}/long.tsv}}]",
@@ -589,27 +579,27 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         ],
         r"validation pair 2 has \d+ tokens, but model\.max_positions=66: increase it",
     ),
-    "a test set without a pair": (
+    "an empty test set": (
         lambda f: (f / "none.tsv").touch(),
         ["data.test=[{{tsv: {f}/none.tsv}}]"],
         r"the test set \(data\.test\) has no pairs; to train without one: data\.test=\[\]",
     ),
-    "no folder": (
+    "an empty run_dir": (
         lambda f: None,
         ["run_dir="],
         "run_dir is empty: set it to a folder",
     ),
-    "a language by its name": (
+    "a language name instead of a code": (
         lambda f: None,
         ["data.tgt_lang=german"],
         "data.tgt_lang='german' is not a language code",
     ),
-    "a vocabulary beyond all numbers": (
+    "a vocabulary that is far too large": (
         lambda f: None,
         ["tokenizer.vocab_size=3000000000"],
         "tokenizer.vocab_size=3000000000 must be 8 to 10,000,000",
     ),
-    "a vocabulary that is none": (
+    "a vocabulary that is not SentencePiece": (
         lambda f: (f / "x.model").write_text("x"),
         ["tokenizer.path={f}/x.model"],
         r"x\.model: not a SentencePiece model",
@@ -618,7 +608,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("make", "more", "message"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
-def test_bad_input_is_one_line(
+def test_bad_input_is_a_one_line_error(
     tmp_path: Path,
     train: Callable[..., Running],
     make: Callable[[Path], object],
@@ -632,13 +622,13 @@ def test_bad_input_is_one_line(
     assert not (run_dir / "model.safetensors").exists()
 
 
-def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
+def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    write_corpus(other, translate=str.title, pairs=40)  # of another vocabulary, were it learned
-    # At so small a rate the weights stay where they began.
+    write_corpus(other, translate=str.title, pairs=40)  # would give a different vocabulary
+    # At such a small learning rate the weights hardly change.
     schedule = ["schedule=inverse_sqrt", "schedule.peak_lr=1e-12", "train.max_steps=3"]
     start = f"train.init_from={finished[0]}"
     ema = ["train.final=ema", "train.ema_decay=0.9"]
@@ -660,7 +650,7 @@ def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
             safe_open(run_dir / name, "pt") as new,
         ):
             assert set(old.keys()) == set(new.keys())
-            for key in old.keys():  # noqa: SIM118 (it is no dict)
+            for key in old.keys():  # noqa: SIM118 (not a dict)
                 torch.testing.assert_close(new.get_tensor(key), old.get_tensor(key))
     pieces = (finished[0] / "tokenizer.model").read_bytes()
     assert (run_dir / "tokenizer.model").read_bytes() == pieces
@@ -669,19 +659,19 @@ def test_fine_tuning_begins_with_a_folders_weights_and_vocabulary(
     assert "is finished: nothing to do" in err
 
 
-def test_a_start_with_another_vocabulary_is_refused(
+def test_fine_tuning_with_a_changed_vocabulary_is_refused(
     finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
 ) -> None:
     base = tmp_path / "base"
     shutil.copytree(finished[0], base)
     pieces = (base / "tokenizer.model").read_bytes()
-    other = pieces.replace("▁a".encode(), "▁z".encode(), 1)  # it loads all the same
+    other = pieces.replace("▁a".encode(), "▁z".encode(), 1)  # still loads
     (base / "tokenizer.model").write_bytes(other)
     message = one_line_error(train(tmp_path / "tuned", f"train.init_from={base}").wait())
     assert "tokenizer.model is damaged" in message
 
 
-def test_a_run_that_was_begun_does_without_its_start(
+def test_fine_tuning_resumes_without_the_base_model(
     finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
 ) -> None:
     base, run_dir = tmp_path / "base", tmp_path / "tuned"
@@ -706,7 +696,7 @@ def test_a_run_that_was_begun_does_without_its_start(
         (["train.init_from={corpus}"], "there is no model.safetensors"),
     ],
 )
-def test_fine_tuning_of_another_model_is_refused(
+def test_fine_tuning_of_an_incompatible_model_is_refused(
     more: list[str],
     expected: str,
     finished: tuple[Path, str],

@@ -52,7 +52,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         ),
     ],
 )
-def test_nothing_is_lost(name: str, tries: int, lab: Lab) -> None:
+def test_runs_survive_faults(name: str, tries: int, lab: Lab) -> None:
     seed = int(os.environ.get("MT_FAULTS_SEED", "1"))
     row = faults.run_fault(lab, name, tries, seed)
     if row.skipped:

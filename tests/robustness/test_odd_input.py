@@ -11,7 +11,7 @@ MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
 
 
 @pytest.mark.slow
-def test_as_many_lines_come_out_as_go_in(
+def test_output_has_as_many_lines_as_the_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = shutil.copytree(MODEL, tmp_path / "model")

@@ -307,7 +307,7 @@ class TokenizerConfig:
     max_sentences: int = 2_000_000
     """Maximum number of sentences to train on. They are sampled at random from both languages."""
     seed: int = 1
-    """Seed of that sample. ``train.seed`` does not change the vocabulary."""
+    """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
     """Existing SentencePiece model to use. null: train one."""
     sampling: float = 0.0

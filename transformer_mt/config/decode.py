@@ -27,13 +27,12 @@ class DecodeConfig:
     """Lines with more tokens are translated in parts. ``mt-train`` sets it to
     ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
     batch_tokens: int | None = None
-    """Maximum number of tokens in a batch. Padding and beams count; null is 8192 on a CPU, and on a
-    GPU as many as its memory easily holds."""
+    """Maximum number of tokens in a batch. null: 8192 on a CPU; on a GPU, as many as its memory
+    easily holds. Padding and beams count."""
     min_length: int = 0
     """Minimum number of tokens of a translation."""
     max_length: int | None = None
-    """Maximum number of tokens of a translation. It applies in addition to ``max_extra_tokens``;
-    null sets no further limit."""
+    """Maximum number of tokens of a translation. null: no limit besides ``max_extra_tokens``."""
     no_repeat_ngram: int = 0
     """Size of n-grams that may not repeat in a translation. 0 disables this n-gram blocking."""
     sampling: bool = False
@@ -107,14 +106,14 @@ class DecodeConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class TranslateJob:
-    """The settings of ``mt-translate``. Search settings that are null are the model folder's."""
+    """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
     model: str = ""
-    """Model folder."""
+    """Model folder; required."""
     input: str | None = None
-    """File to translate; null reads standard input."""
+    """File to translate; null: standard input."""
     output: str | None = None
-    """File to write; null writes to standard output."""
+    """File to write; null: standard output."""
     format: str = "text"
     """Output format: ``text``, or ``jsonl`` with scores."""
     nbest: int = 1
@@ -127,22 +126,22 @@ class TranslateJob:
     compute_type: str = "float32"
     """``float32``, ``bfloat16``, ``int8`` or ``float16``. int8 needs CTranslate2, float16 a GPU."""
     split: str = "none"
-    """``sentences`` translates a line's sentences one by one. ``none`` translates lines whole."""
+    """``none``, or ``sentences`` to translate the sentences of each line one by one."""
     markup: str = "text"
-    """``keep`` preserves tags, placeholders and addresses. ``text`` translates them like any other
+    """``keep`` preserves tags, placeholders and addresses; ``text`` translates them like any other
     text."""
     device: str = "auto"
     """``cpu``, ``cuda`` or ``auto``."""
     step: int | None = None
-    """Use the checkpoint of this training step. null uses the final, averaged weights."""
+    """Use the checkpoint of this training step. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
     """More model folders with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
     prefix: str | None = None
     """File with the beginning of each line's translation. It has as many lines as the input."""
     score: str | None = None
-    """File with given translations to score, one a line. It has as many lines as the input; nothing
-    is translated."""
+    """File with translations to score, one per line; nothing is translated. It has as many lines as
+    the input."""
     alignment: bool = False
     """Add word alignments to the output. It needs ``format=jsonl``."""
     # Search settings; see the fields of DecodeConfig.

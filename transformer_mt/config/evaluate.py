@@ -14,11 +14,11 @@ class EvaluateJob:
 
     model: str | None = None
     """Model folder; its own test set is translated and scored, unless ``testset``, ``subset`` or
-    ``references`` name another."""
+    ``references`` select another."""
     subset: str | None = None
     """Which of the model's own sets: ``test`` (null), or ``valid`` for choosing settings."""
     step: int | None = None
-    """Step of the checkpoint to load; null loads the final model."""
+    """Step of the checkpoint to load; null: the final model."""
     beam_size: int | None = None
     length_penalty: float | None = None
     hypotheses: list[str] = field(default_factory=list)
@@ -30,27 +30,26 @@ class EvaluateJob:
     testset: str | None = None
     """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
     langs: str | None = None
-    """Language pair of ``testset``, such as ``en-de``; null is that of the model."""
+    """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
     metrics: list[str] | None = None
     """Any of ``bleu``, ``chrf``, ``chrf++``, ``ter``, ``comet`` and, for a model, ``ppl``
-    (perplexity of the references per subword); null is bleu, chrf and ter."""
+    (perplexity of the references per subword); null: bleu, chrf and ter."""
     protocols: list[str] | None = None
     """BLEU on other scales: ``paper`` (tokenised, compounds split; Table 2) or
-    ``lowercase_tokens`` (published Multi30k scores); null is what suits the system."""
+    ``lowercase_tokens`` (published Multi30k scores); null: what suits the system."""
     bootstrap: int | None = None
-    """Resamples for 95% intervals and the paired bootstrap test; null is 1000 when systems are
+    """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
     randomization: int | None = None
-    """Trials of the paired randomisation test; null is 10000 when systems are compared, otherwise
-    0."""
+    """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     report: str | None = None
     """HTML report to write: scores, charts, training curves and every sentence."""
     attention: str | None = None
-    """Sentence to translate and show the attention weights of."""
+    """Sentence to translate, whose attention weights are shown."""
     attention_html: str | None = None
     """HTML page of attention weights to write."""
     attention_png: str | None = None

@@ -72,16 +72,8 @@ Set either model, or hypotheses with references or testset.
 """,
 }
 
-_FOOTER = """
-More
-  {program} --cfg job       every setting and its value
-  {program} --hydra-help    other flags: -m, --info, --config-dir
-  eval "$({program} -sc install=bash)"
-                            completion in bash (also zsh, fish)
-
-Exit status: 0 done, 1 bad input or environment, 2 bad usage,
-130 and 143 interrupted (Ctrl-C, SIGTERM).
-"""
+_EXIT_STATUS = """Exit status: 0 done, 1 bad input or environment, 2 bad usage,
+130 and 143 interrupted (Ctrl-C, SIGTERM)."""
 
 
 def register_help() -> None:
@@ -102,7 +94,9 @@ def help_text(command: Command) -> str:
         blocks.append("\n".join([title, *_rows((s.key, s.summary) for s in source_settings())]))
         title = "Groups (GROUP=OPTION; the first option is the default)"
         blocks.append("\n".join([title, *_rows(_options(group) for group in groups(command))]))
-    return "\n\n".join([*blocks, _FOOTER.strip("\n").format(program=PROGRAMS[command])])
+    return "\n\n".join(
+        [*blocks, "\n".join(["More", *_rows(_flags(PROGRAMS[command]))]), _EXIT_STATUS]
+    )
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -117,6 +111,12 @@ def _section(section: Section) -> Iterator[str]:
 
 def _setting(setting: Setting) -> tuple[str, str]:
     return f"{setting.key}={setting.default_text}", setting.summary
+
+
+def _flags(program: str) -> Iterator[tuple[str, str]]:
+    yield f"{program} --cfg job", "every setting and its value"
+    yield f"{program} --hydra-help", "other flags: -m, --info, --config-dir"
+    yield f'eval "$({program} -sc install=bash)"', "completion in bash (also zsh, fish)"
 
 
 def _options(group: Group) -> tuple[str, str]:

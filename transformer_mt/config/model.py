@@ -20,9 +20,9 @@ class ModelConfig:
     num_decoder_layers: int = 6
     """Number of decoder layers N (§3.1)."""
     d_k: int | None = None
-    """Size of the queries and keys of a head (§3.2.2); null is d_model / num_heads."""
+    """Size of the queries and keys of a head (§3.2.2); null: d_model / num_heads."""
     d_v: int | None = None
-    """Size of the values of a head (§3.2.2); null is d_model / num_heads."""
+    """Size of the values of a head (§3.2.2); null: d_model / num_heads."""
     dropout: float = 0.1
     """Probability P_drop (§5.4), on the output of each sub-layer and on the sums of embeddings and
     positional encodings."""

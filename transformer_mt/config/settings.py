@@ -106,7 +106,7 @@ def groups(command: Command) -> list[Group]:
             path.relative_to(folder).with_suffix("").as_posix(): _description(path)
             for path in sorted(folder.rglob("*.yaml"))
         }
-        first = {"null": ""} if default is None else {default: options[default]}
+        first = {"null": f"No {name}."} if default is None else {default: options[default]}
         found.append(Group(name, str(default or "null"), {**first, **options}))
     return found
 

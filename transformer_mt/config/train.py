@@ -89,17 +89,19 @@ class TrainConfig:
     batch_tokens: int = 25000
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = None
-    """Maximum tokens, of either side, per forward pass. Limits memory and never changes the
-    updates. Null: 8192 on a CPU; as many as the GPU's memory holds on a GPU."""
+    """Maximum tokens, of either side, per forward pass. null: 8192 on a CPU; on a GPU, as many as
+    its memory holds. Limits memory and never changes the updates."""
     max_steps: int = 100000
     """Maximum number of updates (§5.2)."""
     max_epochs: int | None = None
-    """Maximum number of epochs. Training stops at this or at ``max_steps``, whichever is first."""
+    """Maximum number of epochs. null: no limit. Training stops at this or at ``max_steps``,
+    whichever is first."""
     max_hours: float | None = None
-    """Maximum hours of training and validation. Includes the time before an interruption, but not
-    the last validation and the test set."""
+    """Maximum hours of training and validation. null: no limit. Includes the time before an
+    interruption, but not the last validation and the test set."""
     patience: int | None = None
-    """Stop after this many validations without improvement. ``best_by`` defines improvement."""
+    """Stop after this many validations without improvement. null: never. ``best_by`` defines
+    improvement."""
     best_by: str = "bleu"
     """Metric of the best validation: ``bleu`` or ``nll``. ``nll`` is equivalent to perplexity;
     while BLEU is 0, it decides as well."""
@@ -111,12 +113,13 @@ class TrainConfig:
     label_smoothing: float = 0.1
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
-    """Compile the training step. Batches then have one fixed shape. Null: on GPUs with bf16."""
+    """Compile the training step. null: on GPUs with bf16. Batches then have one fixed shape."""
     precision: str = "auto"
     """``fp32``, ``bf16``, ``fp16`` or ``auto``. 16-bit types by autocast, fp16 with loss scaling;
-    ``auto`` is bf16 where the hardware is fast at it, else fp32."""
+    ``auto`` is bf16 where the hardware is fast at it, otherwise fp32."""
     clip_norm: float | None = None
-    """Maximum gradient norm. A gradient with a larger norm is scaled down to it."""
+    """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
+    it."""
     max_skipped: int = 10
     """Stop after this many skipped updates in a row. An update is skipped if its gradient is not
     finite."""
@@ -127,11 +130,11 @@ class TrainConfig:
     interval: str = "step"
     """Unit of the two intervals below: ``step`` or ``epoch``."""
     validate_every: int | None = None
-    """Interval between validations. Each computes loss, perplexity and BLEU, and saves a
-    checkpoint. Null: 1500 steps or 1 epoch."""
+    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss, perplexity
+    and BLEU, and saves a checkpoint."""
     checkpoint_every: int | None = None
-    """Interval between checkpoints. Null: 1500 steps, which are 10 minutes at the paper's 0.4 s
-    per step (§6.1), or 1 epoch."""
+    """Interval between checkpoints. null: 1500 steps or 1 epoch. 1500 steps are 10 minutes at the
+    paper's 0.4 s per step (§6.1)."""
     average_checkpoints: int = 5
     """Number of checkpoints in the final average (§6.1). As many, but at least two, are kept on
     disk, and the best."""
@@ -180,7 +183,7 @@ class DistributedConfig:
     """Data-parallel training."""
 
     processes: int | None = None
-    """Worker processes on this machine. Null: one per visible GPU, or one on the CPU. Under
+    """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
     torchrun and srun, their environment decides."""
     restarts: int = 3
     """Restarts in a row without a new checkpoint. All workers are restarted after one was killed,
@@ -214,7 +217,7 @@ class TrainJob:
     cache_dir: str = "~/.cache/transformer_mt"
     """Folder of vocabularies and encoded corpora, shared by runs."""
     stage: str = "train"
-    """``train`` or ``prepare``. ``prepare`` only learns the vocabulary and encodes the corpus."""
+    """``train``, or ``prepare`` to only learn the vocabulary and encode the corpus."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -224,11 +227,11 @@ class TrainJob:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """Optimizer."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Learning rate schedule."""
+    """Learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, limits, precision, validation and checkpoints."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
-    """Search of validations and of the test set."""
+    """Search settings of validations and of the test set."""
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     """Data-parallel training."""
 
