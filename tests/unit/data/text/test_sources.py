@@ -25,8 +25,8 @@ from omegaconf.errors import MissingMandatoryValue
 from support.paths import SHARED_DATA
 
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.data.text.sources.registry import READERS
+from transformer_mt.config.data import SOURCE_FIELDS
+from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 
 needs_shared = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"{SHARED_DATA} is absent")
@@ -590,9 +590,9 @@ def test_sample_in_both_directions() -> None:
 # --- the registry ---
 
 
-def test_every_kind_of_source_has_a_reader() -> None:
-    kinds = {kind for f in fields(SourceConfig) for kind in f.metadata["kinds"]}
-    assert kinds == set(READERS)
+def test_every_kind_of_source_has_a_reader_and_fields() -> None:
+    assert set(READERS) == set(SOURCE_FIELDS)
+    assert {f.name for f in fields(SourceConfig)} == set().union(*SOURCE_FIELDS.values())
 
 
 def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
