@@ -1,6 +1,7 @@
 """Global batches over epochs, from one store or from a resampled store for each epoch."""
 
 import dataclasses
+import logging
 import random
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_bu
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store import epoch_stores as epoch_stores_module
+from transformer_mt.data.store import progress as progress_module
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -242,6 +244,19 @@ def test_building_can_be_cancelled(prepared: Prepared) -> None:
     with pytest.raises(CancelledError):
         stores.open(1, cancel)
     assert names(stores) == {"epoch-000000"}
+
+
+def test_only_building_in_the_foreground_reports_progress(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress_module, "_LOG_INTERVAL", 0.0)
+    stores = stores_of(prepared)
+    with caplog.at_level(logging.INFO, logger="transformer_mt"):
+        stores.open(1, threading.Event())
+        assert caplog.messages == []
+        stores.open(2)
+    assert caplog.messages[0] == "sampling the segmentation of epoch 3"
+    assert caplog.messages[1].startswith("  sampled: 20 pairs")
 
 
 def test_an_error_in_the_background_is_raised_at_its_epoch(
