@@ -82,9 +82,7 @@ class SourceConfig:
                     f"{self} is of kind {self.kind}",
                 )
             elif example := _REQUIRED_OPTIONS.get(name):
-                require(
-                    bool(value), f"the data source {self} needs {name}, e.g. {name}: {example}"
-                )
+                require(bool(value), f"the data source {self} needs {name}, e.g. {name}: {example}")
             elif name in self.kind.split("+"):
                 require(bool(value), f"the data source {self} needs {name}")
         if self.sample is not None:

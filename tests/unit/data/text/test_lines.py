@@ -164,7 +164,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3300000\n", "")
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"]
+)
 def test_texts_without_a_visible_character_are_blank(text: str) -> None:
     assert is_blank(text)
     assert not is_blank(f"{text}.{text}")
