@@ -26,7 +26,7 @@ class Filter:
     name: str
     """Name in reports and in ``cleaning.json``."""
     drops: str | Callable[[CleaningConfig], str]
-    """What it drops, for the report."""
+    """Description of the dropped pairs, for the report."""
     switches: tuple[str, ...] = ()
     """Settings any of which turns the filter on; without any it is always on."""
     parameters: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Filter:
         return not self.switches or any(getattr(config, name) for name in self.switches)
 
     def describe(self, config: CleaningConfig) -> str:
-        """What the filter drops under a configuration."""
+        """Description of the dropped pairs, with the configuration's thresholds."""
         return self.drops if isinstance(self.drops, str) else self.drops(config)
 
 

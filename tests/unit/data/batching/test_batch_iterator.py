@@ -159,9 +159,9 @@ def test_an_epoch_has_each_pair_once_in_as_many_updates(
         assert sum(targets) == len(store.tgt.tokens)
         assert store.location(120) == prepared.train.location(120)
         seen.append(store)
-    drawn = [[store.tgt[i].tolist() for i in range(PAIRS)] for store in (prepared.train, *seen)]
-    for i, one in enumerate(drawn):
-        for other in drawn[:i]:
+    sampled = [[store.tgt[i].tolist() for i in range(PAIRS)] for store in (prepared.train, *seen)]
+    for i, one in enumerate(sampled):
+        for other in sampled[:i]:
             assert sum(a != b for a, b in zip(one, other, strict=True)) > PAIRS / 2
 
 
@@ -292,9 +292,9 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
     longest = max(prepared.train.src.lengths.max(), prepared.train.tgt.lengths.max())
     assert store.max_length == prepared.train.max_length == longest
     stored = prepared.train.src.lengths
-    drawn = store.src.lengths
-    assert drawn.max() <= longest
-    grown = drawn > stored
+    sampled = store.src.lengths
+    assert sampled.max() <= longest
+    grown = sampled > stored
     assert grown.any()
     assert not grown.all()
     characters = [
@@ -302,7 +302,7 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
         for i in range(PAIRS)
     ]
     for i in range(PAIRS):  # ü and ä are pieces of the vocabulary
-        assert drawn[i] == (characters[i] if characters[i] <= longest else stored[i])
+        assert sampled[i] == (characters[i] if characters[i] <= longest else stored[i])
 
 
 def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
@@ -310,10 +310,10 @@ def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
     rng = np.random.default_rng(0)
     src = np.clip(rng.lognormal(3.1, 0.65, count), 2, 250).astype(np.int64)
     tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, 250).astype(np.int64)
-    drawn = np.random.default_rng([9, epoch])
+    growth = np.random.default_rng([9, epoch])
     sides = []
     for stored in (src, tgt):
-        grown = stored + drawn.binomial(stored, 0.1)
+        grown = stored + growth.binomial(stored, 0.1)
         sides.append(np.where(grown > 250, stored, grown))
     return store_of_lengths(*sides, max_length_bound=250)
 

@@ -279,7 +279,7 @@ def test_language() -> None:
         filters.wrong_language(0.01, "tlh")
 
 
-def test_the_identifier_is_loaded_only_when_asked_for() -> None:
+def test_the_language_identifier_is_imported_only_if_configured() -> None:
     code = (
         "import sys; from transformer_mt.config import CleaningConfig\n"
         "from transformer_mt.data.cleaning.cleaner import Cleaner\n"

@@ -61,7 +61,7 @@ def test_lines_of_files(tmp_path: Path, suffix: str, data: bytes, lines: list[st
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_concatenated_compressed_files_are_read_whole(tmp_path: Path, suffix: str) -> None:
+def test_concatenated_compressed_files_are_read_completely(tmp_path: Path, suffix: str) -> None:
     one, two = (write(tmp_path / f"{i}{suffix}", f"{i}\n".encode()) for i in (1, 2))
     both = tmp_path / f"both{suffix}"
     both.write_bytes(one.read_bytes() + two.read_bytes())
