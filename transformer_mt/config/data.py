@@ -2,7 +2,7 @@
 
 import math
 import os
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,21 @@ from omegaconf import MISSING
 from transformer_mt import files
 from transformer_mt.config.checks import choice, require, require_language
 
+_COLUMNS = ("src_column", "tgt_column")
 
-def _source(
-    *kinds: str, key: bool = False, path: str | None = None, example: str | None = None
-) -> Any:
-    """A field of ``SourceConfig`` and the kinds of source that it belongs to.
+SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
+    "src+tgt": ("src", "tgt"),
+    "tsv": ("tsv", *_COLUMNS),
+    "jsonl": ("jsonl", *_COLUMNS),
+    "parquet": ("parquet", *_COLUMNS),
+    "hub": ("hub", "config", "split", "revision", *_COLUMNS),
+    "testset": ("testset", "langs"),
+    "sample": ("sample",),
+}
+"""Fields of each kind of source; the kind is named after the fields that choose it."""
 
-    To add a kind of source, add its fields here and its reader in ``data/text/sources``.
-
-    Args:
-        kinds: Kinds of source that have this field.
-        key: Whether setting the field chooses the kind.
-        path: ``file``, or ``folder`` if the value may also be the name of something remote.
-        example: Example value of a required option, for the error if it is missing.
-    """
-    metadata = {"kinds": kinds, "key": key, "path": path, "example": example}
-    return field(default=None, metadata=metadata)
-
-
-_WITH_COLUMNS = ("tsv", "jsonl", "parquet", "hub")
+_REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
+"""Other fields that their kinds of source require, with an example for the error message."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -38,100 +34,97 @@ class SourceConfig:
     ``hub``, ``testset`` or ``sample``.
     """
 
-    src: str | None = _source("src+tgt", key=True, path="file")
+    src: str | None = None
     """Text file of source sentences, one per line. It may be compressed (``.gz``, ``.zst``)."""
-    tgt: str | None = _source("src+tgt", key=True, path="file")
+    tgt: str | None = None
     """Text file of target sentences, line-aligned with ``src``."""
-    tsv: str | None = _source("tsv", key=True, path="file")
+    tsv: str | None = None
     """Tab-separated file without a header: source, tab, target."""
-    jsonl: str | None = _source("jsonl", key=True, path="file")
+    jsonl: str | None = None
     """JSON-lines file. Each line is ``{"translation": {"en": …, "de": …}}`` or has two named
     columns."""
-    parquet: str | None = _source("parquet", key=True, path="file")
+    parquet: str | None = None
     """Parquet file with the same columns as ``jsonl``."""
-    hub: str | None = _source("hub", key=True, path="folder")
+    hub: str | None = None
     """Dataset on the Hugging Face hub, or a local copy of one."""
-    testset: str | None = _source("testset", key=True)
+    testset: str | None = None
     """Test set of sacreBLEU, e.g. ``wmt19``. Of several references the first is used."""
-    langs: str | None = _source("testset", example="en-de")
+    langs: str | None = None
     """Language pair of the test set, e.g. ``en-de``."""
-    sample: str | None = _source("sample", key=True)
+    sample: str | None = None
     """Split of the built-in sample: ``train``, ``valid``, ``test``."""
-    config: str | None = _source("hub")
+    config: str | None = None
     """Configuration of the hub dataset, e.g. ``de-en``."""
-    split: str | None = _source("hub", example="train")
+    split: str | None = None
     """Split of the hub dataset, e.g. ``train``."""
-    revision: str | None = _source("hub")
+    revision: str | None = None
     """Commit, tag or branch of the hub dataset."""
-    src_column: str | None = _source(*_WITH_COLUMNS)
+    src_column: str | None = None
     """Source column. TSV: a number, starting at 1 (default 1); otherwise a name (default: the
     source language)."""
-    tgt_column: str | None = _source(*_WITH_COLUMNS)
+    tgt_column: str | None = None
     """Target column. TSV: a number, starting at 1 (default 2); otherwise a name (default: the
     target language)."""
 
     def __post_init__(self) -> None:
-        keys = [f for f in fields(self) if f.metadata["key"]]
-        kinds = list(dict.fromkeys(f.metadata["kinds"][0] for f in keys if getattr(self, f.name)))
-        known = dict.fromkeys(f.metadata["kinds"][0] for f in keys)
+        kinds = self._kinds
         require(
             len(kinds) == 1,
-            f"a data source needs exactly one of {', '.join(known)}; "
+            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
             f"this one has: {', '.join(kinds) or 'none'}",
         )
-        for f in fields(self):
-            value, example = getattr(self, f.name), f.metadata["example"]
-            if self.kind not in f.metadata["kinds"]:
+        for name, value in asdict(self).items():
+            if name not in SOURCE_FIELDS[self.kind]:
+                owners = [kind for kind, names in SOURCE_FIELDS.items() if name in names]
                 require(
                     not value,
-                    f"{f.name} belongs to a source of kind {' or '.join(f.metadata['kinds'])}; "
+                    f"{name} belongs to a source of kind {' or '.join(owners)}; "
                     f"{self} is of kind {self.kind}",
                 )
-            elif f.metadata["key"] or example:
-                hint = f", e.g. {f.name}: {example}" if example else ""
-                require(bool(value), f"the data source {self} needs {f.name}{hint}")
+            elif example := _REQUIRED_OPTIONS.get(name):
+                require(bool(value), f"the data source {self} needs {name}, e.g. {name}: {example}")
+            elif name in self.kind.split("+"):
+                require(bool(value), f"the data source {self} needs {name}")
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
-        if self.tsv is not None:
-            for key in ("src_column", "tgt_column"):
-                value = getattr(self, key)
-                require(
-                    value is None or (value.isdecimal() and int(value) >= 1),
-                    f"{key}={value!r}: a TSV column is a number, starting at 1",
-                )
+        for name in _COLUMNS if self.tsv else ():
+            value = getattr(self, name)
+            require(
+                value is None or (value.isdecimal() and int(value) >= 1),
+                f"{name}={value!r}: a TSV column is a number, starting at 1",
+            )
 
     @property
     def kind(self) -> str:
-        """Kind of source: ``src+tgt``, ``tsv``, ``jsonl``, ``parquet``, ``hub``, …."""
-        kind: str = self._key.metadata["kinds"][0]
-        return kind
+        """Kind of source, a key of ``SOURCE_FIELDS``."""
+        return self._kinds[0]
+
+    @property
+    def _kinds(self) -> list[str]:
+        return [kind for kind in SOURCE_FIELDS if any(getattr(self, f) for f in kind.split("+"))]
 
     @property
     def name(self) -> str:
         """Short name in reports: the file (of the source side) or the dataset."""
-        name: str = getattr(self, self._key.name)
+        name: str = getattr(self, self.kind.split("+")[0])
         return self.kind if self.sample else name
 
     @property
     def paths(self) -> dict[str, Path]:
         """Absolute paths of the local files and folders that are read, by field name."""
         found = {}
-        for f in fields(self):
-            if f.metadata["path"] and (value := getattr(self, f.name)):
+        for name in ("src", "tgt", "tsv", "jsonl", "parquet", "hub"):
+            if value := getattr(self, name):
                 path = files.expand_user(value).resolve()
                 # Not Path.is_dir, which raises inside another user's folder.
-                if f.metadata["path"] == "file" or os.path.isdir(path):  # noqa: PTH112
-                    found[f.name] = path
+                if name != "hub" or os.path.isdir(path):  # noqa: PTH112
+                    found[name] = path
         return found
 
     def with_absolute_paths(self) -> "SourceConfig":
         """The same source, whatever the working directory is."""
         changed: dict[str, Any] = {key: str(path) for key, path in self.paths.items()}
         return replace(self, **changed)
-
-    @property
-    def _key(self) -> Field[Any]:
-        return next(f for f in fields(self) if f.metadata["key"] and getattr(self, f.name))
 
     def __str__(self) -> str:
         parts = [f"{k}: {v}" for k, v in asdict(self).items() if v is not None]
@@ -183,7 +176,7 @@ class CleaningConfig:
     """Keep only the first pair of each target sentence."""
 
     def __post_init__(self) -> None:
-        bounds: dict[str, float] = {
+        minima: dict[str, float] = {
             "max_tokens": 2,
             "max_ratio": 1,
             "ratio_slack": 0,
@@ -194,16 +187,13 @@ class CleaningConfig:
             "min_script_share": 0,
             "min_language_probability": 0,
         }
-        for key, minimum in bounds.items():
+        for key, minimum in minima.items():
             value = getattr(self, key)
-            null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
-            require(
-                value is None or value >= minimum,
-                f"data.cleaning.{key}={value} must be ≥ {minimum}{null}",
-            )
-        for key in ("min_script_share", "min_language_probability"):
-            value = getattr(self, key)
-            require(value is None or value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
+            if value is not None:
+                null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
+                require(value >= minimum, f"data.cleaning.{key}={value} must be ≥ {minimum}{null}")
+                if key in ("min_script_share", "min_language_probability"):
+                    require(value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
 
 
 @dataclass(kw_only=True, frozen=True)

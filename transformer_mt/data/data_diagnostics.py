@@ -51,7 +51,7 @@ def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Ite
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
     chosen = _evenly_spaced(len(valid), _NUM_VALID)
-    lengths = train.src.lengths, train.tgt.lengths
+    lengths = train.src.lengths, train.tgt.lengths  # computed once
     known = sum(_contains(train, lengths, valid, i) for i in chosen)
     if known > _MAX_SHARE * len(chosen):
         yield (
@@ -66,22 +66,17 @@ def _is_swapped(train: TokenStore, valid: TokenStore) -> bool:
 
     Compares the log-likelihoods of its subwords under the frequencies of the two training sides.
     """
-    samples = _samples(train, valid)
+    samples = [
+        [side[i] for i in _evenly_spaced(len(store), _NUM_TRAIN)]
+        for store in (train, valid)
+        for side in (store.src, store.tgt)
+    ]
     size = 1 + max(int(ids.max(initial=0)) for side in samples for ids in side)
     known = [np.bincount(np.concatenate(side), minlength=size) for side in samples]
     frequencies = [(counts + 1) / (counts.sum() + size) for counts in known]  # add-one smoothing
     log_ratio = np.log(frequencies[0]) - np.log(frequencies[1])
     src, tgt = (float(counts @ log_ratio / max(1, counts.sum())) for counts in known[2:])
     return src < -_MIN_LOG_RATIO and tgt > _MIN_LOG_RATIO
-
-
-def _samples(*stores: TokenStore) -> list[list[npt.NDArray[np.integer]]]:
-    """Sentences of each side of each store."""
-    return [
-        [side[i] for i in _evenly_spaced(len(store), _NUM_TRAIN)]
-        for store in stores
-        for side in (store.src, store.tgt)
-    ]
 
 
 def _evenly_spaced(num_pairs: int, number: int) -> list[int]:

@@ -45,7 +45,7 @@ REPORT = "cleaning.json"
 """Name of the cleaning report in the folder of the corpus."""
 
 SourceFingerprints = list[dict[str, Any]]
-"""For each training source, what identifies its content: sizes, times, checksums, commits."""
+"""Identity of each training source's content; see ``fingerprint``."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def prepare(job: TrainJob) -> Prepared:
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:
-    """The file of ``tokenizer.path``, or if that is gone the run folder's copy; None if not set."""
+    """``tokenizer.path``, or the run folder's copy if that file no longer exists; None if unset."""
     if job.tokenizer.path is None:
         return None
     given = expand_user(job.tokenizer.path).resolve()

@@ -81,8 +81,8 @@ def set_up_training(
         lengths = batches.buffer_shape.max_length, valid.max_length, max_translation + BLOCK
         model.embedding.reserve(max(lengths))
     ema = None if config.ema_decay is None else EMA(model, config.ema_decay)
-    criteria = StoppingCriteria(config, batches.epochs.steps_per_epoch)
-    batches.epochs.num_steps = criteria.last_step
+    criteria = StoppingCriteria(config, batches.steps_per_epoch)
+    batches.num_steps = criteria.last_step
     step = TrainStep(
         model,
         job.optimizer,
@@ -140,7 +140,7 @@ def log_setup(job: TrainJob, setup: TrainingSetup, num_pairs: int, done: int, wo
     log.info(
         "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
         f"{num_pairs:,}",
-        f"{setup.batches.epochs.steps_per_epoch:,}",
+        f"{setup.batches.steps_per_epoch:,}",
         f"{setup.criteria.last_step:,}",
         world.size,
         world.device.type,

@@ -120,11 +120,11 @@ class Trainer:
                 log.info("finished: %s", self._criteria.reason(self._state))
             weights = self._checkpoints.finish(self._state)
         finally:
-            self._batches.epochs.close()
+            self._batches.close()
             batches.close()
             self._checkpoints.close()
             self._monitor.close()
-        self._batches.epochs.remove()  # on all ranks: each node has its own cache
+        self._batches.remove_stores()  # on all ranks: each node has its own cache
         return final_model(job, self.model.vocab_size, weights, self._world)
 
     def _open(self) -> None:

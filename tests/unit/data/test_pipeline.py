@@ -291,13 +291,13 @@ def test_a_killed_run_resumes_from_its_shards(
     until(lambda: not any(is_running(pid) for pid in helpers))
     assert len(helpers) >= workers or not Path("/proc/self/task").exists()
     assert "corpus" not in left_in_cache(job)
-    whole = sorted(cache.glob("corpus-*.shards/*.npz"))
-    assert len(whole) >= 4
-    whole[1].write_bytes(whole[1].read_bytes()[:-50])  # as after a power cut
-    whole[2].write_bytes(b"")
-    damaged = bytearray(whole[3].read_bytes())
+    shards = sorted(cache.glob("corpus-*.shards/*.npz"))
+    assert len(shards) >= 4
+    shards[1].write_bytes(shards[1].read_bytes()[:-50])  # as after a power cut
+    shards[2].write_bytes(b"")
+    damaged = bytearray(shards[3].read_bytes())
     damaged[len(damaged) // 2] ^= 1
-    whole[3].write_bytes(damaged)
+    shards[3].write_bytes(damaged)
 
     encoded: list[int] = []
     real = EncodeChunk._encode
@@ -309,7 +309,7 @@ def test_a_killed_run_resumes_from_its_shards(
     monkeypatch.setattr(EncodeChunk, "_encode", spy)
     prepared = prepare(job)
     chunks = len(list(encode.read_chunks(job.data)))
-    assert encoded == [1, 2, 3, *range(len(whole), chunks)]
+    assert encoded == [1, 2, 3, *range(len(shards), chunks)]
     assert left_in_cache(job) == {"corpus"}
     from_scratch = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
     assert content(prepared.corpus) == content(from_scratch.corpus)

@@ -322,7 +322,7 @@ def test_the_same_text_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "Train", ""])
-def test_an_unknown_split_names_the_three(split: str) -> None:
+def test_an_unknown_split_is_rejected_with_the_known_ones(split: str) -> None:
     with pytest.raises(ValueError, match="train, valid or test"):
         sample.sample_pairs(split)
 

@@ -413,7 +413,7 @@ def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
 
 def test_epochs(tmp_path: Path) -> None:
     run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
-    epoch = run._batches.epochs.steps_per_epoch
+    epoch = run._batches.steps_per_epoch
     assert 3 * epoch < 10**3
     run.run()
     assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]

@@ -1,32 +1,46 @@
-"""The micro-batches that one rank runs in each update."""
+"""The micro-batches that one rank runs in each update, over all epochs."""
+
+import math
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from threading import Event, Lock
 
 import numpy as np
 
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.epochs import EpochPlans
 from transformer_mt.data.batching.fixed_buffers import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.mixing import epoch_weights
-from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 
+_MAX_RANK_LAG = 100
+"""Generous bound on the number of updates by which one rank's reading may be ahead of another's."""
+
+StoreAndPlan = tuple[TokenStore, BatchPlan]
+
 
 class BatchIterator:
-    """One rank's micro-batches of every update.
+    """One rank's micro-batches of every update. Updates are counted from 1, over all epochs.
+
+    With subword regularisation, every epoch has a token store and a plan of its own. A thread
+    builds those of the next epoch in worker processes during training. Every epoch has as many
+    updates as the first, with similar numbers of tokens.
 
     Args:
         job: The configuration.
         train: Training pairs.
-        epoch_stores: Their stores with a new segmentation each epoch (subword regularisation).
+        epoch_stores: Their stores with a new segmentation each epoch (subword regularisation);
+            without, all epochs read ``train``.
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         fixed_shape: Whether every batch has the same shape, for a compiled training step.
         world: Ranks that share the updates.
 
     Attributes:
-        epochs: Store and plan of each epoch.
+        num_steps: Number of updates of the run, once known: later epochs are not built.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -39,22 +53,38 @@ class BatchIterator:
         fixed_shape: bool,
         world: World,
     ):
+        self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        weights = epoch_weights(job.data, train.source_sizes)
-        self.epochs = EpochPlans(
-            train, job.train.batch_tokens, job.train.seed, weights, epoch_stores
+        self._make_plan = partial(
+            BatchPlan,
+            batch_tokens=job.train.batch_tokens,
+            seed=job.train.seed,
+            weights=epoch_weights(job.data, train.source_sizes),
         )
+        self._stores = epoch_stores
+        store = epoch_stores.open(0) if epoch_stores else train
+        # Kept, because the first plan determines the number of updates of every epoch.
+        self._first: StoreAndPlan = store, self._make_plan(store)
+        self._epoch, self._current = -1, self._first
+        self._next: tuple[int, Future[StoreAndPlan]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-epoch")
+        self._cancel, self._lock = Event(), Lock()
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
-            self.buffer_shape = plan_buffers(*self.epochs.first, max_tokens, world.size)
+            self.buffer_shape = plan_buffers(*self._first, max_tokens, world.size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of updates in an epoch, the same for every epoch."""
+        return self._first[1].steps_per_epoch
 
     def read(self, step: int) -> tuple[list[Batch], int]:
-        """This rank's micro-batches, and the number of target tokens of the whole update.
+        """This rank's micro-batches, and the number of target tokens of the update on all ranks.
 
-        Args:
-            step: Number of the update, from 1.
+        Raises:
+            InputError: The token store of the epoch cannot be built.
         """
-        (store, batch), world = self.epochs.global_batch(step - 1), self._world
+        (store, batch), world = self.global_batch(step), self._world
         if self.buffer_shape is None:
             parts = micro_batches(store, batch, self._max_tokens, world.rank, world.size)
         else:
@@ -64,7 +94,7 @@ class BatchIterator:
         return parts, batch.num_targets
 
     def worst_case(self) -> list[Batch]:
-        """Micro-batches that need the most memory: those of the longest pairs."""
+        """Micro-batches that need the most memory, made of the longest pairs."""
         longer = np.maximum(self._train.src.lengths, self._train.tgt.lengths)
         shorter = np.minimum(self._train.src.lengths, self._train.tgt.lengths)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
@@ -73,5 +103,49 @@ class BatchIterator:
 
     def pair_indices(self, step: int) -> list[int]:
         """Indices in the store of all pairs of an update, over all ranks."""
-        _, batch = self.epochs.global_batch(step - 1)
+        _, batch = self.global_batch(step)
         return [int(pair) for chunk in batch.chunks for pair in chunk]
+
+    def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
+        """The pairs of an update over all ranks, and the store to read them from.
+
+        Waits until the store of the epoch is built. Thread-safe.
+        """
+        index = step - 1
+        with self._lock:
+            if self._stores and index // self.steps_per_epoch != self._epoch:
+                self._start_epoch(self._stores, index)
+            store, plan = self._current
+            return store, plan[index]
+
+    def close(self) -> None:
+        """Cancels the building of the next epoch's store; call it after an error, too."""
+        self._cancel.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    def remove_stores(self) -> None:
+        """Removes the stores of all epochs, at the end of the run."""
+        if self._stores:
+            self._stores.remove()
+
+    def _start_epoch(self, stores: EpochStores, index: int) -> None:
+        epoch = index // self.steps_per_epoch
+        if epoch == 0:
+            self._current = self._first
+        elif self._next and self._next[0] == epoch:
+            self._current = self._next[1].result()
+        else:  # a resumed run
+            self._current = self._plan_epoch(epoch, stores.open(epoch))
+        self._epoch = epoch
+        if (epoch + 1) * self.steps_per_epoch < self.num_steps:
+            oldest = (index - _MAX_RANK_LAG) // self.steps_per_epoch
+            self._next = epoch + 1, self._thread.submit(self._build, stores, epoch + 1, oldest)
+
+    def _build(self, stores: EpochStores, epoch: int, oldest: int) -> StoreAndPlan:
+        stores.remove_before(oldest)
+        return self._plan_epoch(epoch, stores.open(epoch, self._cancel))
+
+    def _plan_epoch(self, epoch: int, store: TokenStore) -> StoreAndPlan:
+        plan = self._make_plan(store, template=self._first[1])
+        plan[epoch * self.steps_per_epoch]  # plans the epoch now, which takes a while
+        return store, plan

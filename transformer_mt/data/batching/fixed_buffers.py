@@ -1,10 +1,10 @@
 """Batches in buffers of one fixed shape, for a training step that is compiled once.
 
-A GPU runs a step fastest if only the numbers change: same shapes, same addresses, no decision by
-the CPU. So an update's share is packed in buffers of a fixed number of tokens, and the rest of a
-buffer is filled with *dummy pairs*, which attend to themselves and which the loss ignores. The plan
+A GPU runs a step fastest with static shapes and addresses and without decisions on the CPU. So an
+update's share is packed in buffers of a fixed number of tokens, and the rest of a buffer is filled
+with *dummy pairs*, which attend only to themselves and which the loss ignores. The plan
 (``plan.py``) makes updates so similar that dummies are about 1% of the tokens on one GPU, and 3.5%
-where eight share an update.
+when eight GPUs share an update.
 """
 
 from dataclasses import dataclass

@@ -5,9 +5,11 @@ A pair meets the filters of text first (``Cleaner.check_text``), those of length
 """
 
 import json
+from collections.abc import Callable
 from typing import Self
 
 from transformer_mt.config import CleaningConfig
+from transformer_mt.data.cleaning.filters import SideFilter
 from transformer_mt.data.cleaning.registry import active_filters
 
 EXAMPLES = 5
@@ -25,7 +27,13 @@ class Cleaner:
 
     def __init__(self, config: CleaningConfig, src_lang: str, tgt_lang: str):
         active = active_filters(config)
-        self._text = [(f.name, f.text(config, src_lang, tgt_lang)) for f in active if f.text]
+        self._text: list[tuple[str, Callable[[str, str], bool]]] = []
+        for f in active:
+            if f.side:
+                test = _either_side(f.side(config, src_lang), f.side(config, tgt_lang))
+                self._text.append((f.name, test))
+            elif f.text:
+                self._text.append((f.name, f.text))
         self._lengths = [(f.name, f.lengths(config)) for f in active if f.lengths]
 
     def check_text(self, src: str, tgt: str) -> str | None:
@@ -35,11 +43,13 @@ class Cleaner:
     def check_lengths(self, num_src: int, num_tgt: int) -> str | None:
         """Name of the first filter that drops a pair by its numbers of subwords, or None.
 
-        Args:
-            num_src: Subwords of the source, end symbol included.
-            num_tgt: Subwords of the target, end symbol included.
+        Both numbers include the end symbol.
         """
         return next((name for name, drops in self._lengths if drops(num_src, num_tgt)), None)
+
+
+def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, str], bool]:
+    return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
 class CleaningReport:
@@ -72,14 +82,7 @@ class CleaningReport:
         return self.total - sum(self.dropped.values())
 
     def add(self, name: str, where: str, src: str, tgt: str) -> None:
-        """Adds a pair that a filter dropped.
-
-        Args:
-            name: Name of the filter.
-            where: File and line of the pair.
-            src: Source of the pair.
-            tgt: Target of the pair.
-        """
+        """Adds a pair that the filter ``name`` dropped; ``where`` is its file and line."""
         self.dropped[name] += 1
         if len(self.examples[name]) < EXAMPLES:
             pair = {"src": _excerpt(src), "tgt": _excerpt(tgt)}

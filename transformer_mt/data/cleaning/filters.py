@@ -1,6 +1,7 @@
 """Filters of the training data: functions that decide whether to drop a pair.
 
-Corpora have millions of pairs, so every filter first makes the test that decides most of them.
+Most filters look at one side of a pair, which is dropped if either side is bad. Corpora have
+millions of pairs, so every filter first makes the test that decides most of them.
 The thresholds, and their sources, are in ``configs/cleaning``; ``registry.py`` lists all filters.
 """
 
@@ -15,11 +16,10 @@ from typing import Any
 
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.text.languages import LETTER, UNSPACED, base_language, foreign_letter
-from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError
 
-TextFilter = Callable[[str, str], bool]
-"""Whether to drop a pair, given the text of its two sides."""
+SideFilter = Callable[[str], bool]
+"""Whether to drop a pair, given the text of one of its sides."""
 
 LengthFilter = Callable[[int, int], bool]
 """Whether to drop a pair, given the number of subwords of its two sides, end symbols included."""
@@ -31,11 +31,6 @@ MIN_LETTERS_TO_IDENTIFY = 20
 """Minimum number of letters of a side whose language is identified; with fewer it is a guess."""
 
 
-def empty(src: str, tgt: str) -> bool:
-    """A side has no text."""
-    return is_blank(src) or is_blank(tgt)
-
-
 # Control, replacement and private-use characters, non-characters, lone surrogates.
 _BROKEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
@@ -43,12 +38,8 @@ _BROKEN = re.compile(
 _TWICE_ENCODED = re.compile("Ã[¡-¿ƒ„–œŸ]|Â[¡-¿]|â€")  # UTF-8 read as Windows-1252: Ã¼ for ü
 
 
-def garbled(src: str, tgt: str) -> bool:
-    """A side has characters that are not text, or text in a wrong encoding."""
-    return _is_garbled(src) or _is_garbled(tgt)
-
-
-def _is_garbled(text: str) -> bool:
+def garbled(text: str) -> bool:
+    """Characters that are not text, or text in a wrong encoding."""
     if _BROKEN.search(text):
         return True
     suspect = not text.isascii() and ("Ã" in text or "Â" in text or "â€" in text)
@@ -70,12 +61,8 @@ _ENTITY = re.compile(
 )
 
 
-def markup(src: str, tgt: str) -> bool:
-    """A side has HTML tags or entities."""
-    return _has_markup(src) or _has_markup(tgt)
-
-
-def _has_markup(text: str) -> bool:
+def markup(text: str) -> bool:
+    """HTML tags or entities."""
     if "&" in text:
         if _ENTITY.search(text):
             return True
@@ -106,13 +93,13 @@ def identical(src: str, tgt: str) -> bool:
     return longer.startswith(shorter) and fold(src) == fold(tgt)
 
 
-def repeated_characters(limit: int) -> TextFilter:
+def repeated_characters(limit: int) -> SideFilter:
     """A character occurs more than ``limit`` times in a row."""
     run = re.compile(r"(\S)" + r"\1" * limit)  # twice as fast as \1{limit}
-    return lambda src, tgt: bool(run.search(src) or run.search(tgt))
+    return lambda text: bool(run.search(text))
 
 
-def repeated_words(limit: int) -> TextFilter:
+def repeated_words(limit: int) -> SideFilter:
     """A word, or a phrase of up to ``MAX_PHRASE_WORDS``, occurs more than ``limit`` times in a row.
 
     Punctuation alone does not count: tokenised text has "! ! ! !".
@@ -131,75 +118,61 @@ def repeated_words(limit: int) -> TextFilter:
                 at = equal.find(run, at + 1)
         return False
 
-    return lambda src, tgt: repeats(src) or repeats(tgt)
+    return repeats
 
 
-def word_length(
-    minimum: float | None, maximum: float | None, src_lang: str, tgt_lang: str
-) -> TextFilter:
-    """The mean length of a side's words, in characters, is out of bounds.
+def word_length(minimum: float | None, maximum: float | None, lang: str) -> SideFilter:
+    """The mean length of the words, in characters, is out of bounds.
 
     Languages that put no spaces between words are not checked.
     """
     low, high = minimum or 0.0, maximum or float("inf")
-    checked = [base_language(lang) not in UNSPACED for lang in (src_lang, tgt_lang)]
 
-    def drop(src: str, tgt: str) -> bool:
-        for text, check in zip((src, tgt), checked, strict=True):
-            if check:
-                words = text.split()
-                if not low * len(words) <= len("".join(words)) <= high * len(words):
-                    return True
-        return False
+    def drop(text: str) -> bool:
+        words = text.split()
+        return not low * len(words) <= len("".join(words)) <= high * len(words)
 
-    return drop
+    return (lambda _: False) if base_language(lang) in UNSPACED else drop
 
 
-def wrong_script(share: float, src_lang: str, tgt_lang: str) -> TextFilter:
-    """Less than ``share`` of a side's letters are in its language's script.
+def wrong_script(share: float, lang: str) -> SideFilter:
+    """Less than ``share`` of the letters are in the language's script.
 
-    Languages of unknown script and sides without letters are not checked.
+    Languages of unknown script and texts without letters are not checked.
     """
-    foreign = [foreign_letter(lang) for lang in (src_lang, tgt_lang)]
+    foreign = foreign_letter(lang)
 
-    def drop(src: str, tgt: str) -> bool:
-        for text, pattern in zip((src, tgt), foreign, strict=True):
-            if pattern and pattern.search(text):
-                letters = len(LETTER.findall(text))
-                if letters - len(pattern.findall(text)) < share * letters:
-                    return True
-        return False
+    def drop(text: str) -> bool:
+        if foreign is None or not foreign.search(text):
+            return False
+        letters = len(LETTER.findall(text))
+        return letters - len(foreign.findall(text)) < share * letters
 
     return drop
 
 
-def wrong_language(probability: float, src_lang: str, tgt_lang: str) -> TextFilter:
-    """A side is in its language with a probability, by py3langid, below ``probability``.
+def wrong_language(probability: float, lang: str) -> SideFilter:
+    """The text is in the language with a probability, by py3langid, below ``probability``.
 
-    Sides with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
+    Texts with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
 
     Raises:
-        InputError: The package is missing, or does not know a language.
+        InputError: The package is missing, or does not know the language.
     """
     identifier = _identifier()
-    codes = []
-    for lang in (src_lang, tgt_lang):
-        code = base_language(lang)
-        codes.append("no" if code == "nb" else code)
-        if codes[-1] not in identifier.nb_classes:
-            raise InputError(
-                f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "
-                "set it to null"
-            )
+    code = base_language(lang)
+    code = "no" if code == "nb" else code
+    if code not in identifier.nb_classes:
+        raise InputError(
+            f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "
+            "set it to null"
+        )
 
-    def drop(src: str, tgt: str) -> bool:
-        for text, code in zip((src, tgt), codes, strict=True):
-            if min(len(text), len(LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
-                continue
-            best, _ = identifier.classify(text)  # decides most sides, faster than a ranking
-            if best != code and dict(identifier.rank(text))[code] < probability:
-                return True
-        return False
+    def drop(text: str) -> bool:
+        if min(len(text), len(LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
+            return False
+        best, _ = identifier.classify(text)  # decides most texts, faster than a ranking
+        return best != code and bool(dict(identifier.rank(text))[code] < probability)
 
     return drop
 

@@ -10,7 +10,8 @@ from math import inf
 
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning import filters
-from transformer_mt.data.cleaning.filters import LengthFilter, TextFilter
+from transformer_mt.data.cleaning.filters import LengthFilter, SideFilter
+from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 
 
@@ -18,20 +19,22 @@ from transformer_mt.data.text.sources import Pair
 class Filter:
     """Registration of a filter.
 
-    A filter has a ``text`` or a ``lengths`` test of the pair alone, or a ``duplicate_key``;
-    ``held_out`` compares hashes with those of the validation and test set.
+    A filter tests one ``side``, the ``text`` of both, or their ``lengths``, or has a
+    ``duplicate_key``; ``held_out`` compares hashes with those of the validation and test set.
     """
 
     name: str
     """Name in reports and in ``cleaning.json``."""
     drops: str | Callable[[CleaningConfig], str]
-    """What it drops, for the report."""
+    """Description of the dropped pairs, for the report."""
     switches: tuple[str, ...] = ()
     """Settings any of which turns the filter on; without any it is always on."""
     parameters: tuple[str, ...] = ()
     """Further settings of ``CleaningConfig`` that it uses."""
-    text: Callable[[CleaningConfig, str, str], TextFilter] | None = None
-    """Makes the test of the normalised text, given the source and target language."""
+    side: Callable[[CleaningConfig, str], SideFilter] | None = None
+    """Makes the test of the normalised text of a side, given its language."""
+    text: Callable[[str, str], bool] | None = None
+    """Test of the normalised text of both sides."""
     lengths: Callable[[CleaningConfig], LengthFilter] | None = None
     """Makes the test of the encoded lengths."""
     duplicate_key: Callable[[Pair], str] | None = None
@@ -42,30 +45,30 @@ class Filter:
         return not self.switches or any(getattr(config, name) for name in self.switches)
 
     def describe(self, config: CleaningConfig) -> str:
-        """What the filter drops under a configuration."""
+        """Description of the dropped pairs, with the configuration's thresholds."""
         return self.drops if isinstance(self.drops, str) else self.drops(config)
 
 
 FILTERS = (
-    Filter("empty", "a side has no text", text=lambda *_: filters.empty),
+    Filter("empty", "a side has no text", side=lambda *_: is_blank),
     Filter(
         "garbled",
         "control characters, broken encoding",
         ("drop_garbled",),
-        text=lambda *_: filters.garbled,
+        side=lambda *_: filters.garbled,
     ),
-    Filter("markup", "HTML tags or entities", ("drop_markup",), text=lambda *_: filters.markup),
+    Filter("markup", "HTML tags or entities", ("drop_markup",), side=lambda *_: filters.markup),
     Filter(
         "repeated_characters",
         lambda c: f"over {c.max_character_repeats} in a row",
         ("max_character_repeats",),
-        text=lambda c, *_: filters.repeated_characters(c.max_character_repeats or 0),
+        side=lambda c, _: filters.repeated_characters(c.max_character_repeats or 0),
     ),
     Filter(
         "repeated_words",
         lambda c: f"over {c.max_word_repeats} times in a row",
         ("max_word_repeats",),
-        text=lambda c, *_: filters.repeated_words(c.max_word_repeats or 0),
+        side=lambda c, _: filters.repeated_words(c.max_word_repeats or 0),
     ),
     Filter(
         "word_length",
@@ -73,25 +76,20 @@ FILTERS = (
             f"mean word under {c.min_word_length or 0:g} or over {c.max_word_length or inf:g}"
         ),
         ("min_word_length", "max_word_length"),
-        text=lambda c, *langs: filters.word_length(c.min_word_length, c.max_word_length, *langs),
+        side=lambda c, lang: filters.word_length(c.min_word_length, c.max_word_length, lang),
     ),
     Filter(
         "script",
         lambda c: f"under {c.min_script_share:.0%} of its letters",
         ("min_script_share",),
-        text=lambda c, *langs: filters.wrong_script(c.min_script_share or 0.0, *langs),
+        side=lambda c, lang: filters.wrong_script(c.min_script_share or 0.0, lang),
     ),
-    Filter(
-        "identical",
-        "both sides are the same",
-        ("drop_identical",),
-        text=lambda *_: filters.identical,
-    ),
+    Filter("identical", "both sides are the same", ("drop_identical",), text=filters.identical),
     Filter(
         "language",
         "a side in another language",
         ("min_language_probability",),
-        text=lambda c, *langs: filters.wrong_language(c.min_language_probability or 0.0, *langs),
+        side=lambda c, lang: filters.wrong_language(c.min_language_probability or 0.0, lang),
     ),
     Filter(
         "length",
@@ -126,7 +124,7 @@ FILTERS = (
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
 
-TEXT_SETTINGS = {name for f in FILTERS if f.text for name in (*f.switches, *f.parameters)}
+TEXT_SETTINGS = {name for f in FILTERS if f.side or f.text for name in (*f.switches, *f.parameters)}
 """Settings of the filters of text, on which the vocabulary depends."""
 
 DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}

@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -119,9 +119,6 @@ class EpochStores:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _build(self, epoch: int, corpus: TokenStore, to: Path, cancel: Event | None) -> None:
-        if not cancel:
-            log.info("sampling the segmentation of epoch %d", epoch + 1)
-
         def blocks() -> Iterator[range]:
             for start in range(0, len(corpus), BLOCK_PAIRS):
                 if cancel and cancel.is_set():
@@ -129,12 +126,14 @@ class EpochStores:
                 yield range(start, min(start + BLOCK_PAIRS, len(corpus)))
 
         task, nice = SampleSegmentation(self, epoch), _BACKGROUND_NICENESS if cancel else 0
-        with (
-            closing(map_ordered(task, blocks(), self.processes, nice=nice)) as results,
-            closing(
-                track_progress(results, "sampled", lambda part: len(part.src), silent=bool(cancel))
-            ) as parts,
-        ):
+        with ExitStack() as stack:
+            parts = stack.enter_context(
+                closing(map_ordered(task, blocks(), self.processes, nice=nice))
+            )
+            if not cancel:
+                log.info("sampling the segmentation of epoch %d", epoch + 1)
+                progress = track_progress(parts, "sampled", lambda part: len(part.src))
+                parts = stack.enter_context(closing(progress))
             token_store.write(
                 to,
                 parts,

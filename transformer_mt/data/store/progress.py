@@ -1,7 +1,6 @@
 """Progress of a long pass over the corpus: a bar on a terminal, otherwise periodic log lines."""
 
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -18,34 +17,28 @@ _LOG_INTERVAL = 30.0
 
 
 def track_progress(
-    items: Iterable[T], action: str, count: Callable[[T], int], *, silent: bool = False
+    items: Iterable[T], action: str, count: Callable[[T], int]
 ) -> Generator[T, None, None]:
     """Yields the items and reports how many pairs they hold.
 
-    tqdm draws the bar; the log lines are ours, because without a terminal tqdm would write bars to
-    log files.
+    The log lines are not tqdm's, which would write bars to log files.
 
     Args:
         items: Parts of the corpus.
-        action: What is done with the pairs, in a word or two.
-        count: Number of pairs of an item.
-        silent: Whether to report nothing.
+        action: Past participle of what is done with the pairs, for the messages.
+        count: Returns the number of pairs of an item.
     """
-    interval = math.inf if silent else _LOG_INTERVAL
     started = reported = time.perf_counter()
     pairs = 0
+    no_bar = not sys.stderr.isatty()
     with tqdm(
-        desc=action,
-        unit=" pairs",
-        unit_scale=True,
-        dynamic_ncols=True,
-        disable=silent or not sys.stderr.isatty(),
+        desc=action, unit=" pairs", unit_scale=True, dynamic_ncols=True, disable=no_bar
     ) as bar:
         for item in items:
             yield item
             pairs += count(item)
             bar.update(count(item))
             now = time.perf_counter()
-            if bar.disable and now - reported >= interval:
+            if no_bar and now - reported >= _LOG_INTERVAL:
                 reported, rate = now, pairs / (now - started)
                 log.info("  %s: %s pairs, %s pairs/s", action, f"{pairs:,}", f"{rate:,.0f}")

@@ -98,8 +98,8 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     Args:
         lines: Sentences of both languages, e.g. a sample of the training data.
         config: Type and size of the model. ``max_sentences`` and ``seed`` are not used here:
-            whoever reads the corpus samples it, with ``reservoir_sample``, because SentencePiece
-            0.2.3 samples differently in each process, whatever its seed.
+            the caller samples the corpus with ``reservoir_sample``, because SentencePiece 0.2.3
+            samples differently in each process, whatever its seed.
 
     Returns:
         The serialised SentencePiece model, its normalisation rule included.

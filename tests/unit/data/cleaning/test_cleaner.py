@@ -63,6 +63,32 @@ def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
     assert cleaner().check_text("a good sentence", "ein guter Satz") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("empty", "\ufeff\xad \0"),
+        ("garbled", "a\x07 bell"),
+        ("markup", "a <b>bell</b>"),
+        ("repeated_characters", "so ......"),
+        ("repeated_words", "so so so so"),
+        ("word_length", "a b c d"),
+        ("script", "это всё"),
+    ],
+)
+def test_one_bad_side_is_enough(name: str, bad: str) -> None:
+    good = "good"  # in both languages
+    assert cleaner().check_text(good, bad) == name
+    assert cleaner().check_text(bad, good) == name
+
+
+def test_each_side_is_tested_for_its_own_language() -> None:
+    config = CleaningConfig(min_word_length=2, max_word_length=20, min_script_share=0.5)
+    chinese = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
+    assert Cleaner(config, "en", "zh").check_text("a good day", chinese) is None
+    assert Cleaner(config, "zh", "en").check_text(chinese, "a good day") is None
+    assert Cleaner(config, "en", "zh").check_text(chinese, "a good day") == "word_length"
+
+
 def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = Cleaner(CleaningConfig(max_tokens=10), "en", "de")
     assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]

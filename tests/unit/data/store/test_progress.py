@@ -26,17 +26,6 @@ def test_log_lines_without_a_terminal(
     assert sys.stderr.getvalue() == ""
 
 
-def test_silent_reports_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(progress_module, "_LOG_INTERVAL", 0.0)
-    with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        assert list(track_progress([1, 2], "encoded", lambda _: 1, silent=True)) == [1, 2]
-        assert caplog.messages == []
-        assert list(track_progress([1, 2], "encoded", lambda _: 1)) == [1, 2]
-    assert len(caplog.messages) == 2
-
-
 def test_bar_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

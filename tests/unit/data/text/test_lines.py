@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.text.lines import decode_lines, open_binary, read_lines
+from transformer_mt.data.text.lines import decode_lines, is_blank, open_binary, read_lines
 from transformer_mt.errors import InputError
 
 # Characters that str.splitlines or a text-mode file would split at, and ones it would not.
@@ -61,7 +61,7 @@ def test_lines_of_files(tmp_path: Path, suffix: str, data: bytes, lines: list[st
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_concatenated_compressed_files_are_read_whole(tmp_path: Path, suffix: str) -> None:
+def test_concatenated_compressed_files_are_read_completely(tmp_path: Path, suffix: str) -> None:
     one, two = (write(tmp_path / f"{i}{suffix}", f"{i}\n".encode()) for i in (1, 2))
     both = tmp_path / f"both{suffix}"
     both.write_bytes(one.read_bytes() + two.read_bytes())
@@ -162,3 +162,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3300000\n", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"]
+)
+def test_texts_without_a_visible_character_are_blank(text: str) -> None:
+    assert is_blank(text)
+    assert not is_blank(f"{text}.{text}")

@@ -25,8 +25,8 @@ from omegaconf.errors import MissingMandatoryValue
 from support.paths import SHARED_DATA
 
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.data.text.sources.registry import READERS
+from transformer_mt.config.data import SOURCE_FIELDS
+from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 
 needs_shared = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"{SHARED_DATA} is absent")
@@ -202,7 +202,7 @@ def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, st
         ('{"en": "a", "de": "\\ud83d"}', "line 2: de is not valid Unicode (surrogates"),
     ],
 )
-def test_jsonl_mistakes(tmp_path: Path, line: object, message: str) -> None:
+def test_invalid_jsonl(tmp_path: Path, line: object, message: str) -> None:
     source = jsonl(tmp_path, {"en": "a", "de": "b"}, line, "not reached")
     assert f"{source.jsonl}, {message}" in error_of(source)
 
@@ -253,7 +253,7 @@ def test_parquet_null_is_located(tmp_path: Path) -> None:
     assert error_of(SourceConfig(parquet=path)) == message
 
 
-def test_parquet_mistakes(tmp_path: Path) -> None:
+def test_invalid_parquet(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"id": [1], **translations([("a", "b")])})
     source = SourceConfig(parquet=path)
     message = f"{path}: no column 'fr', only: id, translation.de, translation.en;"
@@ -387,7 +387,7 @@ def read_from_hub(
     return (done.stderr.splitlines() or [""])[-1], done
 
 
-def test_unreachable_hub_gives_up_at_once(tmp_path: Path) -> None:
+def test_an_unreachable_hub_fails_quickly(tmp_path: Path) -> None:
     # datasets alone would try again and again, for 23 seconds.
     waits = "import time\ndef sleep(s): raise SystemExit(f'waits {s} s')\ntime.sleep = sleep\n"
     message, done = read_from_hub("http://127.0.0.1:9", tmp_path, waits)
@@ -399,7 +399,7 @@ def test_unreachable_hub_gives_up_at_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_unreachable_hub_uses_what_is_cached(tmp_path: Path) -> None:
+def test_without_the_hub_cached_datasets_are_used(tmp_path: Path) -> None:
     """The cache of a dataset that was loaded from the hub before, made from a folder here."""
     import datasets
 
@@ -548,14 +548,14 @@ def test_a_testset_is_downloaded_once(statmt: dict[str, bytes]) -> None:
     assert fingerprint(NEWSTEST) == {"testset": "wmt19", "langs": "en-de"}
 
 
-def test_a_testset_out_of_reach(statmt: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_testset_that_cannot_be_downloaded(statmt: dict[str, bytes], tmp_path: Path) -> None:
     statmt.clear()
     message = error_of(NEWSTEST)
     assert message.startswith("testset=wmt19 is not on this machine and cannot be downloaded (<url")
     assert f"no route to host>): check the connection, or copy {tmp_path}" in message
 
 
-def test_a_testset_that_arrives_damaged(statmt: dict[str, bytes]) -> None:
+def test_a_damaged_testset_download(statmt: dict[str, bytes]) -> None:
     for address in statmt:
         statmt[address] = statmt[address][:-9]
     assert "wmt19 is not on this machine and cannot be downloaded (damaged)" in error_of(NEWSTEST)
@@ -590,9 +590,9 @@ def test_sample_in_both_directions() -> None:
 # --- the registry ---
 
 
-def test_every_kind_of_source_has_a_reader() -> None:
-    kinds = {kind for f in fields(SourceConfig) for kind in f.metadata["kinds"]}
-    assert kinds == set(READERS)
+def test_every_kind_of_source_has_a_reader_and_fields() -> None:
+    assert set(READERS) == set(SOURCE_FIELDS)
+    assert {f.name for f in fields(SourceConfig)} == set().union(*SOURCE_FIELDS.values())
 
 
 def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,7 +713,7 @@ def test_data_configs_match_the_schema(name: str) -> None:
     assert len({source.revision for source in sources}) == 1
 
 
-def test_files_config_wants_the_languages() -> None:
+def test_files_config_requires_languages() -> None:
     values = OmegaConf.load(config_dir() / "data/files.yaml")
     merged = OmegaConf.merge(OmegaConf.structured(DataConfig), values)
     with pytest.raises(MissingMandatoryValue, match="src_lang"):

@@ -1,20 +1,31 @@
 """Sentence pairs from files, datasets, test sets and the built-in sample.
 
-To add a kind of source: its fields in ``SourceConfig``, and a reader registered with
-``@reader(kind)`` in a module that is imported here.
+To add a kind of source: its fields in ``SourceConfig`` and ``SOURCE_FIELDS``, and its reader in
+``READERS``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import files, sample, tables, testsets
-from transformer_mt.data.text.sources.registry import READERS, Pair
+from transformer_mt.data.text.sources.files import Pair
 from transformer_mt.errors import InputError
 
-__all__ = ["Pair", "files", "fingerprint", "read_pairs", "sample", "tables", "testsets"]
+__all__ = ["READERS", "Pair", "fingerprint", "read_pairs"]
+
+READERS: dict[str, Callable[[SourceConfig, str, str], Iterator[Pair]]] = {
+    "src+tgt": files.read_text,
+    "tsv": files.read_tsv,
+    "jsonl": files.read_jsonl,
+    "parquet": tables.read_parquet,
+    "hub": tables.read_hub,
+    "testset": testsets.read_testset,
+    "sample": sample.read_sample,
+}
+"""Reader of each ``SourceConfig.kind``, called with the source and the two languages."""
 
 
 def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:

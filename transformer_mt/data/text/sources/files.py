@@ -1,24 +1,24 @@
 """Readers of line-based files: text, TSV and JSON lines."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import zip_longest
+from typing import NamedTuple
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources.registry import (
-    Pair,
-    chosen_columns,
-    find_column,
-    one_line,
-    reader,
-    type_name,
-)
 from transformer_mt.errors import InputError
 
 
-@reader("src+tgt")
-def _read_text(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+class Pair(NamedTuple):
+    """A sentence and its translation, each one line of text."""
+
+    src: str
+    tgt: str
+
+
+def read_text(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+    """Streams a pair of line-aligned text files."""
     assert source.src is not None
     assert source.tgt is not None
     return read_aligned(source.src, source.tgt)
@@ -42,8 +42,8 @@ def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
         yield Pair(src, tgt)
 
 
-@reader("tsv")
-def _read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+    """Streams two columns of a TSV file without a header."""
     assert source.tsv is not None
     src, tgt = (int(column) for column in chosen_columns(source, "1", "2"))
     needed = max(src, tgt)
@@ -57,8 +57,8 @@ def _read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[
         yield Pair(values[src - 1], values[tgt - 1])
 
 
-@reader("jsonl")
-def _read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams two fields of a JSON-lines file."""
     assert source.jsonl is not None
     columns = chosen_columns(source, src_lang, tgt_lang)
     for number, line in enumerate(read_lines(source.jsonl), 1):
@@ -73,3 +73,41 @@ def _read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[
             record |= {f"translation.{key}": value for key, value in nested.items()}
         src, tgt = (find_column(column, record, where) for column in columns)
         yield Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
+
+
+def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> tuple[str, str]:
+    """Source and target column of a source, which must differ."""
+    src, tgt = source.src_column or src_default, source.tgt_column or tgt_default
+    if src == tgt:
+        raise InputError(
+            f"{source}: source and target are both column {src}; set src_column and tgt_column"
+        )
+    return src, tgt
+
+
+def find_column(column: str, names: Collection[str], where: str) -> str:
+    """Name of an existing column: ``column``, or the field of that name of ``translation``."""
+    for name in (column, f"translation.{column}"):
+        if name in names:
+            return name
+    raise InputError(
+        f"{where}: no column {column!r}, only: {', '.join(names)}; set src_column and tgt_column"
+    )
+
+
+def one_line(value: object, column: str, where: str) -> str:
+    """A value of a column, which must be valid text, with line feeds replaced by spaces."""
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {column} is {type_name(value)}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
+        raise InputError(f"{where}: {column} is not valid Unicode ({error.reason})") from error
+    if "\n" in value:
+        return " ".join(part.removesuffix("\r") for part in value.strip("\r\n").split("\n"))
+    return value
+
+
+def type_name(value: object) -> str:
+    """Type of a JSON or Arrow value, for messages."""
+    return "null" if value is None else f"of type {type(value).__name__}"

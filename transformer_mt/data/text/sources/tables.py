@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
-from transformer_mt.data.text.sources.registry import (
-    Pair,
-    chosen_columns,
-    find_column,
-    one_line,
-    reader,
-)
+from transformer_mt.data.text.sources.files import Pair, chosen_columns, find_column, one_line
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:  # slow to import, and few runs need them
@@ -20,8 +14,8 @@ if TYPE_CHECKING:  # slow to import, and few runs need them
     import pyarrow as pa
 
 
-@reader("parquet")
-def _read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams two columns of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -40,8 +34,8 @@ def _read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterato
             raise InputError(f"{path}: damaged, or not a Parquet file ({reason})") from error
 
 
-@reader("hub")
-def _read_hub(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams two columns of a Hugging Face dataset."""
     columns = chosen_columns(source, src_lang, tgt_lang)
     dataset = _load_dataset(source)
     src, tgt = _find_columns(columns, dataset.features.arrow_schema, str(source))

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources.files import read_aligned
-from transformer_mt.data.text.sources.registry import Pair, reader
+from transformer_mt.data.text.sources.files import Pair, read_aligned
 from transformer_mt.errors import InputError
 
 
-@reader("testset")
-def _read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams a test set, with the first of its references."""
     assert source.testset is not None
     assert source.langs is not None
     if source.langs == f"{tgt_lang}-{src_lang}":
