@@ -64,7 +64,7 @@ def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:
     model = tiny(step if seed is None else seed)
     optimizer = optimizer_of(model)
     update(model, optimizer, seed=step)
-    return ckpt.save_checkpoint(folder, {"step": step}, ckpt.snapshot(model, optimizer))
+    return ckpt.save_checkpoint(folder, {"step": step}, ckpt.snapshot(model, optimizer.state()))
 
 
 def weights(model: Transformer) -> dict[str, torch.Tensor]:
@@ -84,7 +84,7 @@ def test_training_resumes_from_a_checkpoint_bit_for_bit(
     for seed in range(3):
         update(model, optimizer, seed)
     saved = ckpt.save_checkpoint(
-        tmp_path, {"step": 3, "note": "ü"}, ckpt.snapshot(model, optimizer)
+        tmp_path, {"step": 3, "note": "ü"}, ckpt.snapshot(model, optimizer.state())
     )
     assert saved.step == 3
     assert saved.path == tmp_path / "checkpoints" / "step_00000003"
@@ -95,7 +95,7 @@ def test_training_resumes_from_a_checkpoint_bit_for_bit(
     (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
-    ckpt.restore(found, restored, other)
+    ckpt.restore(found, restored, other.state())
     assert_equal(weights(restored), weights(model))
     assert optimizer.state().keys() == other.state().keys()
     assert_equal(other.state(), optimizer.state())
@@ -135,9 +135,11 @@ def test_the_state_of_a_different_optimizer_is_rejected(
     model, (other,) = tiny(1), (c for c in (ADAM, MUON) if c is not saved)
     optimizer = optimizer_of(model, saved)
     update(model, optimizer, seed=1)
-    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, optimizer))
+    checkpoint = ckpt.save_checkpoint(
+        tmp_path, {"step": 1}, ckpt.snapshot(model, optimizer.state())
+    )
     with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
-        ckpt.restore(checkpoint, model, optimizer_of(model, other))
+        ckpt.restore(checkpoint, model, optimizer_of(model, other).state())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -330,7 +332,7 @@ def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
     model = tiny(1)
     optimizer = optimizer_of(model)
     update(model, optimizer, seed=1)
-    taken, before = ckpt.snapshot(model, optimizer), weights(model)
+    taken, before = ckpt.snapshot(model, optimizer.state()), weights(model)
     update(model, optimizer, seed=2)
     ckpt.save_checkpoint(tmp_path, {"step": 1}, taken)
     assert_equal(weights_of(1, tmp_path), before)

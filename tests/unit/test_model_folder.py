@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -14,11 +13,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
 SIZES = ModelConfig(d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-
-
-class NoOptimizer:
-    def state(self) -> dict[str, Tensor]:
-        return {"moment": torch.zeros(1)}
 
 
 @pytest.fixture
@@ -33,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         model = Transformer(SIZES, 269)
         with torch.no_grad():
             model.embedding.weight.fill_(step)
-        tensors = ckpt.snapshot(model, NoOptimizer())
+        tensors = ckpt.snapshot(model, {"moment": torch.zeros(1)})
         ckpt.save_checkpoint(tmp_path, {"step": step}, tensors)
     return tmp_path
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from transformer_mt.config import TrainJob
 from transformer_mt.training.trackers.tensorboard import TensorBoardTracker
-from transformer_mt.training.validation_result import AttentionSample, TranslationSample
+from transformer_mt.training.validation import AttentionSample, TranslationSample
 
 
 class Tracker(Protocol):
