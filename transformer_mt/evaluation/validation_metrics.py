@@ -26,8 +26,9 @@ def _bleu(
     tgt_lang: str,
     normalization: str,
 ) -> float:
-    settings = {"tgt_lang": tgt_lang, "normalization": normalization}
-    return validation_bleu(hypotheses, references, **settings).score
+    return validation_bleu(
+        hypotheses, references, tgt_lang=tgt_lang, normalization=normalization
+    ).score
 
 
 VALIDATION_METRICS: dict[str, ValidationMetric] = {

@@ -30,7 +30,7 @@ class Monitor:
     Args:
         run_dir: Run folder.
         last_step: Updates done so far; records of later ones are removed.
-        max_steps: Number of updates of the whole run.
+        max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
     """
 
@@ -67,10 +67,10 @@ class Monitor:
 
         Args:
             step: Number of the latest update.
-            num_targets: Target tokens of these updates, those of this process only.
+            num_targets: Target tokens of these updates in this process.
             data_seconds: Time that this process has waited for data in these updates.
-            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (skipped updates of the
-                whole run), and any other metric to be recorded.
+            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (number of skipped
+                updates of the run), and any other metric.
         """
         now = time.perf_counter()
         seconds, steps = now - self._interval_start, step - self._interval_first_step
