@@ -12,11 +12,10 @@ from transformer_mt.evaluation.metrics import validation_bleu
 
 @dataclass(frozen=True)
 class ValidationMetric:
-    """A metric and its direction."""
+    """A corpus-level metric and its direction."""
 
     function: Callable[[Sequence[str], Sequence[Sequence[str]], str, str], float]
-    """Corpus-level score of hypotheses and reference sets, given the target language and
-    ``data.normalization``."""
+    """Arguments: hypotheses, reference sets, target language, ``data.normalization``."""
     higher_is_better: bool = True
 
 

@@ -142,10 +142,8 @@ class Trainer:
             self._record_validation(self._restored_metrics)
 
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
-        """A new model with the final weights, which only the main rank has.
-
-        Not the model in training: its layers may be compiled, for batches of one shape only.
-        """
+        """A new model with the final weights, which only the main rank has."""
+        # Not the model in training: its layers may be compiled, for batches of one shape only.
         model = Transformer(self._job.model, self.model.vocab_size).to(self._world.device)
         parameters = ckpt.parameters(model)
         for name, tensor in weights.items():
