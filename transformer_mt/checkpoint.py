@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 """Version of the checkpoint format; raised by every change that breaks resuming."""
 
-_SHA256 = "sha256"
 _EMA_PREFIX = "running_mean."
 """Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
-_VERIFY_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""Errors of reading a file of a checkpoint that is missing, truncated or altered."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +47,27 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """Metrics of the validation of these weights; None if it was not completed."""
         try:
-            text = (self.path / run_layout.CHECKPOINT_VALIDATION).read_text(encoding="utf-8")
-            content = json.loads(text)
+            content = json.loads((self.path / run_layout.CHECKPOINT_VALIDATION).read_text())
             values: dict[str, float] = content["values"]
             return values if _digest(values) == content["sha256"] else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except _INVALID:
             return None
-
-
-class Stateful(Protocol):
-    """Anything whose tensors are stored in a checkpoint in addition to the weights."""
-
-    def state(self) -> dict[str, Tensor]:
-        """The live tensors by name; names and shapes never change."""
-        ...
 
 
 Snapshot = dict[str, dict[str, Tensor]]
 """The tensors of a checkpoint, by file and name."""
 
 
-def snapshot(model: nn.Module, optimizer: Stateful) -> Snapshot:
-    """Copies everything that training changes to CPU memory."""
+def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
+    """Copies everything that training changes to CPU memory.
+
+    Args:
+        model: Model in training.
+        optimizer_state: All tensors to store apart from the weights, by name.
+    """
     return {
         file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
-        for file, tensors in _tensors(model, optimizer).items()
+        for file, tensors in _live_tensors(model, optimizer_state).items()
     }
 
 
@@ -130,7 +126,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     for path in sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
-        except _VERIFY_ERRORS as error:
+        except _INVALID as error:
             log.warning("%s cannot be used and is ignored: %s", path, error)
     return found
 
@@ -147,17 +143,17 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     try:
         return _verify(path)
-    except _VERIFY_ERRORS as error:
+    except _INVALID as error:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Stateful) -> None:
-    """Copies a checkpoint's weights and optimizer state into live tensors.
+def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str, Tensor]) -> None:
+    """Copies a checkpoint's weights and optimizer state into the live tensors.
 
     Raises:
         InputError: The checkpoint is of a model of a different shape, or of another optimizer.
     """
-    for name, tensors in _tensors(model, optimizer).items():
+    for name, tensors in _live_tensors(model, optimizer_state).items():
         path = checkpoint.path / name
         _copy_into(tensors, _load(path), path)
 
@@ -195,7 +191,7 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Writes a safetensors file atomically, with a checksum in its header."""
     with atomic(path) as temporary:
-        _write(tensors, temporary, {_SHA256: _tensors_digest(tensors)})
+        _write(tensors, temporary, {"sha256": _tensors_digest(tensors)})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -206,16 +202,16 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """
     tensors = _load(path)
     with safe_open(path, "pt") as file:
-        expected = (file.metadata() or {}).get(_SHA256)
+        expected = (file.metadata() or {}).get("sha256")
     if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
         raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
     _copy_into(parameters(model), tensors, path)
 
 
-def _tensors(model: nn.Module, optimizer: Stateful) -> Snapshot:
+def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
     return {
         run_layout.WEIGHTS: parameters(model),
-        run_layout.CHECKPOINT_OPTIMIZER: optimizer.state(),
+        run_layout.CHECKPOINT_OPTIMIZER: optimizer_state,
     }
 
 

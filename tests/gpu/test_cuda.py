@@ -33,7 +33,7 @@ from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import LossModule, TrainStep, autocast
-from transformer_mt.training.validation_loss import validation_loss
+from transformer_mt.training.validation import validation_loss
 
 pytestmark = [
     pytest.mark.gpu,
@@ -276,11 +276,11 @@ def test_training_resumes_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     trained = model().to(GPU)
     step = TrainStep(trained, optimizer, 0.1, "bf16", World(GPU))
     updates(trained, step, range(5))
-    saved = ckpt.save_checkpoint(tmp_path, {"step": 5}, ckpt.snapshot(trained, step))
+    saved = ckpt.save_checkpoint(tmp_path, {"step": 5}, ckpt.snapshot(trained, step.state()))
     expected = updates(trained, step, range(5, 10))
     other = model(seed=2).to(GPU)
     other_step = TrainStep(other, optimizer, 0.1, "bf16", World(GPU))
-    ckpt.restore(saved, other, other_step)
+    ckpt.restore(saved, other, other_step.state())
     assert updates(other, other_step, range(5, 10)) == pytest.approx(expected, rel=1e-3)
 
 

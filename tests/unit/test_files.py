@@ -1,4 +1,4 @@
-"""What a user wants written is put where it was asked for, and nothing else is replaced."""
+"""Atomic output files, pipes and links; errors that name the file."""
 
 import contextlib
 import errno
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from transformer_mt import files
+from transformer_mt.errors import format_os_error
 
 
 def read_aside(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
-    """Reads a pipe while somebody writes it."""
+    """Reads a pipe in a thread."""
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
@@ -57,3 +58,13 @@ def test_full_disk_error_names_the_file(tmp_path: Path, pipe: bool) -> None:
         os.mkfifo(path)
     with pytest.raises(OSError, match=str(path)), files.output(path):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
+    def write() -> None:
+        with files.atomic(tmp_path / "out.de"):
+            raise OSError(errno.ENOSPC, "No space left on device")  # like a write
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert format_os_error(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"

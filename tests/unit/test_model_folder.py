@@ -1,61 +1,295 @@
-"""A model folder opened at one of its checkpoints."""
+"""Model folders: loading, also at one of the checkpoints; damage; the stored configuration."""
 
+import io
+import os
+import pickletools
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.config import DataConfig, ModelConfig, SourceConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
-SIZES = ModelConfig(d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
 
 
-class NoOptimizer:
-    def state(self) -> dict[str, Tensor]:
-        return {"moment": torch.zeros(1)}
+def weights(model: Transformer) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+
+
+def assert_equal(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def run_with_steps(tmp_path: Path) -> Path:
     """A run with checkpoints of steps 5 and 20, and no average yet."""
     source = [SourceConfig(sample="train")]
     data = DataConfig(src_lang="en", tgt_lang="de", train=source, valid=source)
-    model_folder.write_config(tmp_path, TrainJob(data=data, model=SIZES))
+    model_folder.write_config(tmp_path, TrainJob(data=data, model=MODEL))
     text = train_tokenizer(["a b c d"] * 9, TokenizerConfig(vocab_size=269))
     (tmp_path / run_layout.TOKENIZER).write_bytes(text)
     for step in (5, 20):
-        model = Transformer(SIZES, 269)
+        model = Transformer(MODEL, 269)
         with torch.no_grad():
             model.embedding.weight.fill_(step)
-        tensors = ckpt.snapshot(model, NoOptimizer())
+        tensors = ckpt.snapshot(model, {"moment": torch.zeros(1)})
         ckpt.save_checkpoint(tmp_path, {"step": step}, tensors)
     return tmp_path
 
 
 @pytest.mark.parametrize("step", [5, 20])
-def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
-    model, tokenizer, job = model_folder.load_model(folder, step)
+def test_weights_are_loaded_from_the_given_step(run_with_steps: Path, step: int) -> None:
+    model, tokenizer, job = model_folder.load_model(run_with_steps, step)
     assert model.embedding.weight.unique().tolist() == [step]
     assert not model.training
-    assert (tokenizer.vocab_size, job.model) == (269, SIZES)
+    assert (tokenizer.vocab_size, job.model) == (269, MODEL)
 
 
-def test_a_step_that_is_not_there(folder: Path) -> None:
+def test_a_missing_step_is_rejected(run_with_steps: Path) -> None:
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
-        model_folder.load_model(folder, 6)
+        model_folder.load_model(run_with_steps, 6)
     with pytest.raises(InputError, match="no model folder"):
-        model_folder.load_model(folder / "nowhere", 5)
+        model_folder.load_model(run_with_steps / "nowhere", 5)
 
 
-def test_a_damaged_step(folder: Path) -> None:
-    weights = folder / "checkpoints" / "step_00000005" / run_layout.WEIGHTS
+def test_a_damaged_step_is_rejected(run_with_steps: Path) -> None:
+    weights = run_with_steps / "checkpoints" / "step_00000005" / run_layout.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="step_00000005 cannot be used: the checksum of model"):
-        model_folder.load_model(folder, 5)
-    model_folder.load_model(folder, 20)
+        model_folder.load_model(run_with_steps, 5)
+    model_folder.load_model(run_with_steps, 20)
+
+
+def job(**changes: Any) -> TrainJob:
+    source = SourceConfig(tsv="/data/a.tsv")
+    data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source])
+    return TrainJob(data=data, model=MODEL, **changes)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> bytes:
+    config = TokenizerConfig(vocab_size=280)
+    return train_tokenizer(["a few words to learn from"], config)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, vocabulary: bytes) -> Path:
+    model_folder.write_config(tmp_path, job())
+    (tmp_path / "tokenizer.model").write_bytes(vocabulary)
+    torch.manual_seed(1)
+    ckpt.save_tensors(ckpt.parameters(Transformer(MODEL, 280)), tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
+    torch.manual_seed(1)
+    expected = Transformer(MODEL, 280)
+    model, tokenizer, read = model_folder.load_model(folder)
+    assert_equal(weights(model), weights(expected))
+    assert not model.training
+    assert read == job()
+    assert tokenizer.decode(tokenizer.encode(["a word"])) == ["a word"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "no model folder"),
+        (lambda f: (f / "config.yaml").unlink(), r"not a model folder: cannot read config\.yaml"),
+        (lambda f: (f / "model.safetensors").unlink(), "not reached the first checkpoint"),
+        (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
+        (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
+        (lambda f: os.truncate(f / "model.safetensors", 99), r"is damaged .*: copy it again"),
+        (lambda f: (f / "config.yaml").write_text("a: [1"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("[" * 9999), "is damaged"),
+        (lambda f: append(f, "run_dir: &a [*a]\n"), "is damaged"),
+        (lambda f: append(f, f"x: {'9' * 5000}\n"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text(""), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("text"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
+        (lambda f: (f / "config.yaml").write_text("format: 99\n"), "format 99"),
+        (lambda f: (f / "config.yaml").write_text("model: {}\n"), "has no format: it is truncated"),
+        (lambda f: (f / "tokenizer.model").write_bytes(b""), "the file is empty"),
+        (lambda f: append(f, "nonsense: 1\n"), "nonsense"),
+        (lambda f: append(f, "model: {d_model: many}\n"), "many"),
+        (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
+        (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
+        (lambda f: append(f, "x: !!python/object/apply:os.system [echo]\n"), "is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_rejected_with_one_line(
+    folder: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(folder)
+    with pytest.raises(InputError, match=message) as error:
+        model_folder.load_model(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
+
+
+def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
+    vocabulary = folder / "tokenizer.model"
+    job = model_folder.read_config(folder)
+    model_folder.write_config(folder, job, vocabulary)
+    model_folder.load_model(folder)
+    content = vocabulary.read_bytes()
+    letter = b"\x0a\x01w"  # a piece of one byte, in the file's format
+    assert content.count(letter) == 1
+    vocabulary.write_bytes(content.replace(letter, b"\x0a\x01Q"))
+    model_folder.Tokenizer(vocabulary)  # a valid vocabulary, but a different one
+    with pytest.raises(InputError, match=r"tokenizer\.model is damaged or of another tr"):
+        model_folder.load_model(folder)
+
+
+def test_missing_weights_are_reported_with_the_available_step(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "checkpoints" / "step_00000007").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or set step=7 to"):
+        model_folder.load_model(folder)
+
+
+def append(folder: Path, text: str) -> None:
+    with (folder / "config.yaml").open("a") as file:
+        file.write(text)
+
+
+ODD_STRINGS = [
+    "plain",
+    "with space",
+    " leading and trailing ",
+    "null",
+    "~",
+    "yes",
+    "1",
+    "1e3",
+    "0x1F",
+    "2001-01-01",
+    "",
+    "a: b",
+    "- a",
+    "# no comment",
+    "'single' \"double\"",
+    "back\\slash",
+    "[a, {b: c}]",
+    "tab\tnewline\nend\n",
+    "Größe 中文 😀",
+    "\u2028\u0085\ufeff\x7f",
+    "!!python/name:os.system",
+    "&a *a %x @x `x` |x >x",
+    "x" * 3000,
+    "$HOME $(x) {x}",
+]
+
+
+@pytest.mark.parametrize("text", ODD_STRINGS)
+def test_a_configuration_survives_writing_and_reading(tmp_path: Path, text: str) -> None:
+    source = SourceConfig(src=text or "s", tgt=text or "t")
+    data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source, source])
+    written = TrainJob(
+        run_dir=text or "r",
+        data=data,
+        tokenizer=TokenizerConfig(path=text),
+        decode=DecodeConfig(length_penalty=1 / 3),
+    )
+    model_folder.write_config(tmp_path, written)
+    assert model_folder.read_config(tmp_path) == written
+
+
+def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
+    written = job(decode=DecodeConfig(length_penalty=0.1 + 0.2))
+    for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
+        optimizer = replace(written.optimizer, eps=value)
+        model_folder.write_config(tmp_path, replace(written, optimizer=optimizer))
+        assert model_folder.read_config(tmp_path).optimizer.eps == value
+    assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
+
+
+def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
+    path = folder / "config.yaml"
+    intact = path.read_bytes()
+    assert b"length_penalty: 0.6\n" in intact  # truncated to 0. it would change the search
+    for size in range(0, len(intact) - 2, 23):
+        path.write_bytes(intact[:size])
+        with pytest.raises(InputError, match=r"config\.yaml"):
+            model_folder.read_config(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_rejected(folder: Path, value: float) -> None:
+    """CTranslate2 would otherwise produce empty lines or plausible text."""
+    model, _, _ = model_folder.load_model(folder)
+    with torch.no_grad():
+        model.embedding.weight[7, 3] = value
+    ckpt.save_tensors(ckpt.parameters(model), folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"embedding\.weight is not finite"):
+        model_folder.load_model(folder)
+
+
+def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    intact = path.read_bytes()
+    for place in (-1, -len(intact) // 2):
+        content = bytearray(intact)
+        content[place] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wr"):
+            model_folder.load_model(folder)
+    # Weights that another program wrote have no checksum.
+    path.write_bytes(intact)
+    tensors = load_file(path)
+    save_file(tensors, path)
+    assert_equal(weights(model_folder.load_model(folder)[0]), tensors)
+
+
+def test_a_removed_setting_that_was_off_is_ignored(tmp_path: Path) -> None:
+    written = job()
+    model_folder.write_config(tmp_path, written)
+    path = tmp_path / "config.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("\ntrain:\n", "\ntrain:\n  r_drop: 0.0\n"))
+    assert model_folder.read_config(tmp_path) == written
+    path.write_text(text.replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
+    with pytest.raises(InputError, match="r_drop"):
+        model_folder.read_config(tmp_path)
+
+
+def is_pickle(content: bytes) -> bool:
+    try:
+        return any(
+            opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(content))
+        )
+    except Exception:
+        return False
+
+
+def test_nothing_in_a_run_folder_is_a_pickle(run_with_steps: Path) -> None:
+    assert is_pickle(b"\x80\x04K\x01.")  # the test can fail
+    model, _, _ = model_folder.load_model(run_with_steps, 20)
+    ckpt.save_tensors(ckpt.parameters(model), run_with_steps / run_layout.WEIGHTS)
+    files = [path for path in run_with_steps.rglob("*") if path.is_file()]
+    assert len(files) == 9
+    for path in files:
+        content = path.read_bytes()
+        assert not is_pickle(content), path
+        assert not content.startswith(b"PK"), path  # a torch.save archive
+        assert path.suffix in (".safetensors", ".json", ".yaml", ".model")

@@ -1,4 +1,4 @@
-"""Settings of training: ``optimizer``, ``schedule``, ``train``, ``distributed``; the whole job."""
+"""Settings of training: ``optimizer``, ``schedule``, ``train``, ``distributed``; and the job."""
 
 import math
 from dataclasses import dataclass, field
@@ -140,15 +140,11 @@ class TrainConfig:
     disk, and the best."""
 
     def __post_init__(self) -> None:
-        for key in (
-            "batch_tokens",
-            "max_steps",
-            "log_every",
-            "average_checkpoints",
-            "max_skipped",
-        ):
+        sizes = ("batch_tokens", "max_steps", "log_every", "average_checkpoints", "max_skipped")
+        for key in sizes:
             require(getattr(self, key) >= 1, f"train.{key}={getattr(self, key)} must be ≥ 1")
-        for key in ("max_epochs", "patience", "validate_every", "checkpoint_every"):
+        limits = ("max_tokens_per_device", "max_epochs", "patience")
+        for key in (*limits, "validate_every", "checkpoint_every"):
             value = getattr(self, key)
             require(value is None or value >= 1, f"train.{key}={value} must be ≥ 1 (or null)")
         for key in ("max_hours", "clip_norm"):
@@ -170,8 +166,6 @@ class TrainConfig:
                 self.ema_decay is None,
                 f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}",
             )
-        limit = self.max_tokens_per_device
-        require(limit is None or limit >= 1, f"train.max_tokens_per_device={limit} must be ≥ 1")
         require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
         require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
         choice("train.precision", self.precision, "auto", "fp32", "bf16", "fp16")

@@ -77,16 +77,9 @@ def set_ranks_from_slurm(environ: MutableMapping[str, str] = os.environ) -> None
     if launched or "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
         return
     try:
-        size, rank, local_rank, job, step = (
-            int(environ[name])
-            for name in (
-                "SLURM_STEP_NUM_TASKS",
-                "SLURM_PROCID",
-                "SLURM_LOCALID",
-                "SLURM_JOB_ID",
-                "SLURM_STEP_ID",
-            )
-        )
+        size, rank = int(environ["SLURM_STEP_NUM_TASKS"]), int(environ["SLURM_PROCID"])
+        local_rank = int(environ["SLURM_LOCALID"])
+        job, step = int(environ["SLURM_JOB_ID"]), int(environ["SLURM_STEP_ID"])
         nodes = environ["SLURM_STEP_NODELIST"]
     except (KeyError, ValueError) as error:
         raise InputError(

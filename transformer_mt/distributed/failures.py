@@ -69,11 +69,11 @@ def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) ->
     """Agrees with the other ranks on an id of this start that no other start has.
 
     torchrun provides none: ``TORCHELASTIC_RESTART_COUNT`` differs between nodes, each of which
-    counts its own failures. So each rank posts a random id of its own, and rank 0 replies to all of
-    them, leftovers of earlier starts included, with its id, until all other ranks have read it.
+    counts only its failures. So each rank posts a random id, and rank 0 replies to every id, even
+    one left from an earlier start, with its own id, until all other ranks have read it.
 
     Args:
-        store: Store shared with the other ranks, and with those of earlier starts, now ended.
+        store: Store shared with the other ranks, and earlier with the ranks of previous starts.
         rank: Rank of this process.
         size: Number of ranks.
         timeout: Maximum time to wait for other ranks.

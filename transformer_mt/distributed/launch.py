@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,17 +21,6 @@ from transformer_mt.distributed.failures import LostRankError, is_transient, pro
 from transformer_mt.errors import InputError, format_os_error
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """Cause of the end of the workers."""
-
-    reason: str
-    error: BaseException
-    """Exception for the caller."""
-    transient: bool = False
-    """Whether a restart may help."""
 
 
 def launch(
@@ -68,32 +56,35 @@ def launch(
     used, last_progress = 0, progress()
     with _signal_handlers_restored():
         try:
-            while failure := _run(worker, args, processes):
-                if progress() != last_progress:
-                    used, last_progress = 0, progress()
-                if not failure.transient or used == restarts:
-                    break
-                used += 1
-                log.warning(
-                    "%s: %s; restarting all %d workers (restart %d of %d without a new checkpoint)",
-                    time.strftime("%Y-%m-%d %H:%M:%S"),
-                    failure.reason,
-                    processes,
-                    used,
-                    restarts,
-                )
+            while True:
+                try:
+                    return _run(worker, args, processes)
+                except LostRankError as lost:
+                    if progress() != last_progress:
+                        used, last_progress = 0, progress()
+                    if not restarts:
+                        raise
+                    if used == restarts:
+                        raise LostRankError(
+                            f"{lost}; gave up after distributed.restarts={restarts} restarts "
+                            "without a new checkpoint"
+                        ) from None
+                    used += 1
+                    log.warning(
+                        "%s: %s; restarting all %d workers (restart %d of %d without a new "
+                        "checkpoint)",
+                        time.strftime("%Y-%m-%d %H:%M:%S"),
+                        lost,
+                        processes,
+                        used,
+                        restarts,
+                    )
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
-    if failure and failure.transient and restarts:
-        raise InputError(
-            f"{failure.reason}; gave up after distributed.restarts={restarts} restarts "
-            "without a new checkpoint"
-        )
-    if failure:
-        raise failure.error
 
 
-def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> _Failure | None:
+def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> None:
+    """Runs the workers once; raises ``LostRankError`` if a restart may help."""
     with TemporaryDirectory(prefix="mt-workers-") as logs:
         config = LaunchConfig(
             min_nodes=1,
@@ -109,8 +100,7 @@ def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) 
         try:
             elastic_launch(config, _rank)(os.getpid(), worker, *args)
         except ChildFailedError as failed:
-            return _cause(failed, Path(logs))
-    return None
+            raise _cause(failed, Path(logs)) from None
 
 
 def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
@@ -140,7 +130,8 @@ def _die_with(launcher: int) -> None:
             os._exit(1)
 
 
-def _cause(failed: ChildFailedError, logs: Path) -> _Failure:
+def _cause(failed: ChildFailedError, logs: Path) -> BaseException:
+    """The exception to raise for failed workers; ``LostRankError`` if a restart may help."""
     rank, failure = failed.get_first_failure()
     reports = []
     for path in logs.rglob("error.json"):
@@ -149,25 +140,21 @@ def _cause(failed: ChildFailedError, logs: Path) -> _Failure:
     for report in reports:  # usually one: see propagate_errors
         name, _, text = report["message"].partition(": ")
         if name == InputError.__name__:
-            return _Failure(text, InputError(text))
+            return InputError(text)
         if not is_transient(name, text):
             print(report["extraInfo"]["py_callstack"], file=sys.stderr, end="")
-            return _Failure(name, SystemExit(1))
+            return SystemExit(1)
+    if -failure.exitcode in (signal.SIGINT, signal.SIGTERM):  # before it handled signals
+        return SystemExit(128 - failure.exitcode)
     if failure.exitcode < 0:
         name = failure.signal_name()
-        reason = f"worker {rank} (process {failure.pid}) was killed by {name}"
-        if -failure.exitcode in (signal.SIGINT, signal.SIGTERM):  # before it handled signals
-            return _Failure(reason, SystemExit(128 - failure.exitcode))
-        if name == "SIGKILL":
-            reason += ", possibly because memory ran out"
-        return _Failure(reason, InputError(reason), transient=True)
-    for report in reports:
-        reason = report["message"].partition(": ")[2].partition("\n")[0]
-        return _Failure(reason, InputError(reason), transient=True)
-    reason = f"worker {rank} exited with status {failure.exitcode}"
+        advice = ", possibly because memory ran out" if name == "SIGKILL" else ""
+        return LostRankError(f"worker {rank} (process {failure.pid}) was killed by {name}{advice}")
+    if reports:
+        return LostRankError(reports[0]["message"].partition(": ")[2].partition("\n")[0])
     if failure.exitcode == os.EX_TEMPFAIL:
-        return _Failure(reason, InputError(reason), transient=True)
-    return _Failure(reason, SystemExit(failure.exitcode))
+        return LostRankError(f"worker {rank} exited with status {failure.exitcode}")
+    return SystemExit(failure.exitcode)
 
 
 @contextmanager

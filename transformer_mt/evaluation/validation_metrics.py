@@ -12,11 +12,10 @@ from transformer_mt.evaluation.metrics import validation_bleu
 
 @dataclass(frozen=True)
 class ValidationMetric:
-    """A metric and its direction."""
+    """A corpus-level metric and its direction."""
 
     function: Callable[[Sequence[str], Sequence[Sequence[str]], str, str], float]
-    """Corpus-level score of hypotheses and reference sets, given the target language and
-    ``data.normalization``."""
+    """Arguments: hypotheses, reference sets, target language, ``data.normalization``."""
     higher_is_better: bool = True
 
 
@@ -26,8 +25,9 @@ def _bleu(
     tgt_lang: str,
     normalization: str,
 ) -> float:
-    settings = {"tgt_lang": tgt_lang, "normalization": normalization}
-    return validation_bleu(hypotheses, references, **settings).score
+    return validation_bleu(
+        hypotheses, references, tgt_lang=tgt_lang, normalization=normalization
+    ).score
 
 
 VALIDATION_METRICS: dict[str, ValidationMetric] = {

@@ -26,7 +26,7 @@ from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start
-from transformer_mt.jobs.validation import Validation
+from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trackers import log_final_scores
 from transformer_mt.training.trainer import Trainer
@@ -153,7 +153,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     run_dir = Path(job.run_dir)
     tokenizer, normalizer = Tokenizer(data.tokenizer_model), Normalizer.of(job.data)
     _check_positions(job, data.valid_store)
-    validation = Validation(job, tokenizer, data.valid, world)
+    validator = TranslationValidator(job, tokenizer, data.valid, world)
     trainer = Trainer(
         job,
         run_dir,
@@ -161,7 +161,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         data.epoch_stores,
         data.valid_store,
         tokenizer.vocab_size,
-        validation,
+        validator,
         world,
     )
     if world.is_main:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.checkpoint import Checkpoint, Snapshot, Stateful
+from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
 from transformer_mt.training.stopping import StoppingCriteria
@@ -46,14 +46,16 @@ class CheckpointManager:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, state: TrainingState, model: nn.Module, optimizer: Stateful) -> None:
+    def save(
+        self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
+    ) -> None:
         """Copies the tensors and starts to write a checkpoint in the background.
 
         Raises:
             InputError: The previous checkpoint could not be written.
         """
         self.wait()
-        snapshot = ckpt.snapshot(model, optimizer)
+        snapshot = ckpt.snapshot(model, optimizer_state)
         self._pending = self._thread.submit(self._save, state.to_json(), state.best_step, snapshot)
 
     def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:

@@ -6,7 +6,6 @@ padding and masked pairs of causal attention do not.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,55 +16,42 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 
-# Device name in torch, without the vendor → TFLOP/s. Half precision is the rate of tensor cores
-# with dense operands and fp32 accumulation (data sheets also give twice that, for sparse operands);
-# fp32 is without TF32, PyTorch's default. From https://www.nvidia.com/en-us/data-center/
-# (a100, h100, h200, l4, l40s, products/a10-gpu, v100, tesla-t4), and for the two cards from
+# Device name in torch, without the vendor → TFLOP/s in each of _PRECISIONS. Half precision is the
+# rate of tensor cores with dense operands and fp32 accumulation (data sheets also give twice that,
+# for sparse operands); fp32 is without TF32, PyTorch's default.
+# From https://www.nvidia.com/en-us/data-center/ (a100, h100, h200, l4, l40s, products/a10-gpu,
+# v100, tesla-t4), and for the two cards from
 # https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf
-_HALF = ("bf16", "fp16")
-_PEAKS: dict[str, dict[str, float]] = {
-    r"H200": {"fp32": 67, **dict.fromkeys(_HALF, 989.4)},
-    r"H200 NVL": {"fp32": 60, **dict.fromkeys(_HALF, 835.5)},
-    r"H100 80GB HBM3": {"fp32": 67, **dict.fromkeys(_HALF, 989.4)},  # SXM
-    r"H100 PCIe": {"fp32": 51, **dict.fromkeys(_HALF, 756.5)},
-    r"H100 NVL": {"fp32": 60, **dict.fromkeys(_HALF, 835.5)},
-    r"A100[- ](SXM4|PCIE|PG509|[48]0GB)\b.*": {"fp32": 19.5, **dict.fromkeys(_HALF, 312)},
-    r"L40S": {"fp32": 91.6, **dict.fromkeys(_HALF, 362)},
-    r"L4": {"fp32": 30.3, **dict.fromkeys(_HALF, 121)},
-    r"A10": {"fp32": 31.2, **dict.fromkeys(_HALF, 125)},
-    r"V100-SXM2-.*": {"fp32": 15.7, "fp16": 125},
-    r"V100-PCIE-.*": {"fp32": 14, "fp16": 112},
-    r"T4": {"fp32": 8.1, "fp16": 65},
-    r"RTX 3090": {"fp32": 35.6, **dict.fromkeys(_HALF, 71)},
-    r"RTX 4090": {"fp32": 82.6, **dict.fromkeys(_HALF, 165.2)},
+_PRECISIONS = ("fp32", "bf16", "fp16")
+_PEAKS: dict[str, tuple[float, float | None, float]] = {
+    r"H200": (67, 989.4, 989.4),
+    r"H200 NVL": (60, 835.5, 835.5),
+    r"H100 80GB HBM3": (67, 989.4, 989.4),  # SXM
+    r"H100 PCIe": (51, 756.5, 756.5),
+    r"H100 NVL": (60, 835.5, 835.5),
+    r"A100[- ](SXM4|PCIE|PG509|[48]0GB)\b.*": (19.5, 312, 312),
+    r"L40S": (91.6, 362, 362),
+    r"L4": (30.3, 121, 121),
+    r"A10": (31.2, 125, 125),
+    r"V100-SXM2-.*": (15.7, None, 125),
+    r"V100-PCIE-.*": (14, None, 112),
+    r"T4": (8.1, None, 65),
+    r"RTX 3090": (35.6, 71, 71),
+    r"RTX 4090": (82.6, 165.2, 165.2),
 }
 
 Lengths = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class FlopsMeter:
-    """Converts target tokens per second into model FLOPs utilisation."""
-
-    per_target: float
-    """FLOPs of an update for each target token, source side included; mean over the corpus."""
-    peak: float
-    """Peak FLOP/s of all devices together."""
-
-    def mfu(self, targets_per_second: float) -> float:
-        """Model FLOPs utilisation, 0 to 1."""
-        return self.per_target * targets_per_second / self.peak
-
-
-def flops_meter(
+def peak_token_rate(
     config: ModelConfig, vocab_size: int, train: TokenStore, precision: str, world: World
-) -> FlopsMeter | None:
-    """Creates a meter for a training corpus; None if the peak rate of the device is unknown.
+) -> float | None:
+    """Target tokens per second at which MFU is 1; None if the device's peak rate is unknown.
 
     Args:
         config: Sizes of the model.
         vocab_size: Number of pieces V.
-        train: Training pairs.
+        train: Training pairs, whose mean number of FLOPs per target token is used.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks, all assumed to have the same device.
     """
@@ -75,15 +61,16 @@ def flops_meter(
     if peak is None:
         return None
     flops = update_flops(config, vocab_size, train.src.lengths, train.tgt.lengths)
-    return FlopsMeter(flops / len(train.tgt.tokens), peak * world.size)
+    return peak * world.size * len(train.tgt.tokens) / flops
 
 
 def peak_rate(device_name: str, precision: str) -> float | None:
     """Peak FLOP/s of a device by its name in ``torch.cuda``; None if unknown, as for MIG slices."""
     name = re.sub(r"^(NVIDIA |Tesla |GeForce )*", "", device_name)
     for pattern, rates in _PEAKS.items():
-        if "MIG" not in name and re.fullmatch(pattern, name) and precision in rates:
-            return rates[precision] * 1e12
+        if "MIG" not in name and re.fullmatch(pattern, name):
+            rate = rates[_PRECISIONS.index(precision)]
+            return rate and rate * 1e12
     return None
 
 

@@ -19,8 +19,8 @@ class MetricSums:
     def __init__(self, world: World, max_skipped: int):
         self._world, self._max_skipped = world, max_skipped
         self._sums = torch.zeros(len(_NAMES), dtype=torch.float64, device=world.device)
-        # Skipped updates in a row so far; first update of the first row that was too long, or 0.
-        self._row, self._row_start = torch.zeros(2, dtype=torch.int64, device=world.device)
+        # Number of consecutive skipped updates; first update of the first streak that was too long.
+        self._streak, self._too_long_from = torch.zeros(2, dtype=torch.int64, device=world.device)
 
     def add(self, step: int, result: StepResult, num_targets: int) -> None:
         """Adds one update; a skipped one counts in ``skipped`` only."""
@@ -29,16 +29,16 @@ class MetricSums:
         counts = torch.stack((finite * num_targets, ~finite)) * self._world.is_main
         losses = torch.stack((result.loss, result.nll)).double()
         self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
-        self._row = torch.where(finite, 0, self._row + 1)
-        too_long = (self._row == self._max_skipped) & (self._row_start == 0)
-        self._row_start = torch.where(too_long, step - self._max_skipped + 1, self._row_start)
+        self._streak = torch.where(finite, 0, self._streak + 1)
+        too_long = (self._streak == self._max_skipped) & (self._too_long_from == 0)
+        first = step - self._max_skipped + 1
+        self._too_long_from = torch.where(too_long, first, self._too_long_from)
 
     def read(self) -> dict[str, float]:
         """The sums over all ranks, unchanged; waits for the device and the other ranks."""
         self._sums = self._world.sum(self._sums)
         values: list[float] = self._sums.tolist()
-        # From here on the main rank holds the whole sum, as after a resume: later additions then
-        # round in the same way.
+        # The main rank keeps the total, as after a resume: later additions round in the same way.
         self._sums *= self._world.is_main
         return dict(zip(_NAMES, values, strict=True))
 
@@ -48,14 +48,14 @@ class MetricSums:
 
     def first_of_too_many_skipped(self) -> int:
         """First of ``max_skipped`` consecutive skipped updates, or 0; waits for the device."""
-        return int(self._row_start)
+        return int(self._too_long_from)
 
     def state(self) -> dict[str, float]:
         """The sums and the count of consecutive skipped updates, for a checkpoint."""
-        return self.read() | {"row": int(self._row)}
+        return self.read() | {"row": int(self._streak)}
 
     def restore(self, state: dict[str, float]) -> None:
         """Continues from what ``state`` returned."""
         sums = [state.get(name, 0.0) for name in _NAMES]
         self._sums = self._sums.new_tensor(sums) * self._world.is_main
-        self._row = self._row.new_tensor(int(state.get("row", 0)))
+        self._streak = self._streak.new_tensor(int(state.get("row", 0)))

@@ -57,7 +57,7 @@ class MetricsLog:
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """All records of a run, without a line that a kill cut short; empty if there is no file."""
+    """All records of a run, without truncated lines; empty if there is no file."""
     path = run_dir / run_layout.METRICS
     if not path.exists():
         return []

@@ -12,10 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from transformer_mt.training.flops import FlopsMeter
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.trackers import open_trackers
-from transformer_mt.training.validation_result import ValidationResult
+from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +30,14 @@ class Monitor:
     Args:
         run_dir: Run folder.
         last_step: Updates done so far; records of later ones are removed.
-        max_steps: Number of updates of the whole run.
-        flops: For model FLOPs utilisation; None if the peak rate of the devices is unknown.
+        max_steps: Number of updates of the run.
+        peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
     """
 
     def __init__(
-        self, run_dir: Path, last_step: int, max_steps: int, flops: FlopsMeter | None = None
+        self, run_dir: Path, last_step: int, max_steps: int, peak_rate: float | None = None
     ):
-        self._max_steps, self._flops = max_steps, flops
+        self._max_steps, self._peak_rate = max_steps, peak_rate
         self._metrics = MetricsLog(run_dir, last_step)
         self._trackers = open_trackers(run_dir, last_step)
         self._bar = tqdm(
@@ -68,18 +67,18 @@ class Monitor:
 
         Args:
             step: Number of the latest update.
-            num_targets: Target tokens of these updates, those of this process only.
+            num_targets: Target tokens of these updates in this process.
             data_seconds: Time that this process has waited for data in these updates.
-            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (skipped updates of the
-                whole run), and any other metric to be recorded.
+            values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (number of skipped
+                updates of the run), and any other metric.
         """
         now = time.perf_counter()
         seconds, steps = now - self._interval_start, step - self._interval_first_step
         self._interval_start, self._interval_first_step = now, step
         rate = num_targets / seconds
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
-        if self._flops is not None:
-            values["mfu"] = self._flops.mfu(rate)
+        if self._peak_rate is not None:
+            values["mfu"] = rate / self._peak_rate
         values["data_wait"] = data_seconds / seconds
         self._record("train", step, values)
         remaining = seconds / steps * (self._max_steps - step)

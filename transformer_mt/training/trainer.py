@@ -3,13 +3,15 @@
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
@@ -20,11 +22,11 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
-from transformer_mt.training.flops import flops_meter
+from transformer_mt.training.components import build_components, log_components
+from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.metric_sums import MetricSums
 from transformer_mt.training.monitor import Monitor, NullMonitor
 from transformer_mt.training.schedule import learning_rate
-from transformer_mt.training.setup import final_model, log_setup, restore, set_up_training
 from transformer_mt.training.signals import Signals, StoppedError, handle_signals
 from transformer_mt.training.step import StepResult
 from transformer_mt.training.training_errors import (
@@ -33,8 +35,7 @@ from transformer_mt.training.training_errors import (
     too_many_skipped,
 )
 from transformer_mt.training.training_state import TrainingState
-from transformer_mt.training.validation_loss import validation_loss
-from transformer_mt.training.validation_result import ValidationResult, Validator
+from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Trainer:
         vocab_size: V.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
+        clock: Monotonic clock, in seconds.
 
     Attributes:
         model: The model in training.
@@ -67,24 +69,22 @@ class Trainer:
         vocab_size: int,
         validator: Validator,
         world: World,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
-        self._train, self._valid = train, valid
+        self._train, self._valid, self._clock = train, valid, clock
         self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(self._found))
-        self._setup = set_up_training(
+        self._components = build_components(
             job, train, sampled, valid, vocab_size, world, resuming=resuming
         )
-        self.model, self._step = self._setup.model, self._setup.step
-        self._batches, self._criteria = self._setup.batches, self._setup.criteria
+        self.model, self._step = self._components.model, self._components.step
+        self._batches, self._criteria = self._components.batches, self._components.criteria
         self._sums = MetricSums(world, job.train.max_skipped)
-        self._state, self._restored_metrics = TrainingState(), None
+        self._state = TrainingState()
+        self._restored_metrics: dict[str, float] | None = None
         if resuming:
-            latest = self._found[-1] if self._found else None
-            self._state, self._restored_metrics = restore(latest, self._setup, world)
-            self._sums.restore(self._state.metric_sums)
-            if self._restored_metrics:
-                self._record_validation(self._restored_metrics)
+            self._restore()
         self._monitor: Monitor = NullMonitor()
         self._checkpoints: CheckpointManager = NullCheckpointManager()
 
@@ -109,10 +109,9 @@ class Trainer:
             InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
                 written, or memory does not suffice.
         """
-        job, last_step = self._job, self._criteria.last_step
         if self._world.is_main:
             self._open()
-        batches = prefetch(self._batches.read, range(self.done + 1, last_step + 1))
+        batches = prefetch(self._batches.read, range(self.done + 1, self._criteria.last_step + 1))
         try:
             with handle_signals() as signals:
                 self._loop(batches, signals)
@@ -125,16 +124,41 @@ class Trainer:
             self._checkpoints.close()
             self._monitor.close()
         self._batches.remove_stores()  # on all ranks: each node has its own cache
-        return final_model(job, self.model.vocab_size, weights, self._world)
+        return self._final_model(weights)
+
+    def _restore(self) -> None:
+        """Restores all ranks from the latest checkpoint, which only the main rank has."""
+        world, optimizer_state = self._world, self._components.optimizer_state()
+        content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
+        if self._found:
+            latest = self._found[-1]
+            ckpt.restore(latest, self.model, optimizer_state)
+            content = latest.state, latest.validation
+        state, self._restored_metrics = world.broadcast_object(content)
+        world.broadcast([*ckpt.parameters(self.model).values(), *optimizer_state.values()])
+        self._state = TrainingState.from_json(state)
+        self._sums.restore(self._state.metric_sums)
+        if self._restored_metrics:
+            self._record_validation(self._restored_metrics)
+
+    def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
+        """A new model with the final weights, which only the main rank has."""
+        # Not the model in training: its layers may be compiled, for batches of one shape only.
+        model = Transformer(self._job.model, self.model.vocab_size).to(self._world.device)
+        parameters = ckpt.parameters(model)
+        for name, tensor in weights.items():
+            parameters[name].copy_(tensor)
+        self._world.broadcast(parameters.values())
+        return model.eval()
 
     def _open(self) -> None:
         """Opens the log and the checkpoints, on the main rank."""
-        job, setup = self._job, self._setup
-        log_setup(job, setup, len(self._train), self.done, self._world)
-        flops = flops_meter(
-            job.model, self.model.vocab_size, self._train, setup.precision, self._world
+        job, components, last_step = self._job, self._components, self._criteria.last_step
+        log_components(job, components, len(self._train), self.done, self._world)
+        peak_rate = peak_token_rate(
+            job.model, self.model.vocab_size, self._train, components.precision, self._world
         )
-        self._monitor = Monitor(self._run_dir, self.done, self._criteria.last_step, flops)
+        self._monitor = Monitor(self._run_dir, self.done, last_step, peak_rate)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
         if self._validation_is_pending():
             self._checkpoints.prune_leftovers()
@@ -148,20 +172,20 @@ class Trainer:
         elif self._restored_metrics:  # the record may have been lost with the process
             self._monitor.log_validation(state.step, ValidationResult(self._restored_metrics))
         data_seconds, targets = 0.0, 0  # of this process, since the last line of the log
-        start = time.perf_counter()
+        start = self._clock()
         while not criteria.should_stop(state):
             state.step += 1
-            requested = time.perf_counter()
+            requested = self._clock()
             micro_batches, num_targets = next(batches)
-            data_seconds += time.perf_counter() - requested
+            data_seconds += self._clock() - requested
             result = self._update(micro_batches, num_targets)
-            if self._setup.ema:
-                self._setup.ema.update(state.step)
+            if self._components.ema:
+                self._components.ema.update(state.step)
             self._sums.add(state.step, result, num_targets)
             targets += num_targets
             self._monitor.update(state.step)
-            state.seconds += time.perf_counter() - start
-            start = time.perf_counter()
+            state.seconds += self._clock() - start
+            start = self._clock()
             if config.max_hours is not None:  # all ranks follow the main rank's clock
                 state.seconds = world.broadcast_object(state.seconds)
             stop_requested = world.any(signals.received is not None)
@@ -196,7 +220,7 @@ class Trainer:
 
     def _explain_out_of_memory(self, micro_batches: list[Batch]) -> AbstractContextManager[None]:
         max_length = self._job.data.cleaning.max_tokens
-        return explain_out_of_memory(micro_batches, self._setup.max_tokens, max_length)
+        return explain_out_of_memory(micro_batches, self._components.max_tokens, max_length)
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
@@ -237,7 +261,7 @@ class Trainer:
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             raise not_finite("the weights are", self._state.step)
         self._state.metric_sums = self._sums.state()
-        self._checkpoints.save(self._state, self.model, self._setup)
+        self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
     def _stop(self, signals: Signals) -> None:
         """Stops training because some rank received a signal; the checkpoint is saved."""
@@ -250,7 +274,7 @@ class Trainer:
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
-        ema = self._setup.ema
+        ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
         # Eager, because validation batches have any shape.
@@ -259,8 +283,8 @@ class Trainer:
                 model,
                 self._valid,
                 smoothing=self._job.train.label_smoothing,
-                precision=self._setup.precision,
-                max_tokens=self._setup.max_tokens,
+                precision=self._components.precision,
+                max_tokens=self._components.max_tokens,
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):

@@ -14,7 +14,6 @@ import pytest
 import torch
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
-from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -152,18 +151,13 @@ def test_invalid_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
     assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
 
 
-class NoOptimizer:
-    def state(self) -> dict[str, Tensor]:
-        return {"moment": torch.zeros(1)}
-
-
 @pytest.fixture
 def with_steps(tmp_path: Path) -> Path:
     folder = tmp_path / "trained"
     write_model(folder)
     for step in (5, 20):
         torch.manual_seed(step)
-        tensors = ckpt.snapshot(Transformer(JOB.model, VOCAB_SIZE), NoOptimizer())
+        tensors = ckpt.snapshot(Transformer(JOB.model, VOCAB_SIZE), {"moment": torch.zeros(1)})
         ckpt.save_checkpoint(folder, {"step": step}, tensors)
     return folder
 

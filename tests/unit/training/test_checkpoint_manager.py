@@ -41,7 +41,7 @@ class Tensors(nn.Module):
 
 def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
     tensors = Tensors(step)
-    manager.save(at(step, best), tensors, tensors)
+    manager.save(at(step, best), tensors, tensors.state())
 
 
 def at(step: int, best: int = 0) -> TrainingState:
@@ -103,7 +103,7 @@ def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:
 def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         tensors = Tensors(step)
-        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors))
+        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors.state()))
     for average, mean in ((1, 40), (4, 25)):
         found = ckpt.valid_checkpoints(tmp_path)
         one = manager(tmp_path, found, average_checkpoints=average)

@@ -15,7 +15,7 @@ from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model import linear
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.flops import FlopsMeter, flops_meter, peak_rate, update_flops
+from transformer_mt.training.flops import peak_rate, peak_token_rate, update_flops
 
 V = 50
 
@@ -89,22 +89,16 @@ def test_peak_rates_by_name(name: str, precision: str, tera: float | None) -> No
     assert rate == (None if tera is None else pytest.approx(tera * 1e12))
 
 
-def test_meter_averages_the_corpus_and_counts_all_devices(
+def test_peak_token_rate_averages_the_corpus_and_counts_all_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, store = ModelConfig(), store_of([10, 20], [5, 10])
-    assert flops_meter(config, V, store, "bf16", World(torch.device("cpu"))) is None
+    assert peak_token_rate(config, V, store, "bf16", World(torch.device("cpu"))) is None
     gpu: Any = SimpleNamespace(device=torch.device("cuda"), size=8)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
-    assert flops_meter(config, V, store, "bf16", gpu) is None
+    assert peak_token_rate(config, V, store, "bf16", gpu) is None
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    meter = flops_meter(config, V, store, "bf16", gpu)
-    assert meter is not None
     total = update_flops(config, V, store.src.lengths, store.tgt.lengths)
-    assert meter.per_target * 15 == pytest.approx(total)
     # At this rate the 15 target tokens take as long as on 8 devices at their peak rate.
-    assert meter.mfu(15 / (total / (8 * 989.4e12))) == pytest.approx(1)
-
-
-def test_mfu_is_a_fraction() -> None:
-    assert FlopsMeter(per_target=2e9, peak=1e15).mfu(200_000) == pytest.approx(0.4)
+    expected = 15 / (total / (8 * 989.4e12))
+    assert peak_token_rate(config, V, store, "bf16", gpu) == pytest.approx(expected)

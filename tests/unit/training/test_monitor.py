@@ -27,12 +27,11 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from transformer_mt.config import TrainJob
 from transformer_mt.model.attention_maps import AttentionMaps
-from transformer_mt.training.flops import FlopsMeter
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor, format_values, perplexity
 from transformer_mt.training.trackers import log_final_scores
 from transformer_mt.training.trackers.tensorboard import heat_map
-from transformer_mt.training.validation_result import (
+from transformer_mt.training.validation import (
     AttentionSample,
     TranslationSample,
     ValidationResult,
@@ -65,7 +64,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    monitor = Monitor(tmp_path, 0, 100, FlopsMeter(per_target=1e9, peak=1e13))
+    monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4)
     clock[0] += 2.0
     monitor.log_training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.345}))
@@ -210,7 +209,7 @@ def test_the_progress_bar_never_wraps(
     monkeypatch.delenv("COLUMNS", raising=False)
     with os.fdopen(writer, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        monitor = Monitor(tmp_path, 0, 100_000, FlopsMeter(1e9, 1e15))
+        monitor = Monitor(tmp_path, 0, 100_000, peak_rate=1e6)
         monitor._bar.mininterval = 0  # every update is drawn
         for step in range(1, 4):
             clock[0] += 1.0

@@ -1,11 +1,13 @@
 """Complete runs of a tiny model: stopping, checkpoints, exact resuming, the final model."""
 
+import itertools
 import json
 import logging
 import math
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +38,7 @@ from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trainer import Trainer
-from transformer_mt.training.validation_result import ValidationResult
+from transformer_mt.training.validation import ValidationResult
 
 V = 23
 CPU = World(torch.device("cpu"))
@@ -83,6 +85,7 @@ def trainer(
     folder: Path,
     translate: Bleu | None = None,
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
+    clock: Callable[[], float] = time.perf_counter,
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -107,7 +110,7 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    return Trainer(job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU)
+    return Trainer(job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock)
 
 
 def weights(path: Path) -> Weights:
@@ -142,7 +145,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_shorter_than_its_warm_up_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt.training.trainer")
+    caplog.set_level(logging.INFO, "transformer_mt")
     for name, last, warned in (("a", 9, True), ("b", 10, False)):
         caplog.clear()
         trainer(tmp_path / name, max_steps=last).run()
@@ -420,10 +423,9 @@ def test_epochs(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid") == [2 * epoch, 3 * epoch]
 
 
-def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(np.arange(0, 10**6, 0.5))
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
+def test_hours(tmp_path: Path) -> None:
+    ticks = itertools.count(0, 0.5)
+    trainer(tmp_path, clock=lambda: next(ticks), max_steps=10**6, max_hours=40 / 3600).run()
     last = steps(tmp_path, "valid")[-1]
     assert 10 < last < 60  # each update takes a second or two of this clock
     state = ckpt.valid_checkpoints(tmp_path)[-1].state

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from transformer_mt.config import TrainJob
 from transformer_mt.training.trackers.tensorboard import TensorBoardTracker
-from transformer_mt.training.validation_result import AttentionSample, TranslationSample
+from transformer_mt.training.validation import AttentionSample, TranslationSample
 
 
 class Tracker(Protocol):
@@ -40,9 +40,8 @@ class Tracker(Protocol):
 TRACKERS: dict[str, Callable[[Path, int | None], Tracker]] = {
     "tensorboard": TensorBoardTracker,
 }
-"""Constructor of each tracker. Arguments: the run folder, and the number of updates done when
-training starts or resumes (records of later steps are discarded), or None to add to a finished
-run."""
+"""Constructors of trackers by name. Arguments: the run folder, and the number of updates done so
+far (records of later steps are discarded), or None to add to a finished run."""
 
 
 def open_trackers(run_dir: Path, last_step: int | None) -> list[Tracker]:

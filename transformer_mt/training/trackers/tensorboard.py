@@ -12,7 +12,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, dotted
-from transformer_mt.training.validation_result import AttentionSample, TranslationSample
+from transformer_mt.training.validation import AttentionSample, TranslationSample
 
 _MAP_SIZE = 120
 """Approximate size of the longer side of one head's attention map, in pixels."""

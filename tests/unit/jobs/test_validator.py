@@ -21,8 +21,8 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed import World
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS, ValidationMetric
-from transformer_mt.jobs import validation as validation_module
-from transformer_mt.jobs.validation import Validation
+from transformer_mt.jobs import validator as validator_module
+from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -64,16 +64,16 @@ def test_lower_case_models_are_scored_in_lower_case(
 ) -> None:
     lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
     perfect = [pair.tgt.lower() for pair in PAIRS]
-    monkeypatch.setattr(validation_module, "translate_sharded", lambda *_: perfect)
+    monkeypatch.setattr(validator_module, "translate_sharded", lambda *_: perfect)
     model = model_of(lower.model)
-    assert Validation(lower, tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] == pytest.approx(
-        100
-    )
-    assert Validation(job(), tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] < 50
+    assert TranslationValidator(lower, tokenizer, PAIRS, World(CPU))(model).metrics[
+        "bleu"
+    ] == pytest.approx(100)
+    assert TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] < 50
 
 
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
-    validation = Validation(job(), tokenizer, PAIRS, World(CPU))
+    validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     model = model_of(job().model)
     result = validation(model)
     hypotheses = translations(tokenizer, job())
@@ -89,7 +89,7 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
 
 
 def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
-    result = Validation(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
+    result = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
     attention = result.attention
     assert attention is not None
     S, T = len(attention.src_pieces), len(attention.tgt_pieces)
@@ -111,10 +111,11 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
     learned = job(positions="learned", max_positions=256)
     model = model_of(replace(learned.model, max_positions=12))
     long = [Pair("a dog sees the house " * 9, "ein Hund")] * 3
-    result = Validation(learned, tokenizer, long, World(CPU))(model)
+    result = TranslationValidator(learned, tokenizer, long, World(CPU))(model)
     assert result.attention is None
     assert len(result.samples) == 3
-    result = Validation(learned, tokenizer, [Pair("a dog", "ein Hund")], World(CPU))(model)
+    short = [Pair("a dog", "ein Hund")]
+    result = TranslationValidator(learned, tokenizer, short, World(CPU))(model)
     assert len(result.samples) == 1
     assert result.attention is not None
     assert len(result.attention.tgt_pieces) <= 12
@@ -130,7 +131,7 @@ def test_a_registered_metric_is_computed(
 
     metric = ValidationMetric(lines, higher_is_better=False)
     monkeypatch.setitem(VALIDATION_METRICS, "lines", metric)
-    validation = Validation(job(), tokenizer, PAIRS, World(CPU))
+    validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
     assert validation.higher_is_better == {"bleu": True, "lines": False}
 
@@ -154,7 +155,7 @@ def test_the_ranks_share_the_work_and_the_main_one_returns_samples(
 
         monkeypatch.setattr(World, "gather", gather)
         world = World(CPU, rank, 2)
-        result = Validation(job(), tokenizer, PAIRS, world)(model_of(job().model))
+        result = TranslationValidator(job(), tokenizer, PAIRS, world)(model_of(job().model))
         references = [[pair.tgt for pair in PAIRS]]
         expected = sacrebleu.corpus_bleu(hypotheses, references).score
         assert result.metrics == {"bleu": pytest.approx(expected)}

@@ -1,4 +1,4 @@
-"""Validation during training: translates the validation set and computes all metrics."""
+"""The validator of a training job: translates the validation set and computes all metrics."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from transformer_mt.distributed import World
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.validation_result import (
+from transformer_mt.training.validation import (
     AttentionSample,
     TranslationSample,
     ValidationResult,
@@ -25,7 +25,7 @@ _MAX_MAP_TOKENS = 48
 """Maximum number of tokens of a side in an attention map."""
 
 
-class Validation:
+class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
 
     Args:

@@ -1,16 +1,14 @@
-"""The parts of a run: construction from the configuration, restoring, and the final model."""
+"""Components of a training run, built from its configuration."""
 
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.checkpoint import Checkpoint
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.store.epoch_stores import EpochStores
@@ -22,14 +20,13 @@ from transformer_mt.training.ema import EMA
 from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
 from transformer_mt.training.step import TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
-from transformer_mt.training.training_state import TrainingState
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TrainingSetup:
-    """The parts of a run that the training loop uses."""
+class TrainingComponents:
+    """Model, training step, batches and stopping criteria of a run."""
 
     model: Transformer
     """The model in training, on its device."""
@@ -46,12 +43,12 @@ class TrainingSetup:
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
 
-    def state(self) -> dict[str, Tensor]:
-        """Everything that a checkpoint stores apart from the weights: live tensors by name."""
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Live tensors that a checkpoint stores apart from the weights, by name."""
         return self.step.state() | (self.ema.state() if self.ema else {})
 
 
-def set_up_training(
+def build_components(
     job: TrainJob,
     train: TokenStore,
     sampled: EpochStores | None,
@@ -60,8 +57,8 @@ def set_up_training(
     world: World,
     *,
     resuming: bool,
-) -> TrainingSetup:
-    """Builds all parts of a run; every rank calls it, with the arguments of ``Trainer``.
+) -> TrainingComponents:
+    """Builds the components on one rank, from the arguments of ``Trainer``.
 
     With ``resuming``, a checkpoint will replace the initial weights.
     """
@@ -92,62 +89,32 @@ def set_up_training(
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
-    return TrainingSetup(model, ema, step, batches, criteria, precision, max_tokens)
+    return TrainingComponents(model, ema, step, batches, criteria, precision, max_tokens)
 
 
-def restore(
-    checkpoint: Checkpoint | None, setup: TrainingSetup, world: World
-) -> tuple[TrainingState, dict[str, float] | None]:
-    """Restores all ranks from a checkpoint that only the main rank has.
-
-    Returns:
-        The position of the run, and the metrics of the checkpoint's validation, if it has one.
-    """
-    content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
-    if checkpoint is not None:
-        ckpt.restore(checkpoint, setup.model, setup)
-        content = checkpoint.state, checkpoint.validation
-    state, metrics = world.broadcast_object(content)
-    world.broadcast([*ckpt.parameters(setup.model).values(), *setup.state().values()])
-    return TrainingState.from_json(state), metrics
-
-
-def final_model(
-    job: TrainJob, vocab_size: int, weights: dict[str, Tensor], world: World
-) -> Transformer:
-    """A new model, in ``eval`` mode, with weights by name that the main rank has.
-
-    Not the model in training: its layers may be compiled, for batches of one shape only.
-    """
-    model = Transformer(job.model, vocab_size).to(world.device)
-    parameters = ckpt.parameters(model)
-    for name, tensor in weights.items():
-        parameters[name].copy_(tensor)
-    world.broadcast(parameters.values())
-    return model.eval()
-
-
-def log_setup(job: TrainJob, setup: TrainingSetup, num_pairs: int, done: int, world: World) -> None:
-    """Logs the sizes of model and run, and the number of updates done before."""
+def log_components(
+    job: TrainJob, components: TrainingComponents, num_pairs: int, done: int, world: World
+) -> None:
+    """Logs the sizes of model and run, and the number of updates already done."""
     log.info(
         "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
-        f"{sum(p.numel() for p in setup.model.parameters()):,}",
+        f"{sum(p.numel() for p in components.model.parameters()):,}",
         job.model.num_encoder_layers,
         job.model.num_decoder_layers,
         job.model.d_model,
-        f"{setup.model.vocab_size:,}",
+        f"{components.model.vocab_size:,}",
     )
     log.info(
         "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
         f"{num_pairs:,}",
-        f"{setup.batches.steps_per_epoch:,}",
-        f"{setup.criteria.last_step:,}",
+        f"{components.batches.steps_per_epoch:,}",
+        f"{components.criteria.last_step:,}",
         world.size,
         world.device.type,
-        setup.precision,
-        ", compiled" if setup.batches.buffer_shape else "",
+        components.precision,
+        ", compiled" if components.batches.buffer_shape else "",
     )
-    if setup.criteria.last_step < (warmup := job.schedule.warmup_steps):
+    if components.criteria.last_step < (warmup := job.schedule.warmup_steps):
         log.warning(
             "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "
             "learning rate does not reach its peak",
