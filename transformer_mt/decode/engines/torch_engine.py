@@ -16,13 +16,13 @@ from transformer_mt.decode.lines.alignment import (
     soft_alignment,
     word_alignment,
 )
-from transformer_mt.decode.search.beam_search import StepFunction, beam_search
+from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
-from transformer_mt.decode.search.ensemble import make_step_function
 from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
+from transformer_mt.decode.search.step_function import StepFunction, make_step_function
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 

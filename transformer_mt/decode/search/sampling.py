@@ -8,9 +8,10 @@ from random import Random
 import torch
 from torch import Tensor
 
-from transformer_mt.decode.search.beam_search import StepFunction, compact_rows
-from transformer_mt.decode.search.beam_state import fast_topk
+from transformer_mt.decode.search.beam_search import compact_rows, fast_topk
+from transformer_mt.decode.search.constraints import force_tokens
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search.step_function import StepFunction
 
 _NUCLEUS_SIZE = 512
 """Tokens that usually hold ``top_p`` of the probability; the whole vocabulary is sorted only where
@@ -30,7 +31,7 @@ class _Sample:
         return len(self.log_probs) > len(self.tokens)
 
     def add(self, token: int, log_prob: float, eos: int) -> None:
-        """Appends a token; those behind the end are ignored."""
+        """Appends a token; tokens after the end are ignored."""
         if self.is_finished:
             return
         self.log_probs.append(log_prob)
@@ -82,7 +83,8 @@ def sample(
         if not active:
             break
         model.reserve(1)
-        log_probs = force_end(model.step(tokens), [max_lengths[i] == t for i in active], eos)
+        log_probs = model.step(tokens)
+        force_tokens(log_probs, [eos if max_lengths[i] == t else None for i in active])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,
@@ -99,17 +101,6 @@ def sample(
             model.keep(rows)
         active, tokens = [active[row] for row in rows], tokens[rows]
     return [[each.hypothesis(alpha) for each in row] for row in samples]
-
-
-def force_end(log_probs: Tensor, is_full: Sequence[bool], eos: int) -> Tensor:
-    """Rules out all but the end symbol for sentences at their maximum length, in place."""
-    if any(is_full):
-        rows = torch.tensor([row for row, full in enumerate(is_full) if full])
-        rows = rows.to(log_probs.device)
-        ends = log_probs[rows, :, eos]
-        log_probs[rows] = -torch.inf
-        log_probs[rows, :, eos] = ends
-    return log_probs
 
 
 def sample_tokens(

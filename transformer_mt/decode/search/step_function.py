@@ -1,16 +1,45 @@
-"""Models as step functions: a single one, or an ensemble that averages probabilities."""
+"""The decoding step that a search calls: of one model, or of an ensemble of models.
+
+Shapes: B sentences, W beams, V vocabulary.
+"""
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
-from transformer_mt.decode.search.beam_search import StepFunction
 from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
+
+
+class StepFunction(Protocol):
+    """One decoding step of a model, with its incremental state."""
+
+    capturable: bool
+    """Whether ``step`` and ``select`` can be captured in a CUDA graph: they only change tensors in
+    place, never synchronise with the device, and do the same work in each call until ``reserve``
+    returns True or ``keep`` is called."""
+
+    def reserve(self, steps: int) -> bool:
+        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
+        invalidates a captured step.
+        """
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The newest token of each beam, [B, W] int64 → log-probabilities, [B, W, V] float32.
+
+        The caller may overwrite the result. In the first step W may be 1.
+        """
+
+    def select(self, beams: Tensor) -> None:
+        """Reorders the beams of each sentence; ``beams`` [B, W] int64 are their old indices."""
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Reduces the batch to the given sentences, in this order."""
 
 
 def make_step_function(
