@@ -606,18 +606,6 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     assert format_os_error(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
 
 
-def test_a_removed_setting_that_was_off_is_ignored(tmp_path: Path) -> None:
-    written = job()
-    model_folder.write_config(tmp_path, written)
-    path = tmp_path / "config.yaml"
-    text = path.read_text()
-    path.write_text(text.replace("\ntrain:\n", "\ntrain:\n  r_drop: 0.0\n"))
-    assert model_folder.read_config(tmp_path) == written
-    path.write_text(text.replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
-    with pytest.raises(InputError, match="r_drop"):
-        model_folder.read_config(tmp_path)
-
-
 def is_pickle(content: bytes) -> bool:
     try:
         return any(

@@ -59,3 +59,10 @@ def test_a_damaged_step(folder: Path) -> None:
     with pytest.raises(InputError, match="step_00000005 cannot be used: the checksum of model"):
         model_folder.load_model(folder, 5)
     model_folder.load_model(folder, 20)
+
+
+def test_unknown_setting(folder: Path) -> None:
+    config = folder / run_layout.CONFIG
+    config.write_text(config.read_text().replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
+    with pytest.raises(InputError, match=r"unknown setting train\.r_drop; another version wrote"):
+        model_folder.read_config(folder)
