@@ -39,14 +39,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("step", [5, 20])
-def test_weights_are_those_of_the_step(folder: Path, step: int) -> None:
+def test_weights_of_a_step(folder: Path, step: int) -> None:
     model, tokenizer, job = model_folder.load_model(folder, step)
     assert model.embedding.weight.unique().tolist() == [step]
     assert not model.training
     assert (tokenizer.vocab_size, job.model) == (269, SIZES)
 
 
-def test_a_step_that_is_not_there(folder: Path) -> None:
+def test_missing_step(folder: Path) -> None:
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
         model_folder.load_model(folder, 6)
     with pytest.raises(InputError, match="no model folder"):

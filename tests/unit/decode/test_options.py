@@ -84,7 +84,7 @@ def test_ngram_blocking(make: Make, tokenizer: Tokenizer) -> None:
     assert len(set(pairs)) == len(pairs) > 3
 
 
-def test_a_prefix_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:
+def test_prefix_with_unknown_characters_is_refused(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
     translator = make_translator(random_model(), tokenizer, DecodeConfig())
     with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
@@ -107,7 +107,7 @@ def test_prefixes(make: Make) -> None:
     assert translator.cut_lines > 0
 
 
-def test_unknown_characters_come_through(make: Make, tokenizer: Tokenizer) -> None:
+def test_unknown_characters_survive(make: Make, tokenizer: Tokenizer) -> None:
     text = "漢字 ☃ ظ 👩‍👩‍👧 \u0301x"
     (ids,) = tokenizer.encode([text])
     assert sum(piece.startswith("<0x") for piece in tokenizer.pieces(ids)) > 20

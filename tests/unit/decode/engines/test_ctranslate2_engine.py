@@ -87,7 +87,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_translations_are_those_of_pytorch(
+def test_translations_equal_pytorch(
     tmp_path: Path, tokenizer: Tokenizer, left: list[int], name: str
 ) -> None:
     model = MODELS[name]()
@@ -136,7 +136,7 @@ def test_batches_and_workers_never_change_a_translation(
     assert len(left) < 3 * 30
 
 
-def test_token_scores_are_those_of_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_token_scores_equal_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)
     lines = [*random_lines(12, 9), ""]
