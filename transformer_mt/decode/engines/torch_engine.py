@@ -22,7 +22,7 @@ from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
-from transformer_mt.decode.search.step_function import StepFunction, make_step_function
+from transformer_mt.decode.search.step_function import ModelStep, StepFunction
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 
@@ -114,7 +114,7 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         config, device = self.config, self.device
         src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
-        model: StepFunction = make_step_function(self._inference_models, src, beams)
+        model: StepFunction = ModelStep(self._inference_models, src, beams)
         max_lengths = [
             max(self.max_output_tokens(source), len(prefix))
             for source, prefix in zip(sources, prefixes, strict=True)

@@ -12,8 +12,11 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
-from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
+
+NOT_A_NUMBER = (
+    "the model's output is not a number: its weights are damaged, or its training diverged"
+)
 
 
 class StepFunction(Protocol):
@@ -42,76 +45,51 @@ class StepFunction(Protocol):
         """Reduces the batch to the given sentences, in this order."""
 
 
-def make_step_function(
-    models: Sequence[Transformer], src: Packed, beam_size: int
-) -> "ModelStep | EnsembleStep":
-    """Encodes sentences and returns the step function of a model, or of an ensemble."""
-    members = [ModelStep(model, model.init_decoder_state(src, beam_size)) for model in models]
-    return members[0] if len(members) == 1 else EnsembleStep(members)
-
-
 class ModelStep:
-    """The step function of one model.
+    """The step function of one model, or of an ensemble that averages probabilities.
 
     Args:
-        model: The model, in ``eval`` mode.
-        state: Its decoder state for the sentences.
+        models: One or more models with the same vocabulary, in ``eval`` mode.
+        src: The sentences to translate, packed as one bucket.
+        beam_size: W.
     """
 
     capturable = True
 
-    def __init__(self, model: Transformer, state: DecoderState):
-        self._model, self._state = model, state
+    def __init__(self, models: Sequence[Transformer], src: Packed, beam_size: int):
+        self._models = models
+        self._states = [model.init_decoder_state(src, beam_size) for model in models]
 
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
-        state_grew = self._state.reserve(steps)
-        return self._model.embedding.reserve(self._state.length) or state_grew
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """See ``StepFunction``."""
-        logits = self._model.decode_step(tokens, self._state).float()
-        log_probs = logits.log_softmax(-1)
-        # Never part of a translation. Ruled out after the softmax, in which training gave them
-        # probability.
-        for token in (PAD, UNK, BOS):
-            log_probs[..., token].fill_(-torch.inf)
-        return log_probs
-
-    def select(self, beams: Tensor) -> None:
-        """See ``StepFunction``."""
-        self._state.select(beams)
-
-    def keep(self, sentences: Sequence[int]) -> None:
-        """See ``StepFunction``."""
-        self._state.keep(sentences)
-
-
-class EnsembleStep:
-    """The mean of the next-token probabilities of several models with one vocabulary."""
-
-    def __init__(self, members: Sequence[StepFunction]):
-        self._members = list(members)
-        self.capturable = all(member.capturable for member in members)
-
-    def reserve(self, steps: int) -> bool:
-        """See ``StepFunction``."""
-        grew = [member.reserve(steps) for member in self._members]  # every member, whatever grew
+        grew = [state.reserve(steps) for state in self._states]
+        grew += [
+            model.embedding.reserve(state.length)
+            for model, state in zip(self._models, self._states, strict=True)
+        ]
         return any(grew)
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
-        return log_mean_exp([member.step(tokens) for member in self._members])
+        members = []
+        for model, state in zip(self._models, self._states, strict=True):
+            log_probs = model.decode_step(tokens, state).float().log_softmax(-1)
+            # Never part of a translation. Ruled out after the softmax, in which training gave them
+            # probability.
+            for token in (PAD, UNK, BOS):
+                log_probs[..., token].fill_(-torch.inf)
+            members.append(log_probs)
+        return log_mean_exp(members)
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
-        for member in self._members:
-            member.select(beams)
+        for state in self._states:
+            state.select(beams)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""
-        for member in self._members:
-            member.keep(sentences)
+        for state in self._states:
+            state.keep(sentences)
 
 
 def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
