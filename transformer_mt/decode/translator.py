@@ -127,7 +127,7 @@ class Translator:
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
             align: Whether to align the words of translations with those of the line.
-            token_scores: See the class; None takes the setting given there.
+            token_scores: Overrides the setting of the same name of this translator.
 
         Raises:
             InputError: A prefix exceeds the model's positions or has characters outside its
@@ -148,18 +148,21 @@ class Translator:
             None if prefixes is None else [list(part.prefix) for part in parts],
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
-        found_of = dict(zip(parts, found, strict=True))
-        hypotheses = [join_parts([found_of[part] for part in line]) for line in split_lines]
-        translations = [[self._translation(each) for each in best] for best in hypotheses]
+        best_of_part = dict(zip(parts, found, strict=True))
+        # For each line its n best translations, each as the hypotheses of the line's parts.
+        nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
+        translations = [[self._translation(each) for each in best] for best in nbest_lists]
         if not align:
             return translations
         token_pairs = [
-            [(list(part.source), h.tokens) for part, h in zip(line, each, strict=True)]
-            for line, best in zip(split_lines, hypotheses, strict=True)
-            for each in best
+            [(list(part.source), h.tokens) for part, h in zip(line, hypotheses, strict=True)]
+            for line, best in zip(split_lines, nbest_lists, strict=True)
+            for hypotheses in best
         ]
-        links = iter(align_words(self.engine, self._tokenizer, token_pairs))
-        return [[replace(each, alignment=next(links)) for each in best] for best in translations]
+        alignments = iter(align_words(self.engine, self._tokenizer, token_pairs))
+        return [
+            [replace(each, alignment=next(alignments)) for each in best] for best in translations
+        ]
 
     def _split(self, ids: list[int], prefix: list[int]) -> list[_Part]:
         """The parts of a line: one unless it is too long; the prefix belongs to the first."""

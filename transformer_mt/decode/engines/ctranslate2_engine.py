@@ -31,9 +31,10 @@ import torch
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.ctranslate2_conversion import num_positions
+from transformer_mt.decode.engines.engine import TokenPair, WordIds
 from transformer_mt.decode.engines.torch_engine import TorchEngine
-from transformer_mt.decode.lines.alignment import Link, TokenPair, WordIds
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.translation import Link
 from transformer_mt.errors import InputError
 
 _SPECIAL = {PAD, UNK, BOS}

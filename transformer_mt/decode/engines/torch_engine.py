@@ -9,13 +9,8 @@ import torch
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.lines.alignment import (
-    Link,
-    TokenPair,
-    WordIds,
-    soft_alignment,
-    word_alignment,
-)
+from transformer_mt.decode.engines.engine import TokenPair, WordIds
+from transformer_mt.decode.lines.alignment import soft_alignment, word_alignment
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.hypothesis import Hypothesis
@@ -23,6 +18,7 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
 from transformer_mt.decode.search.step_function import ModelStep, StepFunction
+from transformer_mt.decode.translation import Link
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 
