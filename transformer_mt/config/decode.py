@@ -144,7 +144,7 @@ class TranslateJob:
     is translated."""
     alignment: bool = False
     """Add word alignments to the output. It needs ``format=jsonl``."""
-    # Search settings; see the fields of DecodeConfig.
+    # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
     length_penalty: float | None = None
     max_extra_tokens: int | None = None

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,12 @@ def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
 def test_invalid_settings(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DecodeConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_translate_job_can_override_every_decoding_setting() -> None:
+    given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
+    for field in fields(DecodeConfig):
+        assert given[field.name] == (field.type | None, None)
 
 
 def test_seed_needs_sampling() -> None:
