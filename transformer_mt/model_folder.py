@@ -76,9 +76,6 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(f"{path} has no format: it is truncated, or was not written by mt-train")
     if found != FORMAT:
         raise InputError(f"{path} has format {found}, but this version reads format {FORMAT}")
-    train = values.get("train")
-    if isinstance(train, dict) and train.get("r_drop") == 0:
-        del train["r_drop"]  # a removed setting, switched off
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:

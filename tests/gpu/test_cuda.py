@@ -25,9 +25,9 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.ensemble import make_step_function
 from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.search.sampling import sample
+from transformer_mt.decode.search.step_function import ModelStep
 from transformer_mt.distributed import World
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
@@ -231,7 +231,7 @@ def test_validation_between_updates_does_not_recompile() -> None:
                 )  # fmt: skip
                 sources = [[5, 6, 7, EOS], [8, EOS]]
                 with torch.inference_mode():
-                    steps = make_step_function([trained], Packed.from_sequences(sources).to(GPU), 4)
+                    steps = ModelStep([trained], Packed.from_sequences(sources).to(GPU), 4)
                     limits = [10] * len(sources)
                     beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
             trained.train()
@@ -305,13 +305,13 @@ def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
     found = []
     with torch.inference_mode():
         src = Packed.from_sequences(sources).to(GPU)
-        steps = make_step_function([fast], src, 4)
+        steps = ModelStep([fast], src, 4)
         best = beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
         for _ in range(2):
             draws = [[random.Random(10 * i + j) for j in range(3)] for i in range(len(sources))]
             found.append(
                 sample(
-                    make_step_function([fast], src, 3),
+                    ModelStep([fast], src, 3),
                     limits,
                     draws,
                     temperature=1.0,
@@ -346,7 +346,7 @@ def test_translations_with_cuda_graphs_equal_the_cpu(beam_size: int) -> None:
     def translations(device: torch.device) -> list[list[Hypothesis]]:
         with torch.inference_mode():
             src = Packed.from_sequences(sources).to(device)
-            steps = make_step_function([model().to(device).eval()], src, beam_size)
+            steps = ModelStep([model().to(device).eval()], src, beam_size)
             return beam_search(
                 steps, limits, beam_size=beam_size, alpha=0.6, bos=BOS, eos=EOS, device=device
             )

@@ -54,10 +54,13 @@ class DecodeConfig:
             self.batch_tokens is None or self.batch_tokens >= 1,
             f"decode.batch_tokens={self.batch_tokens} must be ≥ 1 (or null)",
         )
-        for key in ("beam_size", "max_source_tokens"):
-            require(getattr(self, key) >= 1, f"decode.{key}={getattr(self, key)} must be ≥ 1")
-        for key in ("min_length", "no_repeat_ngram", "top_k"):
-            require(getattr(self, key) >= 0, f"decode.{key}={getattr(self, key)} must be ≥ 0")
+        for minimum, keys in (
+            (1, ("beam_size", "max_source_tokens")),
+            (0, ("max_extra_tokens", "min_length", "no_repeat_ngram", "top_k")),
+        ):
+            for key in keys:
+                value = getattr(self, key)
+                require(value >= minimum, f"decode.{key}={value} must be ≥ {minimum}")
         require(
             self.max_length is None or self.max_length >= max(self.min_length, 1),
             f"decode.max_length={self.max_length} must be ≥ 1 and ≥ decode.min_length",
@@ -74,10 +77,6 @@ class DecodeConfig:
         require(
             0 <= self.length_penalty <= 10,  # larger values overflow
             f"decode.length_penalty={self.length_penalty} must be 0 to 10",
-        )
-        require(
-            self.max_extra_tokens >= 0,
-            f"decode.max_extra_tokens={self.max_extra_tokens} must be ≥ 0",
         )
 
     def with_settings(self, job: object) -> "DecodeConfig":
@@ -144,7 +143,7 @@ class TranslateJob:
     the input."""
     alignment: bool = False
     """Add word alignments to the output. It needs ``format=jsonl``."""
-    # Search settings; see the fields of DecodeConfig.
+    # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
     length_penalty: float | None = None
     max_extra_tokens: int | None = None

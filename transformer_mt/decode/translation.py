@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from transformer_mt.decode.lines.alignment import Link
+Link = tuple[int, int]
+"""A source word and a word of the translation, each counted from 0."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ in, in the same order.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_mt import files
 from transformer_mt.config import DecodeConfig
@@ -21,8 +22,13 @@ from transformer_mt.distributed import World, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import load_models
 
-Part = tuple[tuple[int, ...], tuple[int, ...]]
-"""Token ids of a part of a line, and of the prefix of its translation."""
+
+class _Part(NamedTuple):
+    """A line, or a part of one that is longer than ``max_source_tokens``, as token ids."""
+
+    source: tuple[int, ...]
+    prefix: tuple[int, ...]
+    """Beginning of its translation; may be empty."""
 
 
 class Translator:
@@ -100,7 +106,7 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one."""
-        return [best[0].text for best in self._translate(lines, 1, token_scores=False)]
+        return [best[0].text for best in self.translate_nbest(lines, 1, token_scores=False)]
 
     def translate_nbest(
         self,
@@ -109,6 +115,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         align: bool = False,
+        token_scores: bool | None = None,
     ) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
@@ -120,50 +127,48 @@ class Translator:
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
             align: Whether to align the words of translations with those of the line.
+            token_scores: Overrides the setting of the same name of this translator.
 
         Raises:
             InputError: A prefix exceeds the model's positions or has characters outside its
                 vocabulary.
             TypeError: ``lines`` is a single string.
         """
-        return self._translate(lines, nbest, prefixes, align, token_scores=self._token_scores)
-
-    def _translate(
-        self,
-        lines: Sequence[str],
-        nbest: int,
-        prefixes: Sequence[str] | None = None,
-        align: bool = False,
-        *,
-        token_scores: bool,
-    ) -> list[list[Translation]]:
         lines = _as_list(lines)
         prefix_ids = [[] for _ in lines] if prefixes is None else self._encode_prefixes(prefixes)
+        split_lines = [
+            self._split(ids, prefix)
+            for ids, prefix in zip(self._encode_sources(lines), prefix_ids, strict=True)
+        ]
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
-        parts: dict[Part, int] = {}  # → index of the part
-        parts_of_lines: list[list[int]] = []
-        for ids, prefix in zip(self._encode_sources(lines), prefix_ids, strict=True):
-            split = split_long(ids, self._max_source_tokens, self._tokenizer)
-            self.cut_lines += len(split) > 1
-            keys = [(tuple(part), () if i else tuple(prefix)) for i, part in enumerate(split)]
-            parts_of_lines.append([parts.setdefault(key, len(parts)) for key in keys])
-        sources = [list(source) for source, _ in parts]
-        part_prefixes = None if prefixes is None else [list(prefix) for _, prefix in parts]
-        found = self.engine.search(sources, nbest, part_prefixes, token_scores=token_scores)
-        hypotheses = [join_parts([found[part] for part in line]) for line in parts_of_lines]
-        translations = [[self._translation(each) for each in best] for best in hypotheses]
+        parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
+        found = self.engine.search(
+            [list(part.source) for part in parts],
+            nbest,
+            None if prefixes is None else [list(part.prefix) for part in parts],
+            token_scores=self._token_scores if token_scores is None else token_scores,
+        )
+        best_of_part = dict(zip(parts, found, strict=True))
+        # For each line its n best translations, each as the hypotheses of the line's parts.
+        nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
+        translations = [[self._translation(each) for each in best] for best in nbest_lists]
         if not align:
             return translations
-        pairs = [
-            [
-                (sources[part], hypothesis.tokens)
-                for part, hypothesis in zip(line, each, strict=True)
-            ]
-            for line, best in zip(parts_of_lines, hypotheses, strict=True)
-            for each in best
+        token_pairs = [
+            [(list(part.source), h.tokens) for part, h in zip(line, hypotheses, strict=True)]
+            for line, best in zip(split_lines, nbest_lists, strict=True)
+            for hypotheses in best
         ]
-        links = iter(align_words(self.engine, self._tokenizer, pairs))
-        return [[replace(each, alignment=next(links)) for each in best] for best in translations]
+        alignments = iter(align_words(self.engine, self._tokenizer, token_pairs))
+        return [
+            [replace(each, alignment=next(alignments)) for each in best] for best in translations
+        ]
+
+    def _split(self, ids: list[int], prefix: list[int]) -> list[_Part]:
+        """The parts of a line: one unless it is too long; the prefix belongs to the first."""
+        sources = split_long(ids, self._max_source_tokens, self._tokenizer)
+        self.cut_lines += len(sources) > 1
+        return [_Part(tuple(ids), () if i else tuple(prefix)) for i, ids in enumerate(sources)]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines.
@@ -173,10 +178,8 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = _as_list(sources), _as_list(targets)
-        src, tgt = (
-            [self._check_length(ids) for ids in side]
-            for side in (self._encode_sources(sources), self._encode_targets(targets))
-        )
+        src = [self._check_length(ids) for ids in self._encode_sources(sources)]
+        tgt = [self._check_length(ids) for ids in self._encode_targets(targets)]
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -192,8 +195,14 @@ class Translator:
         return self._tokenizer.encode([self._normalizer.tgt(line) for line in lines])
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
-        encoded = self._encode_targets(prefixes)
-        return [self._check_in_vocabulary(self._check_length(ids)) for ids in encoded]
+        encoded = [self._check_length(ids) for ids in self._encode_targets(prefixes)]
+        for ids in encoded:
+            if UNK in ids:
+                raise InputError(
+                    "a prefix has characters that are not in this model's vocabulary: "
+                    f"{self._tokenizer.decode([ids])[0]!r}"
+                )
+        return encoded
 
     def _check_length(self, ids: list[int]) -> list[int]:
         max_tokens = self.engine.max_tokens
@@ -202,14 +211,6 @@ class Translator:
             raise InputError(
                 f"a text of {len(ids)} tokens exceeds the {max_tokens} positions of this model: "
                 f"{text[:40]!r}…"
-            )
-        return ids
-
-    def _check_in_vocabulary(self, ids: list[int]) -> list[int]:
-        if UNK in ids:
-            raise InputError(
-                "a prefix has characters that are not in this model's vocabulary: "
-                f"{self._tokenizer.decode([ids])[0]!r}"
             )
         return ids
 

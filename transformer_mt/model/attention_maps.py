@@ -8,7 +8,6 @@ here from the inputs of the attention layers, captured by hooks, with the layers
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,15 +39,13 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
         src: S token ids, with the end symbol.
         tgt_in: T token ids, shifted right: beginning with the start symbol.
     """
-    device, training = model.embedding.weight.device, model.training
+    training = model.training
     layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
     for layer in model.decoder.children():
         layers += [layer.get_submodule("self_attention"), layer.get_submodule("cross_attention")]
     model.eval()
     try:
-        source = Packed.from_sequences([src]).to(device)
-        with _captured(layers) as captured:
-            model.decode(Packed.from_sequences([tgt_in]).to(device), model.encode(source), source)
+        captured = _queries_and_keys(model, layers, [src], [tgt_in])
     finally:
         model.train(training)
     weights = [
@@ -74,23 +71,19 @@ def cross_attention_maps(
     Returns:
         [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.
     """
-    device = model.embedding.weight.device
-    source = Packed.from_sequences(src).to(device)
-    with _captured([model.decoder[layer].get_submodule("cross_attention")]) as captured:
-        model.decode(Packed.from_sequences(tgt_in).to(device), model.encode(source), source)
-    queries, keys = (
-        x.split([len(ids) for ids in side])
-        for x, side in zip(captured[0], (tgt_in, src), strict=True)
-    )
-    return (
-        _weights(query, key, model.config.num_heads, causal=False)
-        for query, key in zip(queries, keys, strict=True)
-    )
+    attention = model.decoder[layer].get_submodule("cross_attention")
+    ((queries, keys),) = _queries_and_keys(model, [attention], src, tgt_in)
+    pairs = zip(queries.split(list(map(len, tgt_in))), keys.split(list(map(len, src))), strict=True)
+    return (_weights(query, key, model.config.num_heads, causal=False) for query, key in pairs)
 
 
-@contextmanager
-def _captured(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Collects queries [N, H·K] and keys [M, H·K] of attention layers, in the order they run."""
+def _queries_and_keys(
+    model: Transformer,
+    layers: Sequence[nn.Module],
+    src: Sequence[Sequence[int]],
+    tgt_in: Sequence[Sequence[int]],
+) -> list[tuple[Tensor, Tensor]]:
+    """Packed queries [N, H·K] and keys [M, H·K] of attention layers, in the order they run."""
     captured: list[tuple[Tensor, Tensor]] = []
 
     def capture(layer: nn.Module, inputs: tuple[Tensor, object, KeyValue, object]) -> None:
@@ -103,10 +96,13 @@ def _captured(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor
 
     hooks = [layer.register_forward_pre_hook(capture) for layer in layers]
     try:
-        yield captured
+        device = model.embedding.weight.device
+        source = Packed.from_sequences(src).to(device)
+        model.decode(Packed.from_sequences(tgt_in).to(device), model.encode(source), source)
     finally:
         for hook in hooks:
             hook.remove()
+    return captured
 
 
 def _weights(query: Tensor, key: Tensor, num_heads: int, causal: bool) -> Tensor:

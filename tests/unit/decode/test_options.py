@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_ngram_blocking(make: Make, tokenizer: Tokenizer) -> None:
     assert len(set(pairs)) == len(pairs) > 3
 
 
-def test_a_prefix_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:
+def test_prefix_with_unknown_characters_is_refused(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
     translator = make_translator(random_model(), tokenizer, DecodeConfig())
     with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
@@ -107,7 +108,7 @@ def test_prefixes(make: Make) -> None:
     assert translator.cut_lines > 0
 
 
-def test_unknown_characters_come_through(make: Make, tokenizer: Tokenizer) -> None:
+def test_unknown_characters_survive(make: Make, tokenizer: Tokenizer) -> None:
     text = "漢字 ☃ ظ 👩‍👩‍👧 \u0301x"
     (ids,) = tokenizer.encode([text])
     assert sum(piece.startswith("<0x") for piece in tokenizer.pieces(ids)) > 20
@@ -160,6 +161,12 @@ def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
 def test_invalid_settings(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DecodeConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_translate_job_can_override_every_decoding_setting() -> None:
+    given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
+    for field in fields(DecodeConfig):
+        assert given[field.name] == (field.type | None, None)
 
 
 def test_seed_needs_sampling() -> None:

@@ -51,7 +51,7 @@ def translator(tokenizer: Tokenizer) -> Settings:
 
 @pytest.mark.parametrize("name", ["none", "nfc", "standard", "moses_lowercase"])
 def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) -> None:
-    # What training reads, and what is meant for people, each written by hand.
+    # A raw line and the line that training reads, each written by hand.
     lines = {
         "none": ("THE “dog”, u\u0308ber", "THE “dog”, u\u0308ber"),
         "nfc": ("THE “dog”, u\u0308ber", "THE “dog”, über"),
@@ -84,7 +84,7 @@ def test_tokens_of_moses_are_joined_in_a_translation(tokenizer: Tokenizer) -> No
 @pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_k": 5}])
 @pytest.mark.parametrize(("beam_size", "alpha"), [(1, 0.6), (4, 0.6), (3, 1.0)])
 @torch.inference_mode()
-def test_equals_a_slow_search_without_caches(
+def test_equals_the_reference_search_without_caches(
     tokenizer: Tokenizer, config: dict[str, Any], beam_size: int, alpha: float
 ) -> None:
     model = random_model(**config)
@@ -305,9 +305,7 @@ def test_special_symbols_are_never_generated(translator: Settings, tokenizer: To
     assert found.score == pytest.approx(found.tokens * (1 - total) + (0 - total))
 
 
-def test_bytes_that_are_no_character_are_still_text(
-    translator: Settings, tokenizer: Tokenizer
-) -> None:
+def test_invalid_byte_sequences_give_text(translator: Settings, tokenizer: Tokenizer) -> None:
     model = constant_model(tokenizer, {"<0xFF>": 3.0, "</s>": 0.0})
     (found,) = translator(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
     assert set(found) == {"\ufffd"}
@@ -329,7 +327,7 @@ WEIRD = {
 
 
 @pytest.mark.parametrize("name", WEIRD)
-def test_weird_lines_give_a_line(translator: Settings, tokenizer: Tokenizer, name: str) -> None:
+def test_unusual_lines_give_one_line(translator: Settings, tokenizer: Tokenizer, name: str) -> None:
     model = constant_model(tokenizer, {"x": 0.0, "</s>": -0.5})
     patient = translator(model, beam_size=1, max_source_tokens=20, max_extra_tokens=0)
     before, found, after = patient.translate(["a", WEIRD[name], "a"])
@@ -342,7 +340,7 @@ def test_weird_lines_give_a_line(translator: Settings, tokenizer: Tokenizer, nam
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_ranks_share_the_lines(translator: Settings, size: int) -> None:
+def test_translate_sharded_divides_lines_among_ranks(translator: Settings, size: int) -> None:
     lines = random_lines(7, 5)
     single = translator()
 

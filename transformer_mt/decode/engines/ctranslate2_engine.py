@@ -31,9 +31,10 @@ import torch
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.ctranslate2_conversion import num_positions
+from transformer_mt.decode.engines.engine import TokenPair, WordIds
 from transformer_mt.decode.engines.torch_engine import TorchEngine
-from transformer_mt.decode.lines.alignment import Link, TokenPair, WordIds
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.translation import Link
 from transformer_mt.errors import InputError
 
 _SPECIAL = {PAD, UNK, BOS}
@@ -177,21 +178,20 @@ class CTranslate2Engine:
                 asynchronous=True,
             )
             pending.update(zip(batch, answers, strict=True))
-        results: list[list[Hypothesis]] = [[] for _ in sources]
+        results: dict[int, list[Hypothesis]] = {}
         unfinished: dict[int, list[int]] = {}
         for i, answer in pending.items():
             with _explain_missing_libraries():  # some are loaded only when they are needed
                 result = answer.result()
-            results[i] = self._hypotheses(result, sources[i])[:nbest]
-            if beams == 1 and not results[i] and (tokens := self._truncated(result, sources[i])):
+            if hypotheses := self._hypotheses(result, sources[i]):
+                results[i] = hypotheses[:nbest]
+            elif beams == 1 and (tokens := self._truncated(result, sources[i])):
                 unfinished[i] = tokens
-        for i, hypothesis in self._finish(sources, unfinished).items():
-            results[i] = [hypothesis]
-        left = [i for i, best in enumerate(results) if not best]
-        found = self._fallback.search([sources[i] for i in left], nbest)
-        for i, best in zip(left, found, strict=True):
-            results[i] = best
-        return results
+        results.update(self._finish(sources, unfinished))
+        missing = [i for i in range(len(sources)) if i not in results]
+        found = self._fallback.search([sources[i] for i in missing], nbest)
+        results.update(zip(missing, found, strict=True))
+        return [results[i] for i in range(len(sources))]
 
     def _truncated(self, result: Any, source: list[int]) -> list[int]:
         """The tokens of a greedy translation that reaches its maximum length, cut off there.
@@ -205,14 +205,14 @@ class CTranslate2Engine:
 
     def _finish(
         self, sources: Sequence[list[int]], unfinished: dict[int, list[int]]
-    ) -> dict[int, Hypothesis]:
-        """Translations without an end symbol as hypotheses, with it and its score."""
+    ) -> dict[int, list[Hypothesis]]:
+        """Hypotheses of translations without an end symbol; our model scores it."""
         scores = self._fallback.score([sources[i] for i in unfinished], [*unfinished.values()])
         hypotheses = {}
         for (i, tokens), terms in zip(unfinished.items(), scores, strict=True):
             log_prob = sum(terms)
             score = log_prob / length_penalty(len(terms), self._config.length_penalty)
-            hypotheses[i] = Hypothesis(tokens, log_prob, score)
+            hypotheses[i] = [Hypothesis(tokens, log_prob, score)]
         return hypotheses
 
     def _batches(

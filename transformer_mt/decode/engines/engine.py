@@ -3,8 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from transformer_mt.decode.lines.alignment import Link, TokenPair, WordIds
 from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.translation import Link
+
+TokenPair = tuple[list[int], list[int]]
+"""Token ids of a source and of its translation, without special symbols."""
+
+WordIds = tuple[list[int], list[int]]
+"""Index of the word that each token belongs to, for a source and for its translation."""
 
 
 class Engine(Protocol):

@@ -107,7 +107,17 @@ def _fastest(request: EngineRequest) -> str:
 
 
 def _build_torch(request: EngineRequest, _: Callable[[str], None]) -> Engine:
-    dtype = _dtype(request)
+    if request.compute_type == "int8":
+        because = f", which does not support {', '.join(request.torch_only)}"
+        raise InputError(
+            f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
+            "set compute_type=float32 or bfloat16"
+        )
+    if request.compute_type == "float16" and request.device.type == "cpu":
+        raise InputError(
+            "compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16 on a CPU"
+        )
+    dtype: torch.dtype = getattr(torch, request.compute_type)
     model, *ensemble = (model.to(request.device) for model in request.models)
     return TorchEngine(model, request.config, ensemble, dtype)
 
@@ -131,23 +141,3 @@ BUILDERS: dict[str, Callable[[EngineRequest, Callable[[str], None]], Engine]] = 
     "ctranslate2": _build_ctranslate2,
 }
 """The registry of engines. Names are listed in ``config.decode.ENGINES`` too."""
-
-
-def _dtype(request: EngineRequest) -> torch.dtype:
-    """The data type of PyTorch's computation."""
-    if request.compute_type == "int8":
-        because = f", which does not support {', '.join(request.torch_only)}"
-        raise InputError(
-            f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
-            "set compute_type=float32 or bfloat16"
-        )
-    if request.compute_type == "float16" and request.device.type == "cpu":
-        raise InputError(
-            "compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16 on a CPU"
-        )
-    dtypes = {
-        "float32": torch.float32,
-        "bfloat16": torch.bfloat16,
-        "float16": torch.float16,
-    }
-    return dtypes[request.compute_type]

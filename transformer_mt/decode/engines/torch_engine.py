@@ -9,20 +9,16 @@ import torch
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.lines.alignment import (
-    Link,
-    TokenPair,
-    WordIds,
-    soft_alignment,
-    word_alignment,
-)
-from transformer_mt.decode.search.beam_search import StepFunction, beam_search
+from transformer_mt.decode.engines.engine import TokenPair, WordIds
+from transformer_mt.decode.lines.alignment import soft_alignment, word_alignment
+from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
-from transformer_mt.decode.search.ensemble import make_step_function
 from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
+from transformer_mt.decode.search.step_function import ModelStep, StepFunction
+from transformer_mt.decode.translation import Link
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
 
@@ -114,7 +110,7 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         config, device = self.config, self.device
         src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
-        model: StepFunction = make_step_function(self._inference_models, src, beams)
+        model: StepFunction = ModelStep(self._inference_models, src, beams)
         max_lengths = [
             max(self.max_output_tokens(source), len(prefix))
             for source, prefix in zip(sources, prefixes, strict=True)

@@ -2,33 +2,18 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.decode.engines.engine import Engine, TokenPair
+from transformer_mt.decode.translation import Link
 from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""
-
-Link = tuple[int, int]
-"""A source word and a word of the translation, each counted from 0."""
-
-TokenPair = tuple[list[int], list[int]]
-"""Token ids of a source and of its translation, without special symbols."""
-
-WordIds = tuple[list[int], list[int]]
-"""Index of the word that each token belongs to, for a source and for its translation."""
-
-
-class Aligner(Protocol):
-    """The method of an engine that aligns words."""
-
-    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
-        """See ``Engine.align``."""
 
 
 def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tensor]:
@@ -71,7 +56,7 @@ def word_alignment(
 
 
 def align_words(
-    engine: Aligner, tokenizer: Tokenizer, lines: Sequence[Sequence[TokenPair]]
+    engine: Engine, tokenizer: Tokenizer, lines: Sequence[Sequence[TokenPair]]
 ) -> list[list[Link]]:
     """Word alignments of lines.
 

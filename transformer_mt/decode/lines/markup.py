@@ -176,15 +176,9 @@ def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
 def _add_tag(
     match: re.Match[str], line: str, text: str, position: int, word: int, open_tags: list[Tag]
 ) -> None:
-    """Adds a tag to the tree.
+    """Adds a tag of a line to the innermost of the pairs that are open.
 
-    Args:
-        match: The tag.
-        line: The line that contains it.
-        text: The text without markup.
-        position: The tag's position in that text.
-        word: The number of words of the text that start before it.
-        open_tags: The pairs that are open here, outermost first; changed in place.
+    Before the tag are ``position`` characters and ``word`` words of the text without markup.
     """
     name = _name(match)
     left, right = (

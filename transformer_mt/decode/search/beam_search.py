@@ -1,45 +1,23 @@
 """Beam search over a step function (§6.1); it knows neither the model nor the text.
 
-Shapes: B sentences, W beams, V vocabulary.
+Shapes: B sentences, W beams, V vocabulary, N = nbest, T steps allocated (at least those done).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from transformer_mt.decode.search.beam_state import BeamState
 from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
-from transformer_mt.decode.search.hypothesis import NOT_A_NUMBER, Hypothesis
+from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search.step_function import NOT_A_NUMBER, StepFunction
 from transformer_mt.errors import InputError
 
-
-class StepFunction(Protocol):
-    """One decoding step of a model, with its incremental state."""
-
-    capturable: bool
-    """Whether ``step`` and ``select`` can be captured in a CUDA graph: they only change tensors in
-    place, never synchronise with the device, and do the same work in each call until ``reserve``
-    returns True or ``keep`` is called."""
-
-    def reserve(self, steps: int) -> bool:
-        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
-        invalidates a captured step.
-        """
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """The newest token of each beam, [B, W] int64 → log-probabilities, [B, W, V] float32.
-
-        The caller may overwrite the result. In the first step W may be 1.
-        """
-
-    def select(self, beams: Tensor) -> None:
-        """Reorders the beams of each sentence; ``beams`` [B, W] int64 are their old indices."""
-
-    def keep(self, sentences: Sequence[int]) -> None:
-        """Reduces the batch to the given sentences, in this order."""
+_INITIAL_STEPS = 32
+"""Steps allocated at first; few translations are longer."""
 
 
 def beam_search(
@@ -59,13 +37,10 @@ def beam_search(
     hypotheses; the best W that do not end stay in the beam. With ``beam_size`` 1 this is greedy
     search.
 
-    Early stopping: a sentence is done once it has W finished hypotheses, or once no live beam can
-    still get among its ``nbest`` best. The latter is exact: log-probabilities only decrease, so the
-    score of a beam is bounded by its log-probability over the penalty of the maximum length.
-
-    Finished sentences leave the batch: on a CPU immediately; on a GPU, where the check would stall
-    the device, every few steps, with the steps between replayed from a CUDA graph. Small batches,
-    which a GPU decodes no faster when they shrink, stay together.
+    The search of a sentence stops early by the rule of ``BeamState.stop_early``. Finished sentences
+    leave the batch: on a CPU immediately; on a GPU, where the check would stall the device, every
+    few steps, with the steps between replayed from a CUDA graph. Small batches, which a GPU decodes
+    no faster when they shrink, stay together.
 
     Args:
         model: Log-probabilities of the next token; −inf for tokens that are ruled out.
@@ -145,6 +120,200 @@ def _step_policy(device: torch.device) -> _StepPolicy:
     if device.type == "cuda":
         return _StepPolicy(8, 0.25, 64, CudaGraphCapturer)
     return _StepPolicy(1, 0, 0, None)
+
+
+class BeamState:
+    """Live beams, their histories and finished hypotheses of B sentences.
+
+    Each step changes the tensors in place, so that a CUDA graph can replay it. For the arguments
+    see ``beam_search``.
+    """
+
+    def __init__(
+        self,
+        max_lengths: Sequence[int],
+        beam_size: int,
+        nbest: int,
+        alpha: float,
+        eos: int,
+        device: torch.device | None,
+    ):
+        self._beam_size, self._alpha, self._eos = beam_size, alpha, eos
+        shape = (len(max_lengths), beam_size)
+        # [] int64: steps done.
+        self._t = torch.zeros((), dtype=torch.int64, device=device)
+        # [B] int64: maximum number of tokens of each sentence's translation.
+        self._max_lengths = torch.tensor(max_lengths, dtype=torch.int64, device=device)
+        # [B, W] int64: newest token of each live beam.
+        self.tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        # [B, W] float32: log-probability of each live beam; −inf marks an unused one.
+        self._log_probs = torch.zeros(shape, device=device)
+        # [T, B, W] int64: token that each step appended to each beam.
+        self._token_history = torch.zeros(0, *shape, dtype=torch.int64, device=device)
+        # [T, B, W] int64: beam of the step before that each beam continues.
+        self._parents = torch.zeros_like(self._token_history)
+        # [T, B, W] float32: log-probability of each appended token.
+        self._token_log_probs = torch.zeros(0, *shape, device=device)
+        # Steps reserved so far.
+        self._reserved = 0
+        # [B, N, 5] float64, which holds all of it exactly; best hypothesis first: score,
+        # log-probability, length, beam that ended, log-probability of the end symbol.
+        self._finished = torch.zeros(len(max_lengths), nbest, 5, dtype=torch.float64, device=device)
+        self._finished[..., 0] = -torch.inf
+        # [B] int64: number of hypotheses finished so far.
+        self._num_finished = torch.zeros_like(self._max_lengths)
+        # [B] bool: whether the best hypotheses of the sentence are final.
+        self.done = torch.zeros_like(self._max_lengths, dtype=torch.bool)
+        # [B] bool: whether the model's output for the sentence was not a number.
+        self.broken = torch.zeros_like(self.done)
+
+    def reserve(self, steps: int) -> bool:
+        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
+        invalidates a captured step.
+        """
+        self._reserved += steps
+        allocated = len(self._token_history)
+        if self._reserved <= allocated:
+            return False
+        more = max(self._reserved - allocated, allocated, _INITIAL_STEPS)
+        for name in ("_token_history", "_parents", "_token_log_probs"):
+            history = getattr(self, name)
+            setattr(self, name, torch.cat((history, history.new_zeros(more, *history.shape[1:]))))
+        return True
+
+    def advance(self, log_probs: Tensor) -> Tensor:
+        """One step of the search, for which room must have been reserved.
+
+        Args:
+            log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
+
+        Returns:
+            [B, W] int64: for each new beam, the beam that it continues.
+        """
+        beams = log_probs.shape[1]
+        values, tokens = self._continuations(log_probs)  # [B, W', k]
+        k, num_candidates = values.shape[2], 2 * self._beam_size
+        totals = (self._log_probs[:, :beams, None] + values).flatten(1)
+        missing = max(0, num_candidates - totals.shape[1])
+        totals = F.pad(totals, (0, missing), value=-torch.inf) if missing else totals
+        top, index = totals.topk(num_candidates)  # [B, 2W], best first
+        index = index.clamp(max=beams * k - 1)
+        parents = index // k
+        tokens = tokens.flatten(1).gather(1, index)
+        values = values.flatten(1).gather(1, index)
+        self.broken |= top[:, 0].isnan() & ~self.done
+        ends = tokens == self._eos
+        self._add_finished(top, parents, values, ends)
+        # The best W that do not end, in the same order.
+        order = ends.byte().argsort(dim=1, stable=True)[:, : self._beam_size]
+        self._log_probs.copy_(top.masked_fill(ends, -torch.inf).gather(1, order))
+        self.tokens.copy_(tokens.gather(1, order))
+        parents = parents.gather(1, order)
+        t = self._t[None]
+        self._token_history.index_copy_(0, t, self.tokens[None])
+        self._parents.index_copy_(0, t, parents[None])
+        self._token_log_probs.index_copy_(0, t, values.gather(1, order)[None])
+        self.stop_early()
+        self._t += 1
+        return parents
+
+    def stop_early(self) -> None:
+        """Marks sentences as done that have W finished hypotheses, or whose N best are certain.
+
+        The latter is exact: log-probabilities only decrease, so the score of a live beam is bounded
+        by its log-probability over the penalty of the maximum length.
+        """
+        best = self._log_probs.amax(1)
+        bound = best.double() / length_penalty((self._max_lengths + 1).double(), self._alpha)
+        self.done |= (self._num_finished >= self._beam_size) | (best == -torch.inf)
+        self.done |= self._finished[:, -1, 0] >= bound
+
+    def _continuations(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        """The best continuations of each beam: log-probabilities and tokens, [B, W', ≤ 2W].
+
+        At the maximum length only the end symbol can follow, and its log-probability counts; the
+        authors' code cuts such translations off without one.
+        """
+        values, tokens = fast_topk(log_probs, 2 * self._beam_size)
+        is_full = (self._max_lengths == self._t)[:, None, None]
+        only_end = torch.full_like(values, -torch.inf)
+        only_end[..., 0] = log_probs[..., self._eos]
+        return only_end.where(is_full, values), tokens.masked_fill(is_full, self._eos)
+
+    def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
+        """Adds those of the best W candidates that end; all arguments are [B, 2W]."""
+        first = slice(0, self._beam_size)
+        totals, parents, values, ends = (x[:, first] for x in (totals, parents, values, ends))
+        ends = ends & (totals > -torch.inf) & ~self.done[:, None]
+        scores = totals.double() / length_penalty((self._t + 1).double(), self._alpha)
+        scores = scores.masked_fill(~ends, -torch.inf)
+        length = self._t.expand(scores.shape)
+        new = torch.stack([scores, *(x.double() for x in (totals, length, parents, values))], 2)
+        merged = torch.cat((self._finished, new), 1)
+        # Stable: of equal scores, the shorter hypothesis first.
+        order = merged[..., 0].sort(dim=1, descending=True, stable=True).indices
+        order = order[:, : self._finished.shape[1], None]
+        self._finished.copy_(merged.gather(1, order.expand(self._finished.shape)))
+        self._num_finished += ends.sum(1)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Reduces the batch to the given sentences, in this order."""
+        index = torch.tensor(rows, device=self.done.device)
+        for name in (
+            "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
+        ):  # fmt: skip
+            setattr(self, name, getattr(self, name)[index])
+        for name in ("_token_history", "_parents", "_token_log_probs"):
+            setattr(self, name, getattr(self, name)[:, index])
+
+    def hypotheses(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
+        """The finished hypotheses of some sentences, best first."""
+        index = torch.tensor(rows, device=self.done.device)
+        finished = self._finished[index].cpu()  # [R, N, 5]
+        lengths, beams = finished[..., 2].long(), finished[..., 3].long()
+        longest = int(lengths.max())
+        tokens, parents, values = (
+            history[:longest, index].cpu()
+            for history in (self._token_history, self._parents, self._token_log_probs)
+        )
+        path = torch.zeros(longest, *beams.shape, dtype=torch.int64)
+        for t in reversed(range(longest)):  # backtracking: the beam of step t
+            path[t] = beams
+            beams = parents[t].gather(1, beams).where(t < lengths, beams)
+        tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
+        return [
+            [
+                self._hypothesis(log_prob, ids[: int(length)], [*terms[: int(length)], end])
+                for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True)
+                if score > -math.inf
+            ]
+            for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True)
+        ]
+
+    def _hypothesis(self, log_prob: float, tokens: list[int], terms: list[float]) -> Hypothesis:
+        score = log_prob / length_penalty(len(terms), self._alpha)
+        return Hypothesis(tokens, log_prob, score, terms)
+
+
+def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """``values.topk(k)`` for large V: [..., V] → values and indices, [..., min(k, V)].
+
+    Written as a matrix, the k best of V values are in the k columns with the best maxima, and
+    column maxima are quickly found. (``topk`` on a GPU passes over all values five times.)
+    """
+    size = values.shape[-1]
+    height = int((size / k) ** 0.5)
+    width = size // max(height, 1)
+    if height < 4 or width < k:
+        return values.topk(min(k, size))
+    matrix = values[..., : height * width].unflatten(-1, (height, width))
+    columns = matrix.amax(-2).topk(k).indices  # [..., k]
+    positions = torch.arange(size, device=values.device)
+    candidates = positions[: height * width : width, None] + columns[..., None, :]
+    rest = positions[height * width :].expand(*values.shape[:-1], -1)
+    candidates = torch.cat((candidates.flatten(-2), rest), -1)
+    top, index = values.gather(-1, candidates).topk(k)
+    return top, candidates.gather(-1, index)
 
 
 def compact_rows(active: Sequence[bool]) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_mt.decode.search.beam_search import StepFunction
+from transformer_mt.decode.search.step_function import StepFunction
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Constraints:
     """Size of n-grams that may not occur twice, except in the prefix; 0 disables it."""
 
     def forced_token(self, position: int) -> int | None:
-        """The token of the prefix at a position; None behind the prefix."""
+        """The token of the prefix at a position; None after the prefix."""
         return self.prefix[position] if position < len(self.prefix) else None
 
 
@@ -58,7 +58,7 @@ class ConstrainedStep:
             for beams, newest in zip(self._tokens, tokens.tolist(), strict=True):
                 for beam, token in zip(beams, newest, strict=True):
                     beam.append(token)
-        self._force_prefix(log_probs)
+        force_tokens(log_probs, [rule.forced_token(self._position) for rule in self._constraints])
         if self._blocks_ngrams:
             self._block_repeated_ngrams(log_probs)
         too_short = [self._position < rule.min_length for rule in self._constraints]
@@ -67,16 +67,6 @@ class ConstrainedStep:
         self._position += 1
         return log_probs
 
-    def _force_prefix(self, log_probs: Tensor) -> None:
-        """Rules out all but the token of the prefix, in place: [B, W, V]."""
-        forced = [rule.forced_token(self._position) for rule in self._constraints]
-        pairs = [(row, token) for row, token in enumerate(forced) if token is not None]
-        if pairs:
-            rows, tokens = torch.tensor(pairs, device=log_probs.device).T
-            kept = log_probs[rows, :, tokens]
-            log_probs[rows] = -torch.inf
-            log_probs[rows, :, tokens] = kept
-
     def _block_repeated_ngrams(self, log_probs: Tensor) -> None:
         """Rules out tokens that would complete an n-gram a second time, in place: [B, W, V]."""
         blocked = [
@@ -84,7 +74,7 @@ class ConstrainedStep:
             for row, rule in enumerate(self._constraints)
             if rule.no_repeat_ngram and rule.forced_token(self._position) is None
             for index, beam in enumerate(self._tokens[row])
-            if self._eos not in beam  # sampling continues behind an end, to no effect
+            if self._eos not in beam  # sampling continues after the end, to no effect
             for token in repeating_tokens(beam, rule.no_repeat_ngram)
         ]
         if blocked:
@@ -113,6 +103,16 @@ class ConstrainedStep:
         self._model.keep(sentences)
         self._constraints = [self._constraints[row] for row in sentences]
         self._tokens = [self._tokens[row] for row in sentences]
+
+
+def force_tokens(log_probs: Tensor, forced: Sequence[int | None]) -> None:
+    """Rules out all but one token of each sentence in place: [B, W, V]; None allows every token."""
+    pairs = [(row, token) for row, token in enumerate(forced) if token is not None]
+    if pairs:
+        rows, tokens = torch.tensor(pairs, device=log_probs.device).T
+        kept = log_probs[rows, :, tokens]
+        log_probs[rows] = -torch.inf
+        log_probs[rows, :, tokens] = kept
 
 
 def repeating_tokens(tokens: list[int], n: int) -> list[int]:

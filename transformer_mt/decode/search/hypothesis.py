@@ -7,10 +7,6 @@ from torch import Tensor
 
 Length = TypeVar("Length", float, Tensor)
 
-NOT_A_NUMBER = (
-    "the model's output is not a number: its weights are damaged, or its training diverged"
-)
-
 
 @dataclass(frozen=True)
 class Hypothesis:

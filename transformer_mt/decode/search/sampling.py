@@ -1,46 +1,20 @@
 """Random sampling of translations (temperature, top-k, top-p), for example for back-translation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
 import torch
 from torch import Tensor
 
-from transformer_mt.decode.search.beam_search import StepFunction, compact_rows
-from transformer_mt.decode.search.beam_state import fast_topk
+from transformer_mt.decode.search.beam_search import compact_rows, fast_topk
+from transformer_mt.decode.search.constraints import force_tokens
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.search.step_function import StepFunction
 
 _NUCLEUS_SIZE = 512
 """Tokens that usually hold ``top_p`` of the probability; the whole vocabulary is sorted only where
 they do not."""
-
-
-@dataclass
-class _Sample:
-    """A translation sampled so far."""
-
-    tokens: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    """Log-probability of each token and, once it is finished, of the end symbol."""
-
-    @property
-    def is_finished(self) -> bool:
-        return len(self.log_probs) > len(self.tokens)
-
-    def add(self, token: int, log_prob: float, eos: int) -> None:
-        """Appends a token; those behind the end are ignored."""
-        if self.is_finished:
-            return
-        self.log_probs.append(log_prob)
-        if token != eos:
-            self.tokens.append(token)
-
-    def hypothesis(self, alpha: float) -> Hypothesis:
-        log_prob = sum(self.log_probs)
-        score = log_prob / length_penalty(len(self.log_probs), alpha)
-        return Hypothesis(self.tokens, log_prob, score, self.log_probs)
 
 
 def sample(
@@ -75,14 +49,25 @@ def sample(
         For each sentence its N translations, in the order of ``generators``. Log-probabilities are
         the model's, before temperature, ``top_k`` and ``top_p``.
     """
-    samples = [[_Sample() for _ in row] for row in generators]
+    # [B][N] lists of tokens and their log-probabilities; finished ones end with the end symbol.
+    samples: list[list[list[tuple[int, float]]]] = [[[] for _ in row] for row in generators]
+
+    def is_finished(drawn: list[tuple[int, float]]) -> bool:
+        return bool(drawn) and drawn[-1][0] == eos
+
+    def hypothesis(drawn: list[tuple[int, float]]) -> Hypothesis:
+        log_probs = [log_prob for _, log_prob in drawn]
+        score = sum(log_probs) / length_penalty(len(log_probs), alpha)
+        return Hypothesis([token for token, _ in drawn[:-1]], sum(log_probs), score, log_probs)
+
     active = list(range(len(max_lengths)))
     tokens = torch.full((len(active), 1), bos, device=device)  # one beam: all start the same
     for t in count():
         if not active:
             break
         model.reserve(1)
-        log_probs = force_end(model.step(tokens), [max_lengths[i] == t for i in active], eos)
+        log_probs = model.step(tokens)
+        force_tokens(log_probs, [eos if max_lengths[i] == t else None for i in active])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,
@@ -90,26 +75,16 @@ def sample(
         log_probs = log_probs.expand(*uniform.shape, -1)
         tokens, values = sample_tokens(log_probs, uniform, temperature, top_k, top_p)
         for i, ids, terms in zip(active, tokens.tolist(), values.tolist(), strict=True):
-            for each, token, log_prob in zip(samples[i], ids, terms, strict=True):
-                each.add(token, log_prob, eos)
+            for drawn, token, log_prob in zip(samples[i], ids, terms, strict=True):
+                if not is_finished(drawn):
+                    drawn.append((token, log_prob))
         if t == 0:
             model.select(torch.zeros_like(tokens))
-        rows = compact_rows([not all(each.is_finished for each in samples[i]) for i in active])
+        rows = compact_rows([not all(map(is_finished, samples[i])) for i in active])
         if rows and len(rows) < len(active):
             model.keep(rows)
         active, tokens = [active[row] for row in rows], tokens[rows]
-    return [[each.hypothesis(alpha) for each in row] for row in samples]
-
-
-def force_end(log_probs: Tensor, is_full: Sequence[bool], eos: int) -> Tensor:
-    """Rules out all but the end symbol for sentences at their maximum length, in place."""
-    if any(is_full):
-        rows = torch.tensor([row for row, full in enumerate(is_full) if full])
-        rows = rows.to(log_probs.device)
-        ends = log_probs[rows, :, eos]
-        log_probs[rows] = -torch.inf
-        log_probs[rows, :, eos] = ends
-    return log_probs
+    return [[hypothesis(drawn) for drawn in row] for row in samples]
 
 
 def sample_tokens(

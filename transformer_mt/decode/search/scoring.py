@@ -7,9 +7,8 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.search.ensemble import log_mean_exp
-from transformer_mt.decode.search.hypothesis import NOT_A_NUMBER
 from transformer_mt.decode.search.sentence_batches import map_batches
+from transformer_mt.decode.search.step_function import NOT_A_NUMBER, log_mean_exp
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 

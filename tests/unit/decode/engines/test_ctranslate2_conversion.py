@@ -48,7 +48,7 @@ SHAPES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.inference_mode()
-def test_any_user_of_ctranslate2_can_take_the_folder(folder: Path, shape: dict[str, Any]) -> None:
+def test_converted_folder_is_a_plain_ctranslate2_model(folder: Path, shape: dict[str, Any]) -> None:
     """With two libraries only and their defaults, tokens have the same probabilities."""
     torch.manual_seed(1)
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -150,7 +150,7 @@ def test_cache_is_used_if_the_folder_cannot_be_written(folder: Path) -> None:
     assert convert(folder, model, tokenizer, "float32") == (place, None)
 
 
-def test_nowhere_to_write(folder: Path) -> None:
+def test_unwritable_folder_and_cache(folder: Path) -> None:
     (folder / "ctranslate2").write_text("")
     (folder.parent / "home").write_text("")
     with pytest.raises(InputError, match=r"cannot store the converted model: .*cannot be written"):

@@ -27,8 +27,8 @@ class FallbackEngine(TorchEngine):
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Fills with the lengths of the sentences that CTranslate2 leaves to the PyTorch engine."""
+def fallback_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of the sentences that CTranslate2 has passed to the PyTorch engine so far."""
     lengths: list[int] = []
 
     def spy(self: FallbackEngine, sources: list[list[int]], *arguments: Any, **more: Any) -> Any:
@@ -87,8 +87,8 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_translations_are_those_of_pytorch(
-    tmp_path: Path, tokenizer: Tokenizer, left: list[int], name: str
+def test_translations_equal_pytorch(
+    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int], name: str
 ) -> None:
     model = MODELS[name]()
     folder = converted(tmp_path / "m", model, tokenizer)
@@ -114,12 +114,15 @@ def test_translations_are_those_of_pytorch(
             assert len(both) >= beam_size / 2
             for h in both:
                 assert h.score == pytest.approx(scores[tuple(h.tokens)], abs=1e-4)
-    # Not by leaving the work to PyTorch; these models end late, or never.
-    assert len(left) < 0.6 * 5 * len(sources)
+    # CTranslate2 did the work, though these models end late, or never.
+    assert len(fallback_lengths) < 0.6 * 5 * len(sources)
 
 
 def test_batches_and_workers_never_change_a_translation(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, left: list[int]
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    fallback_lengths: list[int],
 ) -> None:
     model = MODELS["learned"]()
     folder = converted(tmp_path / "m", model, tokenizer)
@@ -133,10 +136,10 @@ def test_batches_and_workers_never_change_a_translation(
         translator = ctranslate2_translator(folder, model, tokenizer, config)
         found = translator.translate([lines[i] for i in order])
         assert found == [expected[i] for i in order]
-    assert len(left) < 3 * 30
+    assert len(fallback_lengths) < 3 * 30
 
 
-def test_token_scores_are_those_of_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_token_scores_equal_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)
     lines = [*random_lines(12, 9), ""]
@@ -169,7 +172,7 @@ def test_number_of_torch_threads_is_unchanged(tmp_path: Path, tokenizer: Tokeniz
 def test_maximum_length_is_per_sentence(
     tmp_path: Path,
     tokenizer: Tokenizer,
-    left: list[int],
+    fallback_lengths: list[int],
     max_extra_tokens: int,
     max_length: int | None,
 ) -> None:
@@ -191,11 +194,11 @@ def test_maximum_length_is_per_sentence(
     assert [t.score for (t,) in theirs] == pytest.approx([t.score for (t,) in ours], abs=1e-4)
     assert [t.alignment for (t,) in theirs] == [t.alignment for (t,) in ours]
     assert max_length is None or max(t.tokens for (t,) in ours) == max_length
-    assert left
+    assert fallback_lengths
 
 
 def test_greedy_translations_that_never_end(
-    tmp_path: Path, tokenizer: Tokenizer, left: list[int]
+    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
     """They have the maximum length and are not searched a second time."""
     model = model_that_ends(2.0)
@@ -205,7 +208,7 @@ def test_greedy_translations_that_never_end(
     found = ctranslate2_engine(folder, model, tokenizer, config).search(
         sources, 1, token_scores=False
     )
-    assert not left
+    assert not fallback_lengths
     expected = TorchEngine(model, config).search(sources, 1)
     lengths = [len(mine.tokens) for (mine,) in expected]
     assert lengths == [min(len(source) + 4, 30) for source in sources]
@@ -216,7 +219,7 @@ def test_greedy_translations_that_never_end(
 
 
 def test_special_symbols_are_never_generated(
-    tmp_path: Path, tokenizer: Tokenizer, left: list[int]
+    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
@@ -224,11 +227,14 @@ def test_special_symbols_are_never_generated(
     config = DecodeConfig(beam_size=2, max_extra_tokens=3)
     found = ctranslate2_translator(folder, model, tokenizer, config).translate(["x", "a"])
     assert found == make_translator(model, tokenizer, config).translate(["x", "a"])
-    assert len(left) == 2
+    assert len(fallback_lengths) == 2
 
 
 def test_sentences_longer_than_the_converted_model_takes(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, left: list[int]
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    fallback_lengths: list[int],
 ) -> None:
     monkeypatch.setattr(conversion, "_SINUSOIDS", 20)
     model = MODELS["post"]()
@@ -237,8 +243,8 @@ def test_sentences_longer_than_the_converted_model_takes(
     lines = random_lines(30, 12)
     found = ctranslate2_translator(folder, model, tokenizer, config).translate(lines)
     assert found == make_translator(model, tokenizer, config).translate(lines)
-    assert max(left) >= 20
-    assert len(left) < 30
+    assert max(fallback_lengths) >= 20
+    assert len(fallback_lengths) < 30
 
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
         [
             [0.40, 0.30, 0.30, 0.0],  # of the pieces the first, of the words the second
             [0.90, 0.00, 0.10, 0.0],
-            [0.00, 0.45, 0.45, 0.1],  # these two make one word, which looks at the first: 0.95
+            [0.00, 0.45, 0.45, 0.1],  # these two make one word, linked to the first: 0.95
             [0.95, 0.00, 0.00, 0.0],
         ]
     )
@@ -32,7 +32,7 @@ def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (3, 1), (6, 4)])
-def test_weights_are_those_of_the_last_layer_but_one(layers: int, chosen: int) -> None:
+def test_soft_alignment_uses_the_last_layer_but_one(layers: int, chosen: int) -> None:
     torch.manual_seed(2)
     config = ModelConfig(
         d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=layers
@@ -63,7 +63,7 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
     assert all(t.alignment is None for (t,) in translator.translate_nbest(lines, 1))
 
 
-def test_words_of_a_translation_are_those_of_its_text(tokenizer: Tokenizer) -> None:
+def test_target_words_follow_the_decoded_text(tokenizer: Tokenizer) -> None:
     def numbers(*pieces: str) -> list[int]:
         return target_word_ids(tokenizer, [tokenizer.vocabulary.index(piece) for piece in pieces])
 

@@ -67,7 +67,7 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],
 )
-def test_markup_comes_back_where_it_was(line: str, expected: str) -> None:
+def test_markup_is_restored_in_place(line: str, expected: str) -> None:
     assert translated(line) == expected
 
 
@@ -99,7 +99,7 @@ def test_lost_and_repeated_placeholders() -> None:
     assert restore_markup(source, "", []) == "{a} <b></b>"
 
 
-def test_punctuation_goes_where_the_line_has_it() -> None:
+def test_punctuation_keeps_its_side_of_a_tag() -> None:
     def back(line: str, translation: str, count: int) -> str:
         source = extract_markup(line, str.strip, NUMBERS)
         return restore_markup(source, translation, [(i, i) for i in range(count)])
@@ -209,6 +209,6 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
     assert found[1][0].alignment is None
 
 
-def test_moses_words_are_refused() -> None:
+def test_normalization_that_changes_words_is_refused() -> None:
     with pytest.raises(InputError, match="moses_lowercase"):
         markup_translator(Reversing(), "moses_lowercase")

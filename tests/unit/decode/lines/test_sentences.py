@@ -11,7 +11,7 @@ pytest.importorskip("sentencex", reason="sentencex is not installed (the extra '
 
 
 class Brackets:
-    """Puts what it is given in brackets; n best are the same with more of them."""
+    """Puts each line in brackets; the n-th best translation has n of them."""
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         def found(line: str) -> list[Translation]:
@@ -47,7 +47,7 @@ LINES = {
 }
 
 
-def test_lines_stay_lines() -> None:
+def test_each_line_gives_one_line() -> None:
     found = brackets().translate_nbest(list(LINES), 1)
     assert [best.text for (best,) in found] == list(LINES.values())
 

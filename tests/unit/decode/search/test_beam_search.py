@@ -41,14 +41,14 @@ def all_translations(log_probs: LogProbs, vocab_size: int, limit: int) -> dict[P
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
-def test_length_penalty_is_gnmt_s(alpha: float) -> None:
+def test_length_penalty_of_gnmt(alpha: float) -> None:
     assert length_penalty(1, alpha) == 1
     assert length_penalty(7, alpha) == pytest.approx(2**alpha)
     assert length_penalty(13, alpha) == pytest.approx(3**alpha)
 
 
 @given(TABLES, st.lists(st.integers(0, 3), min_size=1, max_size=3), ALPHAS, st.booleans())
-def test_a_wide_beam_finds_what_enumeration_finds(
+def test_wide_beam_equals_enumeration(
     table: Table, limits: list[int], alpha: float, few: bool
 ) -> None:
     width = sum((table.vocab_size - 1) ** length for length in range(max(limits) + 1))
@@ -59,7 +59,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(
         possible = all_translations(table.of(sentence), table.vocab_size, limit)
         best = sorted((score(v, tokens, alpha) for tokens, v in possible.items()), reverse=True)
         assert [h.score for h in hypotheses] == pytest.approx(best[:nbest])
-        # Which tokens these are, without a promise on the order of equals.
+        # The order of equal scores is undefined.
         assert len({tuple(h.tokens) for h in hypotheses}) == min(nbest, len(possible))
         for h in hypotheses:
             assert h.log_prob == possible[tuple(h.tokens)]
@@ -82,7 +82,7 @@ def test_enumeration_of_longer_translations() -> None:
     st.booleans(),
     st.data(),
 )
-def test_small_beams_equal_the_slow_search(
+def test_small_beams_equal_the_reference_search(
     table: Table,
     limits: list[int],
     beam_size: int,
@@ -90,7 +90,7 @@ def test_small_beams_equal_the_slow_search(
     early_stop: bool,
     data: st.DataObject,
 ) -> None:
-    """And so stopping early changes nothing: the reference may go on until W have finished."""
+    """Early stopping changes nothing: the reference may continue until W have finished."""
     nbest = data.draw(st.integers(1, beam_size))
     try:
         expected = [
@@ -134,7 +134,7 @@ def test_one_beam_is_greedy_search(table: Table, limit: int, alpha: float) -> No
 
 
 @given(TABLES, st.lists(st.integers(0, 6), min_size=2, max_size=5), st.integers(1, 4), ALPHAS)
-def test_sentences_of_a_batch_do_not_meet(
+def test_sentences_of_a_batch_are_independent(
     table: Table, limits: list[int], beam_size: int, alpha: float
 ) -> None:
     together = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
@@ -151,23 +151,23 @@ def test_no_sentences() -> None:
     assert search(Table(1, 4, 1.0, 0.0), [], beam_size=4, alpha=0.6) == []
 
 
-def test_at_length_zero_a_translation_can_only_end() -> None:
-    """Whatever ending costs."""
+def test_maximum_length_zero_gives_an_empty_translation() -> None:
+    """Its end symbol counts, however improbable."""
     model = TableModel(lambda sentence, prefix: [-1.0, -50.0, -1.0], [0, 1])
     found = beam_search(model, [0, 0], beam_size=2, alpha=1.0, bos=BOS, eos=EOS, nbest=2)
     assert found == [[Hypothesis([], -50.0, -50.0, [-50.0])]] * 2
     assert model.steps == 1
 
 
-def test_stops_as_soon_as_the_best_is_certain() -> None:
-    costs = {0: [-9.0, -1.0, -9.0]}  # ends at once; a second translation takes more steps
+def test_early_stopping_once_the_best_is_certain() -> None:
+    costs = {0: [-9.0, -1.0, -9.0]}  # ends in the first step; a second translation takes more
     model = TableModel(lambda sentence, prefix: costs[0], [0])
     ((best,),) = beam_search(model, [100], beam_size=4, alpha=0.0, bos=BOS, eos=EOS)
     assert (best.tokens, best.log_prob, model.steps) == ([], -1.0, 1)
 
 
-def test_a_far_limit_costs_nothing() -> None:
-    """And translations may be longer than what there was room for at first."""
+def test_history_grows_with_the_translation_not_the_limit() -> None:
+    """Translations may be longer than the steps that are allocated at first."""
 
     def row(_: int, prefix: Prefix) -> list[float]:
         return [-9.0, 0.0 if len(prefix) == 70 else -99.0, -0.5]
@@ -178,7 +178,7 @@ def test_a_far_limit_costs_nothing() -> None:
     assert best.token_log_probs == [-0.5] * 70 + [0.0]
 
 
-def test_does_not_stop_while_a_longer_translation_may_win() -> None:
+def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
     """−1 now against −1.75, which a length of 5 + 1, and no less, makes −1.75 · 6 / 11 = −0.95."""
 
     def row(_: int, prefix: Prefix) -> list[float]:

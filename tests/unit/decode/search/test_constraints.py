@@ -39,7 +39,7 @@ def constrained(
     ALPHAS,
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=3),
 )
-def test_a_wide_beam_finds_what_enumeration_finds(
+def test_wide_beam_equals_enumeration(
     table: Table, limit: int, alpha: float, settings: list[tuple[int, int]]
 ) -> None:
     table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
@@ -67,13 +67,13 @@ def test_a_wide_beam_finds_what_enumeration_finds(
 def test_prefix_is_forced_and_scored(
     table: Table, prefix: list[int], beam_size: int, alpha: float
 ) -> None:
-    """Behind it the search is that of a model that has already generated the prefix."""
+    """After it, the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
     (found,) = constrained(table, [Constraints(prefix)], 6, beam_size, alpha)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
-    behind = TableModel(lambda sentence, said: table(sentence, (*prefix, *said)), [0])
+    after = TableModel(lambda sentence, tokens: table(sentence, (*prefix, *tokens)), [0])
     (free,) = beam_search(
-        behind, [6 - len(prefix)], beam_size=beam_size, alpha=0.0, bos=BOS, eos=EOS, nbest=beam_size
+        after, [6 - len(prefix)], beam_size=beam_size, alpha=0.0, bos=BOS, eos=EOS, nbest=beam_size
     )
     if alpha == 0:
         assert [h.tokens for h in found] == [[*prefix, *h.tokens] for h in free]
@@ -86,7 +86,7 @@ def test_prefix_is_forced_and_scored(
 
 def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None:
     def row(_: int, prefix: Prefix) -> list[float]:
-        return [-99.0, -0.5, -1.0, -2.0]  # ends at once if it may
+        return [-99.0, -0.5, -1.0, -2.0]  # ends as soon as it may
 
     rules = [Constraints((), least) for least in (0, 3, 1, 2)]
     model = ConstrainedStep(TableModel(row, range(4)), rules, EOS)
@@ -108,7 +108,7 @@ def test_other_tokens_are_not_rescaled() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.integers(1, 4))
-def test_repeating_tokens_are_those_that_make_a_second_ngram(tokens: list[int], n: int) -> None:
+def test_repeating_tokens_complete_an_earlier_ngram(tokens: list[int], n: int) -> None:
     before = {tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}
     expected = {
         word for word in range(4) if len(tokens) >= n - 1

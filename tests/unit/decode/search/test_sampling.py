@@ -88,8 +88,8 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
 
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("seed", range(20))
-def test_sampling_with_ngram_blocking_continues_behind_an_end(seed: int, n: int) -> None:
-    """Tokens sampled behind an end may repeat; the other samples end within their limit."""
+def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
+    """Tokens sampled after an end may repeat; the other samples end within their limit."""
     model = ConstrainedStep(
         TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
     )

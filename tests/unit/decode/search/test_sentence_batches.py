@@ -17,7 +17,7 @@ SIZES = st.lists(st.integers(1, 50), max_size=40)
 
 
 @given(SIZES, st.integers(1, 200), st.integers(50, 400))
-def test_everything_is_done_once_within_limit_and_memory(
+def test_every_item_is_processed_once_within_limit_and_memory(
     sizes: list[int], tokens: int, memory: int
 ) -> None:
     done: list[list[int]] = []

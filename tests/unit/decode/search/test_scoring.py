@@ -26,9 +26,9 @@ def models() -> list[Transformer]:
     return [random_model(), other]
 
 
-def mean(models: list[Transformer], source: list[int], said: list[int]) -> list[float]:
+def mean(models: list[Transformer], source: list[int], prefix: list[int]) -> list[float]:
     """The mean of two models' probabilities of the next token, as logarithms."""
-    rows = [uncached(model, source)(tuple(said)) for model in models]
+    rows = [uncached(model, source)(tuple(prefix)) for model in models]
     return [
         math.log((math.exp(a) + math.exp(b)) / 2) if a > -1e9 else a
         for a, b in zip(*rows, strict=True)
@@ -36,7 +36,7 @@ def mean(models: list[Transformer], source: list[int], said: list[int]) -> list[
 
 
 @torch.inference_mode()
-def test_greedy_search_of_the_mean(tokenizer: Tokenizer, models: list[Transformer]) -> None:
+def test_ensemble_averages_probabilities(tokenizer: Tokenizer, models: list[Transformer]) -> None:
     config = DecodeConfig(beam_size=1, max_extra_tokens=2)
     both = make_translator(models[0], tokenizer, config, ensemble=models[1:])
     lines = random_lines(6, 4, seed=4)
@@ -44,22 +44,24 @@ def test_greedy_search_of_the_mean(tokenizer: Tokenizer, models: list[Transforme
     differ = 0
     for line, (found,), alone in zip(lines, both.translate_nbest(lines, 1), single, strict=True):
         (source,) = tokenizer.encode([line])
-        said: list[int] = []
+        prefix: list[int] = []
         values = []
         while True:
-            row = mean(models, source, said)
-            word = EOS if len(said) == len(source) + 2 else max(range(330), key=row.__getitem__)
+            row = mean(models, source, prefix)
+            word = EOS if len(prefix) == len(source) + 2 else max(range(330), key=row.__getitem__)
             values.append(row[word])
             if word == EOS:
                 break
-            said.append(word)
-        assert found.pieces == tokenizer.pieces([*said, EOS])
+            prefix.append(word)
+        assert found.pieces == tokenizer.pieces([*prefix, EOS])
         assert found.piece_log_probs == pytest.approx(values, abs=1e-4)
         differ += found.text != alone
     assert differ
 
 
-def test_a_model_with_itself_is_the_model(tokenizer: Tokenizer, models: list[Transformer]) -> None:
+def test_ensemble_of_identical_models_equals_the_model(
+    tokenizer: Tokenizer, models: list[Transformer]
+) -> None:
     config, lines = DecodeConfig(max_extra_tokens=4), random_lines(5, 6)
     alone = make_translator(models[0], tokenizer, config).translate_nbest(lines, 3)
     twice = make_translator(models[0], tokenizer, config, ensemble=models[:1])
@@ -69,7 +71,7 @@ def test_a_model_with_itself_is_the_model(tokenizer: Tokenizer, models: list[Tra
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 40, 8192])
-def test_scores_of_given_translations_are_the_loss(
+def test_scores_of_given_translations_equal_the_training_loss(
     tokenizer: Tokenizer, models: list[Transformer], batch_tokens: int
 ) -> None:
     """Without smoothing, as training computes it; the sum is −nll."""
@@ -96,7 +98,7 @@ def test_scores_of_given_translations_are_the_loss(
         assert scored.score == pytest.approx(scored.log_prob / length_penalty(len(tgt) + 1, 0.6))
 
 
-def test_a_translation_s_own_scores_are_those_of_scoring_it(
+def test_scores_of_search_equal_forced_decoding(
     tokenizer: Tokenizer, models: list[Transformer]
 ) -> None:
     translator = make_translator(
