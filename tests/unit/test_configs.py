@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from transformer_mt.config import (
     reference,
 )
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import JOBS, PROGRAMS, Command, first_sentence, sections
+from transformer_mt.config.settings import JOBS, Command, first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.stopping import StoppingCriteria
@@ -311,16 +310,6 @@ def test_help_lists_every_option_of_every_group_the_default_first() -> None:
         extra = {Path("null")} if group == "experiment" else set()
         assert set(map(Path, options)) == files | extra, group
         assert options[0] == str(choices[group]).replace("None", "null"), group
-
-
-@pytest.mark.parametrize("command", JOBS)
-def test_hydra_prints_the_help_unchanged(command: Command) -> None:
-    """Neither OmegaConf nor the template of Hydra's help takes a ``$`` for one of its own."""
-    with hydra_of(command):
-        template = compose(command, return_hydra_config=True).hydra.help.template
-    text = help_text(command)
-    assert Template(template).substitute() == text
-    assert f'eval "$({PROGRAMS[command]} -sc install=bash)"' in text
 
 
 def test_first_sentence() -> None:

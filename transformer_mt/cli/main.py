@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from io import RawIOBase, TextIOWrapper
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra.version
 
@@ -18,16 +18,14 @@ from hydra._internal.utils import _run_hydra, get_args_parser
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.compose import (
-    config_folder,
-    explained_errors,
-    register_schemas,
-    to_job,
-)
+from transformer_mt.cli.compose import config_folder, explained_errors, register_schemas, to_job
 from transformer_mt.cli.exit_status import exit_status
-from transformer_mt.cli.sweep import Sweep
+from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import PROGRAMS, Command
 from transformer_mt.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformer_mt.cli.sweep import Sweep
 
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
@@ -48,7 +46,7 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
     """
     program = PROGRAMS[command]
     _set_up_stdout()
-    sweep: Sweep | None = None
+    sweep: "Sweep | None" = None
 
     def task(config: DictConfig) -> None:
         # Inside Hydra as well: it would add lines of its own to an error.
@@ -64,12 +62,17 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
         parser = get_args_parser()
         parser.error = _refuse_flags  # type: ignore[method-assign]
         args = parser.parse_intermixed_args()
+        if args.help:
+            print(help_text(command))
+            return
         overrides = list(args.overrides)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         hydra.version.setbase("1.3")
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         with explained_errors(command, overrides):
             if args.multirun or "hydra.mode=MULTIRUN" in overrides:
+                from transformer_mt.cli.sweep import Sweep  # loads PyTorch
+
                 sweep = Sweep(program, overrides)
                 # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))

@@ -1,13 +1,11 @@
 """Text of ``mt-train --help``, ``mt-translate --help`` and ``mt-eval --help``, for 80 columns.
 
 Settings, defaults and meanings come from the config dataclasses, groups from ``configs/``; only the
-titles and examples are written here. Hydra asks for the text by ``${settings_help:COMMAND}``.
+titles and examples are written here.
 """
 
 import textwrap
 from collections.abc import Iterable, Iterator
-
-from omegaconf import OmegaConf
 
 from transformer_mt.config.settings import (
     PROGRAMS,
@@ -82,14 +80,6 @@ More
 Exit status: 0 done, 1 bad input or environment, 2 bad usage,
 130 and 143 interrupted (Ctrl-C, SIGTERM).
 """
-
-
-def register_help() -> None:
-    """Makes ``${settings_help:COMMAND}`` known to OmegaConf, evaluated only by ``--help``."""
-    # Hydra passes the text through string.Template.
-    OmegaConf.register_new_resolver(
-        "settings_help", lambda command: help_text(command).replace("$", "$$"), replace=True
-    )
 
 
 def help_text(command: Command) -> str:

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import JOBS, Command
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.config.help import help_text
 from transformer_mt.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -253,7 +254,9 @@ def test_the_other_flags_still_work(
     run: Run, name: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = cli.PROGRAMS[name]
-    assert f"\n  {program} " in run(name, "--help", job=pytest.fail)[1]
+    text = help_text(name)
+    assert f'eval "$({program} -sc install=bash)"' in text
+    assert run(name, "--help", job=pytest.fail) == (0, f"{text}\n", "")
     assert "hydra" in run(name, "--hydra-help", job=pytest.fail)[1]
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)
     assert "schema" in run(name, "--info", "defaults", job=pytest.fail)[1]
