@@ -328,7 +328,6 @@ def test_reference_is_up_to_date() -> None:
     """``python -m transformer_mt.config.reference`` rewrites configs/README.md."""
     page = (config_dir() / "README.md").read_text(encoding="utf-8")
     assert page == reference.updated(page)
-    assert reference.main(["--check"]) == 0
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])

@@ -46,7 +46,7 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
     """
     program = PROGRAMS[command]
     _set_up_stdout()
-    sweep: "Sweep | None" = None
+    sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:
         # Inside Hydra as well: it would add lines of its own to an error.
@@ -71,9 +71,7 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         with explained_errors(command, overrides):
             if args.multirun or "hydra.mode=MULTIRUN" in overrides:
-                from transformer_mt.cli.sweep import Sweep  # loads PyTorch
-
-                sweep = Sweep(program, overrides)
+                sweep = _new_sweep(program, overrides)
                 # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
@@ -88,6 +86,12 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
             )
         if sweep:
             sweep.finish()
+
+
+def _new_sweep(program: str, overrides: list[str]) -> "Sweep":
+    from transformer_mt.cli.sweep import Sweep  # loads PyTorch, which --help does not need
+
+    return Sweep(program, overrides)
 
 
 @contextmanager

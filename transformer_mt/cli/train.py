@@ -13,13 +13,13 @@ def main() -> None:
 def run(job: TrainJob) -> None:
     """Run a training job and print its results."""
     with exit_on_interrupt("mt-train"):  # loads PyTorch, which --help does not need
-        from transformer_mt.evaluation import metrics
+        from transformer_mt.evaluation.scores import to_text
         from transformer_mt.jobs.train import train
     result = train(job)
     for name, path in result.prepared.items():
         print(name, path, sep="\t")
     if result.scores is not None:
-        print(metrics.to_text(result.scores))
+        print(to_text(result.scores))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class _Failure:
 
 
 def launch(
-    worker: Callable[..., None],
+    worker: Callable[..., object],
     args: tuple[object, ...],
     processes: int,
     restarts: int = 0,
@@ -93,7 +93,9 @@ def launch(
         raise failure.error
 
 
-def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> _Failure | None:
+def _run(
+    worker: Callable[..., object], args: tuple[object, ...], processes: int
+) -> _Failure | None:
     with TemporaryDirectory(prefix="mt-workers-") as logs:
         config = LaunchConfig(
             min_nodes=1,
@@ -113,7 +115,7 @@ def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) 
     return None
 
 
-def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
+def _rank(launcher: int, worker: Callable[..., object], *args: object) -> None:
     # Ctrl-C reaches only the launcher, which forwards it: a worker receives it once.
     os.setsid()
     _die_with(launcher)

@@ -20,9 +20,8 @@ from transformer_mt.evaluation import systems as scoring
 from transformer_mt.evaluation.comet import comet, comet_command
 from transformer_mt.evaluation.perplexity import perplexity
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import Evaluation
+from transformer_mt.evaluation.systems import Evaluation, TestSet, load_testset
 from transformer_mt.evaluation.systems import evaluate as score_systems
-from transformer_mt.evaluation.test_set import TestSet, load_testset
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer

@@ -22,7 +22,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start
@@ -89,7 +89,8 @@ def train(job: TrainJob) -> TrainResult:
             restarts=job.distributed.restarts,
             progress=lambda: ckpt.steps(run_dir)[-1:],
         )
-        return TrainResult(run_dir, _read_scores(run_dir) if data.test else None)
+        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return TrainResult(run_dir, scores)
 
 
 def _with_vocab_size(job: TrainJob) -> TrainJob:
@@ -159,7 +160,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         if not world.is_main:
             return None
         log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-        return _read_scores(run_dir) if data.test else None
+        return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
     if world.is_main:
         resume.check_weights(run_dir, trainer.done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
@@ -186,7 +187,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if not world.is_main:
         return None
     scores = _score(job, data, hypotheses)
-    files.write_text(run_dir / run_layout.TEST_SCORES, metrics.to_json(scores) + "\n")
+    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
     log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
     return scores
 
@@ -213,10 +214,6 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
     return metrics.score_all(
         hypotheses, references, tgt_lang=tgt_lang, normalization=job.data.normalization
     )
-
-
-def _read_scores(run_dir: Path) -> list[Score]:
-    return metrics.from_json((run_dir / run_layout.TEST_SCORES).read_text(encoding="utf-8"))
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:

@@ -27,8 +27,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.aligned_file import AlignedFile
-from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.line_processor import AlignedFile, InputStats
 from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
 
 log = logging.getLogger(__name__)

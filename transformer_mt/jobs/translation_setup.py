@@ -17,8 +17,8 @@ from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.aligned_file import AlignedFile
 from transformer_mt.jobs.line_processor import (
+    AlignedFile,
     InputStats,
     LineProcessor,
     format_json,
