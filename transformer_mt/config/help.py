@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from transformer_mt.config.settings import (
     PROGRAMS,
     Command,
-    Group,
     Section,
     Setting,
     first_sentence,
@@ -89,9 +88,15 @@ def help_text(command: Command) -> str:
         blocks.append("\n".join(_section(section)))
     if command == "train":
         title = "Data sources, the items of data.train, data.valid and data.test"
-        blocks.append("\n".join([title, *_rows((s.key, s.summary) for s in source_settings())]))
+        blocks.append(
+            "\n".join(
+                [title, *_rows((s.key, first_sentence(s.meaning)) for s in source_settings())]
+            )
+        )
         title = "Groups (GROUP=OPTION; the first option is the default)"
-        blocks.append("\n".join([title, *_rows(_options(group) for group in groups(command))]))
+        blocks.append(
+            "\n".join([title, *_rows(_options(*group) for group in groups(command).items())])
+        )
     return "\n\n".join([*blocks, _FOOTER.strip("\n").format(program=PROGRAMS[command])])
 
 
@@ -106,14 +111,12 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _setting(setting: Setting) -> tuple[str, str]:
-    return f"{setting.key}={setting.default_text}", setting.summary
+    return f"{setting.key}={setting.default_text}", first_sentence(setting.meaning)
 
 
-def _options(group: Group) -> tuple[str, str]:
-    """The options' names; those of a subfolder, as ``table3/base``, after the others."""
-    nested = [name for name in group.options if "/" in name]
-    plain = [name for name in group.options if "/" not in name]
-    return group.name, ", ".join([*plain, *nested])
+def _options(group: str, options: Iterable[str]) -> tuple[str, str]:
+    """The names of a group's options, with subfolders such as ``table3/base`` at the end."""
+    return group, ", ".join(sorted(options, key=lambda name: "/" in name))
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -44,12 +44,13 @@ def _reference() -> Iterator[str]:
                 ("key", "meaning"), [(f"`{s.key}`", s.meaning) for s in source_settings()]
             )
             yield "### Groups\n\nThe first option of a group is the default.\n"
-            options = [
-                (group.name, *item) for group in groups(command) for item in group.options.items()
-            ]
             yield from _table(
                 ("option", "meaning"),
-                [(f"`{group}={name}`", text) for group, name, text in options],
+                [
+                    (f"`{group}={name}`", text)
+                    for group, options in groups(command).items()
+                    for name, text in options.items()
+                ],
             )
 
 

@@ -36,7 +36,7 @@ similar length."""
 
 _PATIENT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
-The failure of a rank is noticed at once all the same."""
+The failure of a rank is still noticed immediately."""
 
 
 @contextmanager

@@ -206,7 +206,7 @@ def test_jobs_of_a_sweep_must_write_different_files(run: Run) -> None:
 
 def test_out_of_memory_is_one_line(run: Run) -> None:
     def greedy(_: object) -> None:
-        torch.empty(2**60)  # what PyTorch says of a CPU's memory
+        torch.empty(2**60)  # raises PyTorch's own error for a CPU
 
     status, out, err = run("train", "model=tiny", job=greedy)
     assert (status, out) == (1, "")
