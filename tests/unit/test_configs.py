@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from transformer_mt.cli.compose import config_folder, register_schemas
+from transformer_mt.cli.compose import register_schemas
 from transformer_mt.config import (
     CleaningConfig,
     DecodeConfig,
@@ -30,7 +30,13 @@ from transformer_mt.config import (
     reference,
 )
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import JOBS, Command, first_sentence, sections
+from transformer_mt.config.settings import (
+    JOBS,
+    Command,
+    config_folder,
+    first_sentence,
+    sections,
+)
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.stopping import StoppingCriteria

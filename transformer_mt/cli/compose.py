@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal, overload
 
 import hydra
@@ -15,8 +14,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, config_dir, schema
-from transformer_mt.config.settings import JOBS, Command
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, schema
+from transformer_mt.config.settings import JOBS, Command, config_folder
 from transformer_mt.errors import UsageError
 
 
@@ -64,14 +63,6 @@ def register_schemas() -> None:
     """Add the schemas to Hydra's ConfigStore as ``train_schema`` and so on."""
     for command, job in JOBS.items():
         ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
-
-
-def config_folder(command: Command) -> Path:
-    """The folder of the command's primary config.
-
-    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
-    """
-    return config_dir() if command == "train" else config_dir() / "commands"
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from hydra._internal.utils import _run_hydra, get_args_parser
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.compose import config_folder, explained_errors, register_schemas, to_job
+from transformer_mt.cli.compose import explained_errors, register_schemas, to_job
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import PROGRAMS, Command
+from transformer_mt.config.settings import PROGRAMS, Command, config_folder
 from transformer_mt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -41,6 +41,14 @@ PROGRAMS: dict[Command, str] = {
 """Name of each command on the command line."""
 
 
+def config_folder(command: Command) -> Path:
+    """The folder of the command's primary config.
+
+    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
+    """
+    return config_dir() if command == "train" else config_dir() / "commands"
+
+
 @dataclass(frozen=True)
 class Setting:
     """One ``key=value`` of a command."""
@@ -165,8 +173,7 @@ def _default_options(command: Command) -> dict[str, str | None]:
 
 
 def _primary_config(command: Command) -> DictConfig:
-    folder = config_dir() if command == "train" else config_dir() / "commands"
-    config = OmegaConf.load(folder / f"{command}.yaml")
+    config = OmegaConf.load(config_folder(command) / f"{command}.yaml")
     assert isinstance(config, DictConfig)
     return config
 

@@ -214,7 +214,7 @@ def _num_finished(parts: Path) -> int:
 
 
 def _claim(parts: Path, number: int) -> bool:
-    """Whether this rank is to process the chunk: nobody has finished or claimed it."""
+    """Claim a chunk; False if it is finished, or another rank has claimed it."""
     part = _part(parts, number)
     if part.exists():
         return False
@@ -245,14 +245,7 @@ def _join(parts: Path, target: Path, chunks: int) -> InputStats:
 
 
 class _FileProgress:
-    """Lines that all ranks have finished, as a progress bar or as a message now and then.
-
-    Args:
-        parts: Folder of the finished chunks.
-        num_lines: Number of lines of the input.
-        chunk_lines: Number of lines of a chunk.
-        visible: Whether this rank reports.
-    """
+    """Lines that all ranks have finished, as a progress bar or as a message now and then."""
 
     def __init__(self, parts: Path, num_lines: int, chunk_lines: int, visible: bool):
         self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines
