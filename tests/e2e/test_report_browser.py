@@ -21,8 +21,7 @@ import torch
 
 from transformer_mt.evaluation.attention_page import Attention
 from transformer_mt.evaluation.report import write_attention, write_report
-from transformer_mt.evaluation.systems import Settings, evaluate
-from transformer_mt.evaluation.test_set import TestSet
+from transformer_mt.evaluation.systems import Settings, TestSet, evaluate
 from transformer_mt.model.attention_maps import AttentionMaps
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from transformer_mt.cli.compose import config_folder, register_schemas
+from transformer_mt.cli.compose import register_schemas
 from transformer_mt.config import (
     CleaningConfig,
     DecodeConfig,
@@ -31,7 +30,13 @@ from transformer_mt.config import (
     reference,
 )
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import JOBS, PROGRAMS, Command, first_sentence, sections
+from transformer_mt.config.settings import (
+    JOBS,
+    Command,
+    config_folder,
+    first_sentence,
+    sections,
+)
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.stopping import StoppingCriteria
@@ -313,16 +318,6 @@ def test_help_lists_every_option_of_every_group_the_default_first() -> None:
         assert options[0] == str(choices[group]).replace("None", "null"), group
 
 
-@pytest.mark.parametrize("command", JOBS)
-def test_hydra_prints_the_help_unchanged(command: Command) -> None:
-    """Neither OmegaConf nor the template of Hydra's help takes a ``$`` for one of its own."""
-    with hydra_of(command):
-        template = compose(command, return_hydra_config=True).hydra.help.template
-    text = help_text(command)
-    assert Template(template).substitute() == text
-    assert f'eval "$({PROGRAMS[command]} -sc install=bash)"' in text
-
-
 def test_first_sentence() -> None:
     assert first_sentence("E.g. a. ``b`` c.") == "E.g. a."
     assert first_sentence("By Wu et al. 2021 (e.g. 0.1). More.") == "By Wu et al. 2021 (e.g. 0.1)."
@@ -339,7 +334,6 @@ def test_reference_is_up_to_date() -> None:
     """``python -m transformer_mt.config.reference`` rewrites configs/README.md."""
     page = (config_dir() / "README.md").read_text(encoding="utf-8")
     assert page == reference.updated(page)
-    assert reference.main(["--check"]) == 0
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])

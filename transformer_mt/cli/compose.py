@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal, overload
 
 import hydra
@@ -14,11 +13,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt import model_folder
 from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, config_dir, schema
-from transformer_mt.config.help import register_help
-from transformer_mt.config.settings import JOBS, Command
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, schema
+from transformer_mt.config.settings import JOBS, Command, config_folder
 from transformer_mt.errors import UsageError
 
 
@@ -63,18 +60,9 @@ def compose(
 
 
 def register_schemas() -> None:
-    """Add the schemas to Hydra's ConfigStore as ``train_schema`` and so on, and the help texts."""
-    register_help()
+    """Add the schemas to Hydra's ConfigStore as ``train_schema`` and so on."""
     for command, job in JOBS.items():
         ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
-
-
-def config_folder(command: Command) -> Path:
-    """The folder of the command's primary config.
-
-    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
-    """
-    return config_dir() if command == "train" else config_dir() / "commands"
 
 
 @contextmanager
@@ -101,6 +89,8 @@ def to_job(config: DictConfig, command: Command) -> TrainJob | TranslateJob | Ev
     custom = OmegaConf.get_type(config) is not job  # --config-name: the config.yaml of a run, say
     try:
         if custom:
+            from transformer_mt import model_folder  # loads PyTorch, which --help does not need
+
             names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
             config = OmegaConf.masked_copy(config, names)
         for key in dotted_keys(config):

@@ -1,40 +1,51 @@
 """Console entry points of the three commands, which handle Ctrl-C while the libraries load.
 
-Loading takes seconds, so this module imports the standard library only. An exception raised in the
-middle of an import may be lost or replaced by another; therefore the process exits directly.
+Loading takes seconds, so this module imports the standard library only.
 """
 
 import os
 import signal
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 def train() -> None:
     """Entry point of ``mt-train``."""
-    _run("mt-train", "train")
+    with exit_on_interrupt("mt-train"):
+        from transformer_mt.cli.train import main
+    main()
 
 
 def translate() -> None:
     """Entry point of ``mt-translate``."""
-    _run("mt-translate", "translate")
+    with exit_on_interrupt("mt-translate"):
+        from transformer_mt.cli.translate import main
+    main()
 
 
 def evaluate() -> None:
     """Entry point of ``mt-eval``."""
-    _run("mt-eval", "evaluate")
+    with exit_on_interrupt("mt-eval"):
+        from transformer_mt.cli.evaluate import main
+    main()
 
 
-def _run(program: str, module: str) -> None:
+@contextmanager
+def exit_on_interrupt(program: str) -> Iterator[None]:
+    """Exit directly on Ctrl-C while modules are imported.
+
+    An exception raised in the middle of an import may be lost or replaced by another.
+    """
+
     def interrupted(*_: object) -> None:
         with suppress(OSError):  # standard error may be closed
-            os.write(2, message)
+            os.write(2, f"{program}: interrupted\n".encode())
         os._exit(130)
 
-    message = f"{program}: interrupted\n".encode()
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # it may be ignored, as under nohup
         signal.signal(signal.SIGINT, interrupted)
-    main = import_module(f"transformer_mt.cli.{module}").main
-    signal.signal(signal.SIGINT, before)
-    main()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,12 +2,15 @@
 
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from transformer_mt.cli import main as cli
+from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.systems import Evaluation, to_json, to_text
-from transformer_mt.jobs.evaluate import evaluate, write_attention
+
+if TYPE_CHECKING:
+    from transformer_mt.evaluation.systems import Evaluation
 
 
 def main() -> None:
@@ -18,10 +21,13 @@ def main() -> None:
 
 def run(job: EvaluateJob) -> None:
     """Run an evaluation and print its scores; of an attention page alone, the translation."""
+    with exit_on_interrupt("mt-eval"):  # loads PyTorch, which --help does not need
+        from transformer_mt.evaluation.systems import to_json, to_text
+        from transformer_mt.jobs.evaluate import evaluate, write_attention
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
 
-    def show(evaluation: Evaluation) -> None:
+    def show(evaluation: "Evaluation") -> None:
         text = to_json(evaluation) if job.format == "json" else to_text(evaluation)
         print(text, flush=True)
 

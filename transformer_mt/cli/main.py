@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from io import RawIOBase, TextIOWrapper
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra.version
 
@@ -18,16 +18,14 @@ from hydra._internal.utils import _run_hydra, get_args_parser
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.compose import (
-    config_folder,
-    explained_errors,
-    register_schemas,
-    to_job,
-)
+from transformer_mt.cli.compose import explained_errors, register_schemas, to_job
 from transformer_mt.cli.exit_status import exit_status
-from transformer_mt.cli.sweep import Sweep
-from transformer_mt.config.settings import PROGRAMS, Command
+from transformer_mt.config.help import help_text
+from transformer_mt.config.settings import PROGRAMS, Command, config_folder
 from transformer_mt.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformer_mt.cli.sweep import Sweep
 
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
@@ -64,13 +62,16 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
         parser = get_args_parser()
         parser.error = _refuse_flags  # type: ignore[method-assign]
         args = parser.parse_intermixed_args()
+        if args.help:
+            print(help_text(command))
+            return
         overrides = list(args.overrides)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         hydra.version.setbase("1.3")
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         with explained_errors(command, overrides):
             if args.multirun or "hydra.mode=MULTIRUN" in overrides:
-                sweep = Sweep(program, overrides)
+                sweep = _new_sweep(program, overrides)
                 # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
@@ -85,6 +86,12 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
             )
         if sweep:
             sweep.finish()
+
+
+def _new_sweep(program: str, overrides: list[str]) -> "Sweep":
+    from transformer_mt.cli.sweep import Sweep  # loads PyTorch, which --help does not need
+
+    return Sweep(program, overrides)
 
 
 @contextmanager

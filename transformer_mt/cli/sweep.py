@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from transformer_mt import distributed, run_layout
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError, UsageError
-from transformer_mt.evaluation.metrics import from_json
+from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import expand_user, write_text
 from transformer_mt.training.metrics_log import read_records
 
@@ -153,7 +153,8 @@ class Sweep:
         valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
         scores = [max(valid, default=None), valid[-1] if valid else None]
         scores.append(min((float(ppl) for r in validations if (ppl := r.get("ppl"))), default=None))
-        scores.append(_test_bleu(folder / run_layout.TEST_SCORES))
+        tested = read_scores(folder / run_layout.TEST_SCORES) or []
+        scores.append(next((item.score for item in tested if item.name == "BLEU"), None))
         values = {key: run.values.get(key, "") for key in self._keys}
         shown = ["" if score is None else f"{score:.2f}" for score in scores]
         return values | dict(zip(_RESULTS, [*shown, str(run.folder)], strict=True))
@@ -200,11 +201,3 @@ def _file_name(text: str) -> str:
         return name
     digest = sha256(text.encode()).hexdigest()[:8]
     return f"{encoded[: _MAX_NAME_BYTES - 9].decode(errors='ignore')}-{digest}"
-
-
-def _test_bleu(path: Path) -> float | None:
-    try:
-        scores = from_json(path.read_text(encoding="utf-8"))
-        return next(item.score for item in scores if item.name == "BLEU")
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # not there yet, or damaged
-        return None

@@ -1,9 +1,8 @@
 """``mt-train``: train a model and print its test scores."""
 
 from transformer_mt.cli import main as cli
+from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import TrainJob
-from transformer_mt.evaluation import metrics
-from transformer_mt.jobs.train import train
 
 
 def main() -> None:
@@ -13,11 +12,14 @@ def main() -> None:
 
 def run(job: TrainJob) -> None:
     """Run a training job and print its results."""
+    with exit_on_interrupt("mt-train"):  # loads PyTorch, which --help does not need
+        from transformer_mt.evaluation.scores import to_text
+        from transformer_mt.jobs.train import train
     result = train(job)
     for name, path in result.prepared.items():
         print(name, path, sep="\t")
     if result.scores is not None:
-        print(metrics.to_text(result.scores))
+        print(to_text(result.scores))
 
 
 if __name__ == "__main__":

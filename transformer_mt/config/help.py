@@ -1,18 +1,15 @@
 """Text of ``mt-train --help``, ``mt-translate --help`` and ``mt-eval --help``, for 80 columns.
 
 Settings, defaults and meanings come from the config dataclasses, groups from ``configs/``; only the
-titles and examples are written here. Hydra asks for the text by ``${settings_help:COMMAND}``.
+titles and examples are written here.
 """
 
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from omegaconf import OmegaConf
-
 from transformer_mt.config.settings import (
     PROGRAMS,
     Command,
-    Group,
     Section,
     Setting,
     first_sentence,
@@ -76,14 +73,6 @@ _EXIT_STATUS = """Exit status: 0 done, 1 bad input or environment, 2 bad usage,
 130 and 143 interrupted (Ctrl-C, SIGTERM)."""
 
 
-def register_help() -> None:
-    """Makes ``${settings_help:COMMAND}`` known to OmegaConf, evaluated only by ``--help``."""
-    # Hydra passes the text through string.Template.
-    OmegaConf.register_new_resolver(
-        "settings_help", lambda command: help_text(command).replace("$", "$$"), replace=True
-    )
-
-
 def help_text(command: Command) -> str:
     """Examples, every setting with its default, and the groups of a command."""
     blocks = [_HEADERS[command].strip("\n")]
@@ -91,12 +80,17 @@ def help_text(command: Command) -> str:
         blocks.append("\n".join(_section(section)))
     if command == "train":
         title = "Data sources, the items of data.train, data.valid and data.test"
-        blocks.append("\n".join([title, *_rows((s.key, s.summary) for s in source_settings())]))
+        blocks.append(
+            "\n".join(
+                [title, *_rows((s.key, first_sentence(s.meaning)) for s in source_settings())]
+            )
+        )
         title = "Groups (GROUP=OPTION; the first option is the default)"
-        blocks.append("\n".join([title, *_rows(_options(group) for group in groups(command))]))
-    return "\n\n".join(
-        [*blocks, "\n".join(["More", *_rows(_flags(PROGRAMS[command]))]), _EXIT_STATUS]
-    )
+        blocks.append(
+            "\n".join([title, *_rows(_options(*group) for group in groups(command).items())])
+        )
+    blocks.append("\n".join(["More", *_rows(_flags(PROGRAMS[command]))]))
+    return "\n\n".join([*blocks, _EXIT_STATUS])
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -110,7 +104,7 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _setting(setting: Setting) -> tuple[str, str]:
-    return f"{setting.key}={setting.default_text}", setting.summary
+    return f"{setting.key}={setting.default_text}", first_sentence(setting.meaning)
 
 
 def _flags(program: str) -> Iterator[tuple[str, str]]:
@@ -119,11 +113,9 @@ def _flags(program: str) -> Iterator[tuple[str, str]]:
     yield f'eval "$({program} -sc install=bash)"', "completion in bash (also zsh, fish)"
 
 
-def _options(group: Group) -> tuple[str, str]:
-    """The options' names; those of a subfolder, as ``table3/base``, after the others."""
-    nested = [name for name in group.options if "/" in name]
-    plain = [name for name in group.options if "/" not in name]
-    return group.name, ", ".join([*plain, *nested])
+def _options(group: str, options: Iterable[str]) -> tuple[str, str]:
+    """The names of a group's options, with subfolders such as ``table3/base`` at the end."""
+    return group, ", ".join(sorted(options, key=lambda name: "/" in name))
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -41,6 +41,14 @@ PROGRAMS: dict[Command, str] = {
 """Name of each command on the command line."""
 
 
+def config_folder(command: Command) -> Path:
+    """The folder of the command's primary config.
+
+    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
+    """
+    return config_dir() if command == "train" else config_dir() / "commands"
+
+
 @dataclass(frozen=True)
 class Setting:
     """One ``key=value`` of a command."""
@@ -60,11 +68,6 @@ class Setting:
             return "[]" if not self.default else "[...]"
         return self.default if isinstance(self.default, str) else json.dumps(self.default)
 
-    @property
-    def summary(self) -> str:
-        """First sentence of the meaning."""
-        return first_sentence(self.meaning)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -74,16 +77,6 @@ class Section:
     """Common prefix of the keys, such as ``model``; empty for the job's own settings."""
     meaning: str
     settings: list[Setting]
-
-
-@dataclass(frozen=True)
-class Group:
-    """A config group: a folder of YAML files, of which ``GROUP=OPTION`` chooses one."""
-
-    name: str
-    default: str
-    options: dict[str, str]
-    """Description of each option, from the comment that its file begins with; default first."""
 
 
 def sections(command: Command) -> list[Section]:
@@ -97,9 +90,13 @@ def source_settings() -> list[Setting]:
     return section.settings
 
 
-def groups(command: Command) -> list[Group]:
-    """The config groups of a command, in the order in which they are applied."""
-    found = []
+def groups(command: Command) -> dict[str, dict[str, str]]:
+    """The options of each config group, the default first, and their descriptions.
+
+    A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. The groups are in the
+    order in which they are applied; a description is the comment that a file begins with.
+    """
+    found = {}
     for name, default in _default_options(command).items():
         folder = config_dir() / name
         options = {
@@ -107,7 +104,7 @@ def groups(command: Command) -> list[Group]:
             for path in sorted(folder.rglob("*.yaml"))
         }
         first = {"null": f"No {name}."} if default is None else {default: options[default]}
-        found.append(Group(name, str(default or "null"), {**first, **options}))
+        found[name] = {**first, **options}
     return found
 
 
@@ -160,17 +157,13 @@ def field_docstrings(kind: type) -> dict[str, str]:
 
 def _defaults(command: Command) -> dict[str, Any]:
     """Values that the primary config and the default options set, by dotted key."""
-    primary = _primary_config(command)
     found: dict[str, Any] = {}
     for group, option in _default_options(command).items():
         if option is not None:
             path = config_dir() / group / f"{option}.yaml"
             header = re.match(r"# @package (\S+)", path.read_text(encoding="utf-8"))
             found |= _dotted(OmegaConf.load(path), f"{header[1] if header else group}.")
-    own = {
-        k: v for k, v in _dotted(primary).items() if k.split(".")[0] not in ("defaults", "hydra")
-    }
-    return found | own
+    return found | _dotted(_primary_config(command))
 
 
 def _default_options(command: Command) -> dict[str, str | None]:
@@ -180,8 +173,7 @@ def _default_options(command: Command) -> dict[str, str | None]:
 
 
 def _primary_config(command: Command) -> DictConfig:
-    folder = config_dir() if command == "train" else config_dir() / "commands"
-    config = OmegaConf.load(folder / f"{command}.yaml")
+    config = OmegaConf.load(config_folder(command) / f"{command}.yaml")
     assert isinstance(config, DictConfig)
     return config
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def launch(
-    worker: Callable[..., None],
+    worker: Callable[..., object],
     args: tuple[object, ...],
     processes: int,
     restarts: int = 0,
@@ -83,7 +83,7 @@ def launch(
             raise SystemExit(128 + stopped.sigval) from None
 
 
-def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) -> None:
+def _run(worker: Callable[..., object], args: tuple[object, ...], processes: int) -> None:
     """Runs the workers once; raises ``LostRankError`` if a restart may help."""
     with TemporaryDirectory(prefix="mt-workers-") as logs:
         config = LaunchConfig(
@@ -103,7 +103,7 @@ def _run(worker: Callable[..., None], args: tuple[object, ...], processes: int) 
             raise _cause(failed, Path(logs)) from None
 
 
-def _rank(launcher: int, worker: Callable[..., None], *args: object) -> None:
+def _rank(launcher: int, worker: Callable[..., object], *args: object) -> None:
     # Ctrl-C reaches only the launcher, which forwards it: a worker receives it once.
     os.setsid()
     _die_with(launcher)

@@ -1,5 +1,6 @@
 """Statistical significance of score differences: sacreBLEU's paired tests against a baseline."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -69,8 +70,12 @@ def compare(
     if len(systems) < 2 or not metrics:
         return []
 
-    def p_values(test: Test, samples: int) -> dict[tuple[str, str], tuple[float, float | None]]:
-        """Score and p-value by system and metric."""
+    scores: dict[tuple[str, str], float] = {}  # by system and metric
+    p_values: dict[tuple[Test, str, str], float] = {}
+    tests: list[tuple[Test, int]] = [("bs", bootstrap), ("ar", randomization)]
+    for test, samples in tests:
+        if not samples:
+            continue
         paired = PairedTest(
             list(systems.items()),
             {name: make_metric(name, tgt_lang) for name in metrics},
@@ -80,47 +85,36 @@ def compare(
         )
         _, results = paired()
         names = results.pop("System")
-        found = {}
         for metric, of_systems in results.items():
             for name, result in zip(names, of_systems, strict=True):
                 assert isinstance(name, str)
                 assert not isinstance(result, str)
-                found[name, metric] = (result.score, result.p_value)
-        return found
-
-    tests: list[tuple[Test, int]] = [("bs", bootstrap), ("ar", randomization)]
-    tested = {test: p_values(test, samples) for test, samples in tests if samples}
-    if not tested:
-        return []
+                scores[name, metric] = result.score
+                if result.p_value is not None:  # of all systems but the baseline
+                    p_values[test, name, metric] = result.p_value
     baseline, *others = systems
-    results = next(iter(tested.values()))
-
-    def against(name: str, metric: str) -> Comparison:
-        difference = results[name, metric][0] - results[baseline, metric][0]
-        pairs = zip(systems[name], systems[baseline], strict=True)
-        differing = sum(ours != theirs for ours, theirs in pairs)
+    found = []
+    for name in others:
+        differing = sum(map(operator.ne, systems[name], systems[baseline]))
         # A trial of the randomisation test that swaps all n differing lines, or none of them, gives
         # the observed difference: 2 of 2^n trials do.
-        minimum = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
-
-        def p(test: Test) -> float | None:
-            if test not in tested:
-                return None
-            p_value = tested[test][name, metric][1]
-            assert p_value is not None
-            return 1.0 if difference == 0 else max(p_value, minimum[test])
-
-        return Comparison(
-            system=name,
-            metric=metric,
-            difference=difference,
-            p_bootstrap=p("bs"),
-            p_randomization=p("ar"),
-        )
-
-    return [
-        against(name, metric) for name in others for system, metric in results if system == name
-    ]
+        minimum: dict[Test, float] = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
+        for metric in [metric for system, metric in scores if system == name]:
+            difference = scores[name, metric] - scores[baseline, metric]
+            corrected = {
+                test: 1.0 if difference == 0 else max(p_values[test, name, metric], minimum[test])
+                for test, samples in tests
+                if samples
+            }
+            comparison = Comparison(
+                system=name,
+                metric=metric,
+                difference=difference,
+                p_bootstrap=corrected.get("bs"),
+                p_randomization=corrected.get("ar"),
+            )
+            found.append(comparison)
+    return found
 
 
 def to_text(comparisons: Sequence[Comparison], baseline: str) -> str:

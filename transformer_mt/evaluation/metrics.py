@@ -1,4 +1,4 @@
-"""Metrics of translation quality: their registry, scoring with sacreBLEU, and printing of scores.
+"""Metrics of translation quality: their registry, and scoring with sacreBLEU.
 
 sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
 scale and lives in ``protocols.py``.
@@ -8,8 +8,6 @@ a name in ``OTHER_METRICS`` and a call in ``jobs/evaluate.py``. Either way, add 
 ``config/evaluate.py``.
 """
 
-import json
-import re
 from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.base import Metric
@@ -21,9 +19,6 @@ from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.protocols import OF_NORMALIZATION, PROTOCOLS
 from transformer_mt.evaluation.scores import Score, check, corpus_score
-
-DIGITS = 4
-"""Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
 
 
 def _bleu(language: str) -> Metric:
@@ -141,72 +136,3 @@ def validation_bleu(
 def check_language(tgt_lang: str) -> None:
     """Raise ``InputError`` if scoring this language needs a tokeniser that is not installed."""
     make_metric("bleu", tgt_lang)
-
-
-def to_json(scores: Sequence[Score]) -> str:
-    """The list that ``sacrebleu --format json -w 4`` prints, with ``segments`` added.
-
-    With four decimals, the same text gives the same digits on every machine.
-    """
-    return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
-
-
-def from_json(text: str) -> list[Score]:
-    """Read the output of ``to_json``, without intervals.
-
-    Raises:
-        ValueError: The text is not JSON.
-        KeyError: A key of a score is missing.
-        TypeError: It is not a list of scores.
-    """
-    return [
-        Score(
-            name=row["name"],
-            score=row["score"],
-            signature=row["signature"],
-            segments=row["segments"],
-            verbose=row.get("verbose_score", ""),
-        )
-        for row in json.loads(text)
-    ]
-
-
-def to_row(item: Score) -> dict[str, str | float | int]:
-    """A score as an object of sacreBLEU's JSON list."""
-    row: dict[str, str | float | int] = {
-        "name": item.name,
-        "score": round(item.score, DIGITS),
-        "signature": item.signature,
-    }
-    if item.mean is not None and item.confidence is not None:
-        row["confidence_mean"] = round(item.mean, DIGITS)
-        row["confidence_var"] = round(item.confidence, DIGITS)
-        row["confidence"] = f"μ = {item.mean:.{DIGITS}f} ± {item.confidence:.{DIGITS}f}"
-    if item.verbose:
-        row["verbose_score"] = item.verbose
-    for field in item.signature.split("|"):
-        key, _, value = field.partition(":")
-        row[key] = value
-    row["segments"] = item.segments
-    return row
-
-
-def to_text(scores: Sequence[Score]) -> str:
-    """The scores for an 80-column terminal, each above its signature."""
-    width = max((len(item.name) for item in scores), default=0)
-    lines = []
-    for item in scores:
-        plural = "" if item.segments == 1 else "s"
-        number = f"{item.score:6.{item.decimals}f}"
-        if item.mean is not None:
-            number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
-        lines.append(f"{item.name:<{width}}  {number}  {item.segments} segment{plural}")
-        lines.append(f"  {lasting_signature(item)}")  # never wrapped: it is copied into papers
-        if item.verbose:
-            lines.append("  " + item.verbose.replace(" (", "\n  ("))
-    return "\n".join(lines)
-
-
-def lasting_signature(item: Score) -> str:
-    """The signature without the bootstrap's settings, so that it fits 80 columns."""
-    return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

@@ -19,7 +19,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import breakdown, charts, figures
 from transformer_mt.evaluation.attention_page import Attention, to_data
 from transformer_mt.evaluation.breakdown import Change, LineCounts
-from transformer_mt.evaluation.metrics import lasting_signature
+from transformer_mt.evaluation.scores import lasting_signature
 from transformer_mt.evaluation.systems import Evaluation
 from transformer_mt.files import output
 

@@ -1,13 +1,18 @@
-"""A score: a number with its signature, number of segments and confidence interval."""
+"""Scores: numbers with signature, number of segments and confidence interval, as text and JSON."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.errors import InputError
+
+DIGITS = 4
+"""Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +99,69 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
             )
     if not lines:
         raise InputError(f"no lines in {first}: there is nothing to score")
+
+
+def to_json(scores: Sequence[Score]) -> str:
+    """The list that ``sacrebleu --format json -w 4`` prints, with ``segments`` added.
+
+    With four decimals, the same text gives the same digits on every machine.
+    """
+    return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
+
+
+def read_scores(path: Path) -> list[Score] | None:
+    """The scores of a JSON file, without intervals; None if it is missing or damaged."""
+    try:
+        return [
+            Score(
+                name=row["name"],
+                score=row["score"],
+                signature=row["signature"],
+                segments=row["segments"],
+                verbose=row.get("verbose_score", ""),
+            )
+            for row in json.loads(path.read_text(encoding="utf-8"))
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def to_row(item: Score) -> dict[str, str | float | int]:
+    """A score as an object of sacreBLEU's JSON list."""
+    row: dict[str, str | float | int] = {
+        "name": item.name,
+        "score": round(item.score, DIGITS),
+        "signature": item.signature,
+    }
+    if item.mean is not None and item.confidence is not None:
+        row["confidence_mean"] = round(item.mean, DIGITS)
+        row["confidence_var"] = round(item.confidence, DIGITS)
+        row["confidence"] = f"μ = {item.mean:.{DIGITS}f} ± {item.confidence:.{DIGITS}f}"
+    if item.verbose:
+        row["verbose_score"] = item.verbose
+    for field in item.signature.split("|"):
+        key, _, value = field.partition(":")
+        row[key] = value
+    row["segments"] = item.segments
+    return row
+
+
+def to_text(scores: Sequence[Score]) -> str:
+    """The scores for an 80-column terminal, each above its signature."""
+    width = max((len(item.name) for item in scores), default=0)
+    lines = []
+    for item in scores:
+        plural = "" if item.segments == 1 else "s"
+        number = f"{item.score:6.{item.decimals}f}"
+        if item.mean is not None:
+            number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
+        lines.append(f"{item.name:<{width}}  {number}  {item.segments} segment{plural}")
+        lines.append(f"  {lasting_signature(item)}")  # never wrapped: it is copied into papers
+        if item.verbose:
+            lines.append("  " + item.verbose.replace(" (", "\n  ("))
+    return "\n".join(lines)
+
+
+def lasting_signature(item: Score) -> str:
+    """The signature without the bootstrap's settings, so that it fits 80 columns."""
+    return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

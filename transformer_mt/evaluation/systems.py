@@ -7,14 +7,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.evaluation import comparison, metrics
+from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.sources.testsets import testset_files
+from transformer_mt.evaluation import comparison, metrics, scores
 from transformer_mt.evaluation.comparison import Comparison
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.test_set import TestSet
 
 MANY_LINES = 10_000
 """Larger test sets are resampled only on request: sacreBLEU holds all resamples in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """Line-aligned texts that translations are scored against."""
+
+    __test__ = False  # not a test case for pytest
+
+    references: Mapping[str, Sequence[str]]
+    """Reference translations by the name of their file."""
+    source: Sequence[str] | None = None
+    """Sentences to translate, if known."""
+    source_name: str = "the source"
+    """Name of the source in error messages."""
+
+    @property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """All texts by name."""
+        source = {} if self.source is None else {self.source_name: self.source}
+        return {**self.references, **source}
+
+
+def load_testset(name: str, langs: str) -> TestSet:
+    """Load a sacreBLEU test set, downloading it if necessary; see ``testset_files``."""
+    source, references = testset_files(name, langs)
+    return TestSet(
+        references={path.name: list(read_lines(path)) for path in references},
+        source=list(read_lines(source)),
+        source_name=source.name,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +150,9 @@ def to_text(evaluation: Evaluation) -> str:
     """Every system's scores, then the comparisons, for an 80-column terminal."""
     systems, resamples = evaluation.systems, evaluation.settings.bootstrap
     if len(systems) == 1:
-        blocks = [metrics.to_text(systems[0].scores)]
+        blocks = [scores.to_text(systems[0].scores)]
     else:
-        blocks = [f"{system.name}:\n{metrics.to_text(system.scores)}" for system in systems]
+        blocks = [f"{system.name}:\n{scores.to_text(system.scores)}" for system in systems]
     if resamples:
         seed = os.environ.get("SACREBLEU_SEED", "12345")
         blocks.append(f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}")
@@ -134,11 +165,11 @@ def to_json(evaluation: Evaluation) -> str:
     """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
     systems = evaluation.systems
     if len(systems) == 1:
-        return metrics.to_json(systems[0].scores)
+        return scores.to_json(systems[0].scores)
     found = {(item.system, item.metric): item for item in evaluation.comparisons}
     content = []
     for system in systems:
-        rows: list[dict[str, Any]] = [metrics.to_row(score) for score in system.scores]
+        rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
         for row in rows:
             item = found.get((system.name, row["name"]))
             if item is not None:

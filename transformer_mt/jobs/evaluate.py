@@ -20,9 +20,8 @@ from transformer_mt.evaluation import systems as scoring
 from transformer_mt.evaluation.comet import comet, comet_command
 from transformer_mt.evaluation.perplexity import perplexity
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import Evaluation
+from transformer_mt.evaluation.systems import Evaluation, TestSet, load_testset
 from transformer_mt.evaluation.systems import evaluate as score_systems
-from transformer_mt.evaluation.test_set import TestSet, load_testset
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer
@@ -62,10 +61,7 @@ def evaluate(
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
     evaluation = score_systems(hypotheses, test, _settings(job, system, test))
-    if "comet" in (job.metrics or []):
-        evaluation = _add_comet(job, evaluation)
-    if system is not None and "ppl" in (job.metrics or []):
-        evaluation = _add_perplexity(system, evaluation)
+    evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
             log.warning("%s: %s", scored.name, message)
@@ -184,18 +180,14 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         return test
     assert system is not None
     assert data is not None
-    if job.subset == "valid":
-        key, sources = "data.valid", data.valid
-    else:
-        key, sources = "data.test", data.test
+    subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(f"{system.folder} was trained without a test set (data.test)")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    if evaluation_data_differs(system.folder, key.removeprefix("data."), pairs):
-        log.warning("%s has changed since this model was trained", key)
-    return TestSet(
-        references={key: [pair.tgt for pair in pairs]}, source=[pair.src for pair in pairs]
-    )
+    if evaluation_data_differs(system.folder, subset, pairs):
+        log.warning("data.%s has changed since this model was trained", subset)
+    references = {f"data.{subset}": [pair.tgt for pair in pairs]}
+    return TestSet(references=references, source=[pair.src for pair in pairs])
 
 
 def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> scoring.Settings:
@@ -205,18 +197,16 @@ def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> scorin
     if tgt_lang is None and system is not None:
         tgt_lang = system.trained.data.tgt_lang
     several = len(job.hypotheses) > 1
-    bootstrap = _num_resamples(
-        "bootstrap", job.bootstrap, 1000 if several or job.report else 0, test
-    )
-    trials = _num_resamples("randomization", job.randomization, 10_000 if several else 0, test)
+    resamples = 1000 if several or job.report else 0
+    trials = 10_000 if several else 0
     names = metrics.DEFAULT if job.metrics is None else job.metrics
     return scoring.Settings(
         metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
         normalization="none" if system is None else system.trained.data.normalization,
-        bootstrap=bootstrap,
-        randomization=trials,
+        bootstrap=_num_resamples("bootstrap", job.bootstrap, resamples, test),
+        randomization=_num_resamples("randomization", job.randomization, trials, test),
     )
 
 
@@ -237,28 +227,27 @@ def _num_resamples(key: str, requested: int | None, default: int, test: TestSet)
     return 0
 
 
-def _add_comet(job: EvaluateJob, evaluation: Evaluation) -> Evaluation:
-    assert evaluation.test.source is not None
-    scores = comet(
-        {system.name: system.hypotheses for system in evaluation.systems},
-        evaluation.test.source,
-        next(iter(evaluation.test.references.values())),
-        model=job.comet_model,
-        gpu=distributed.pick_device(job.device).type == "cuda",
-    )
-    return _add_scores(evaluation, scores)
-
-
-def _add_perplexity(system: _System, evaluation: Evaluation) -> Evaluation:
-    test = evaluation.test
-    assert test.source is not None
-    reference, vocab_size = next(iter(test.references.values())), system.model.vocab_size
-    score = perplexity(system.translator, test.source, reference, vocab_size)
-    return _add_scores(evaluation, {scored.name: score for scored in evaluation.systems})
-
-
-def _add_scores(evaluation: Evaluation, scores: Mapping[str, Score]) -> Evaluation:
-    systems = [replace(s, scores=[*s.scores, scores[s.name]]) for s in evaluation.systems]
+def _add_scores_with_source(
+    job: EvaluateJob, system: _System | None, evaluation: Evaluation
+) -> Evaluation:
+    """Add COMET and perplexity, which read the source as well, if they are asked for."""
+    test, names = evaluation.test, job.metrics or []
+    reference = next(iter(test.references.values()))
+    added: list[Mapping[str, Score]] = []
+    if "comet" in names:
+        assert test.source is not None
+        hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
+        gpu = distributed.pick_device(job.device).type == "cuda"
+        added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
+    if "ppl" in names and system is not None:
+        assert test.source is not None
+        vocab_size = system.model.vocab_size
+        score = perplexity(system.translator, test.source, reference, vocab_size)
+        added.append({scored.name: score for scored in evaluation.systems})
+    systems = [
+        replace(scored, scores=[*scored.scores, *(scores[scored.name] for scores in added)])
+        for scored in evaluation.systems
+    ]
     return replace(evaluation, systems=systems)
 
 

@@ -1,14 +1,18 @@
-"""``LineProcessor``: lines in, one line of output for each, translated or scored."""
+"""Lines in, one line of output for each, translated or scored."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from pathlib import Path
 
+from transformer_mt.data.text.lines import read_lines
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translation import Translation
 from transformer_mt.decode.translator import Translator
-from transformer_mt.jobs.aligned_file import AlignedFile
+from transformer_mt.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,58 @@ class InputStats:
                 f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
                 "were translated in parts"
             )
+
+
+class AlignedFile:
+    """Lines that belong to the lines of the input; only the current part is in memory.
+
+    Args:
+        key: The setting that names the file.
+        path: The file; it is read twice, first to count its lines.
+
+    Raises:
+        InputError: The file is missing, damaged or not UTF-8.
+    """
+
+    def __init__(self, key: str, path: Path):
+        self._name = f"{key}={path}"
+        if path.exists() and not path.is_file():
+            raise InputError(f"{self._name} must be a file, because it is read twice")
+        self._num_lines, digest = 0, hashlib.sha256()
+        for line in read_lines(path):
+            self._num_lines += 1
+            digest.update(line.encode() + b"\n")
+        self.checksum = digest.hexdigest()
+        """SHA-256 of its lines."""
+        self._lines, self._next_line = read_lines(path), 1
+
+    def check_line_count(self, num_lines: int) -> None:
+        """Check that the input has as many lines as this file.
+
+        Raises:
+            InputError: It has not.
+        """
+        if num_lines != self._num_lines:
+            raise self._mismatch(f"{num_lines:,}")
+
+    def read(self, first_line: int, count: int) -> list[str]:
+        """Read ``count`` lines from number ``first_line`` on; calls must go forward only.
+
+        Raises:
+            InputError: The file is shorter.
+        """
+        skipped = first_line - self._next_line
+        lines = list(islice(self._lines, skipped, skipped + count))
+        self._next_line = first_line + count
+        if len(lines) < count:
+            raise self._mismatch("more")
+        return lines
+
+    def _mismatch(self, num_lines: str) -> InputError:
+        return InputError(
+            f"{self._name} has {self._num_lines:,} line(s), but the input has {num_lines}: "
+            "both must have the same number of lines"
+        )
 
 
 LineFormat = Callable[[str, Sequence[Translation]], str]

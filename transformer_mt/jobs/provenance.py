@@ -38,13 +38,14 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
     hosts = world.gather((socket.gethostname(), _device_name(world.device)))
     if not world.is_main:
         return
-    code = _revision() or {"revision": None, "dirty": None}
+    revision, dirty = _revision()
     start: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
         "command": shlex.join(sys.argv),
         "version": transformer_mt.__version__,
-        **code,
+        "revision": revision,
+        "dirty": dirty,
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
         "cuda": torch.version.cuda,
@@ -60,9 +61,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
     log.info(
         "transformer_mt %s%s, torch %s, on %s",
         start["version"],
-        f" ({code['revision'][:10]}{', changed' if code['dirty'] else ''})"
-        if code["revision"]
-        else "",
+        f" ({revision[:10]}{', changed' if dirty else ''})" if revision else "",
         torch.__version__,
         ", ".join(f"{count} × {name}" for name, count in names.items()),
     )
@@ -82,11 +81,11 @@ def _starts(path: Path) -> list[Any]:
     return []
 
 
-def _revision() -> dict[str, Any] | None:
+def _revision() -> tuple[str, bool] | tuple[None, None]:
     """Commit of the checkout and whether it has changes; None if this is not a checkout."""
     root = Path(transformer_mt.__file__).resolve().parent.parent
     if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
-        return None
+        return None, None
     command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty"]
     try:
         description = subprocess.run(
@@ -97,8 +96,8 @@ def _revision() -> dict[str, Any] | None:
             check=True,
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
-        return None
-    return {"revision": description.removesuffix("-dirty"), "dirty": description.endswith("-dirty")}
+        return None, None
+    return description.removesuffix("-dirty"), description.endswith("-dirty")
 
 
 def _device_name(device: torch.device) -> str:

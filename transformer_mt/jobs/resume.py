@@ -15,7 +15,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation.scores import read_scores
 
 _MAY_CHANGE = (
     "run_dir",
@@ -135,9 +135,7 @@ def changed_decoding(run_dir: Path, job: TrainJob) -> str:
 
 def scores_are_current(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
     """Whether the scores in the folder are still those of the job, whose training is finished."""
-    try:
-        metrics.from_json((run_dir / run_layout.TEST_SCORES).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
+    if read_scores(run_dir / run_layout.TEST_SCORES) is None:
         return False
     if not (run_dir / run_layout.WEIGHTS).exists():
         return False

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start
@@ -63,9 +63,34 @@ def train(job: TrainJob) -> TrainResult:
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
     distributed.set_ranks_from_slurm()
-    with distributed.propagate_errors():
+    is_main = distributed.env_rank() == 0
+    with distributed.propagate_errors(), ExitStack() as stack:
         job = _with_vocab_size(with_initial_vocabulary(run_folder.with_absolute_paths(job)))
-        return _prepare_only(job) if job.stage == "prepare" else _train(job)
+        run_dir = Path(job.run_dir)
+        if job.stage == "train":  # preparing alone needs no GPU
+            num_processes = _num_processes(job)
+            metrics.check_language(job.data.tgt_lang)
+            if is_main:
+                stack.enter_context(run_folder.lock(run_dir))
+                resume.check_config(run_dir, job)
+        if is_main:
+            stack.enter_context(run_folder.logging_to(run_dir))
+        data = prepare(job)
+        if is_main:
+            log.info("%s", data.report.to_table())
+        if job.stage == "prepare":
+            return TrainResult(run_dir, prepared=_prepared_files(data) if is_main else {})
+        if num_processes == 1:
+            return TrainResult(run_dir, _train_rank(job, data))
+        distributed.launch(
+            _train_rank,
+            (job, data),
+            num_processes,
+            restarts=job.distributed.restarts,
+            progress=lambda: ckpt.steps(run_dir)[-1:],
+        )
+        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return TrainResult(run_dir, scores)
 
 
 def _with_vocab_size(job: TrainJob) -> TrainJob:
@@ -77,51 +102,11 @@ def _with_vocab_size(job: TrainJob) -> TrainJob:
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 
-def _prepare_only(job: TrainJob) -> TrainResult:
-    """Fill the cache, on any machine: no GPU is needed."""
-    run_dir = Path(job.run_dir)
-    if distributed.env_rank() > 0:
-        prepare(job)
-        return TrainResult(run_dir)
-    with run_folder.logging_to(run_dir):
-        data = prepare(job)
-        log.info("%s", data.report.to_table())
-    paths = {
-        "vocabulary": data.tokenizer_model,
-        "corpus": data.corpus,
-        "report": data.corpus / REPORT,
-    }
-    return TrainResult(run_dir, prepared=paths)
-
-
-def _train(job: TrainJob) -> TrainResult:
-    """Prepare the data once, then train in this process or in workers of its own."""
-    run_dir = Path(job.run_dir)
+def _num_processes(job: TrainJob) -> int:
+    """Number of processes to start; 1 under a launcher, which has started the others."""
     device = distributed.pick_device(job.train.device, "train.device")
-    metrics.check_language(job.data.tgt_lang)
-    processes = 1 if distributed.under_launcher() else _num_processes(job, device)
-    with ExitStack() as stack:
-        main = distributed.env_rank() == 0
-        if main:
-            stack.enter_context(run_folder.lock(run_dir))
-            resume.check_config(run_dir, job)
-            stack.enter_context(run_folder.logging_to(run_dir))
-        data = prepare(job)
-        if main:
-            log.info("%s", data.report.to_table())
-        if processes == 1:
-            return TrainResult(run_dir, _train_rank(job, data))
-        distributed.launch(
-            _train_worker,
-            (job, data),
-            processes,
-            restarts=job.distributed.restarts,
-            progress=lambda: ckpt.steps(run_dir)[-1:],
-        )
-        return TrainResult(run_dir, _read_scores(run_dir) if data.test else None)
-
-
-def _num_processes(job: TrainJob, device: torch.device) -> int:
+    if distributed.under_launcher():
+        return 1
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     processes = job.distributed.processes or max(1, gpus)
     if gpus and processes > gpus:
@@ -129,17 +114,18 @@ def _num_processes(job: TrainJob, device: torch.device) -> int:
     return processes
 
 
-def _train_worker(job: TrainJob, data: Prepared) -> None:
-    """Train in a process that ``_train`` has launched."""
-    main = distributed.env_rank() == 0
-    with run_folder.logging_to(Path(job.run_dir)) if main else nullcontext():
-        _train_rank(job, data)
+def _prepared_files(data: Prepared) -> dict[str, Path]:
+    corpus = data.corpus
+    return {"vocabulary": data.tokenizer_model, "corpus": corpus, "report": corpus / REPORT}
 
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
-    """Train as one of the ranks; the main rank returns the test scores."""
+    """Train as one of the ranks, in this process or a worker; the main rank returns the scores."""
     device = distributed.pick_device(job.train.device, "train.device")
-    with distributed.join(device, job.distributed) as world:
+    with ExitStack() as stack:
+        if distributed.env_rank() == 0:
+            stack.enter_context(run_folder.logging_to(Path(job.run_dir)))  # a worker has no log yet
+        world = stack.enter_context(distributed.join(device, job.distributed))
         gathered = world.gather(data.fingerprints)
         if any(fingerprints != gathered[0] for fingerprints in gathered):
             raise InputError(
@@ -150,10 +136,8 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
 
 
 def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score] | None:
-    run_dir = Path(job.run_dir)
-    tokenizer, normalizer = Tokenizer(data.tokenizer_model), Normalizer.of(job.data)
+    run_dir, tokenizer = Path(job.run_dir), Tokenizer(data.tokenizer_model)
     _check_positions(job, data.valid_store)
-    validator = TranslationValidator(job, tokenizer, data.valid, world)
     trainer = Trainer(
         job,
         run_dir,
@@ -161,7 +145,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         data.epoch_stores,
         data.valid_store,
         tokenizer.vocab_size,
-        validator,
+        TranslationValidator(job, tokenizer, data.valid, world),
         world,
     )
     if world.is_main:
@@ -176,7 +160,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         if not world.is_main:
             return None
         log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-        return _read_scores(run_dir) if data.test else None
+        return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
     if world.is_main:
         resume.check_weights(run_dir, trainer.done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
@@ -197,13 +181,13 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         if world.is_main:
             files.write_text(run_dir / run_layout.TEST_SCORES, "[]\n")  # marks the run as finished
         return None
-    engine = TorchEngine(model, job.decode)
+    engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
     translator = Translator(engine, tokenizer, normalizer, job.decode)
     hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
     if not world.is_main:
         return None
     scores = _score(job, data, hypotheses)
-    files.write_text(run_dir / run_layout.TEST_SCORES, metrics.to_json(scores) + "\n")
+    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
     log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
     return scores
 
@@ -230,10 +214,6 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
     return metrics.score_all(
         hypotheses, references, tgt_lang=tgt_lang, normalization=job.data.normalization
     )
-
-
-def _read_scores(run_dir: Path) -> list[Score]:
-    return metrics.from_json((run_dir / run_layout.TEST_SCORES).read_text(encoding="utf-8"))
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:

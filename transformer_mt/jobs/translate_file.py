@@ -27,8 +27,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.aligned_file import AlignedFile
-from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.line_processor import AlignedFile, InputStats
 from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
 
 log = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ def _num_finished(parts: Path) -> int:
 
 
 def _claim(parts: Path, number: int) -> bool:
-    """Whether this rank is to process the chunk: nobody has finished or claimed it."""
+    """Claim a chunk; False if it is finished, or another rank has claimed it."""
     part = _part(parts, number)
     if part.exists():
         return False
@@ -246,14 +245,7 @@ def _join(parts: Path, target: Path, chunks: int) -> InputStats:
 
 
 class _FileProgress:
-    """Lines that all ranks have finished, as a progress bar or as a message now and then.
-
-    Args:
-        parts: Folder of the finished chunks.
-        num_lines: Number of lines of the input.
-        chunk_lines: Number of lines of a chunk.
-        visible: Whether this rank reports.
-    """
+    """Lines that all ranks have finished, as a progress bar or as a message now and then."""
 
     def __init__(self, parts: Path, num_lines: int, chunk_lines: int, visible: bool):
         self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines

@@ -17,8 +17,8 @@ from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.aligned_file import AlignedFile
 from transformer_mt.jobs.line_processor import (
+    AlignedFile,
     InputStats,
     LineProcessor,
     format_json,
@@ -36,7 +36,7 @@ similar length."""
 
 _PATIENT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
-The failure of a rank is noticed at once all the same."""
+The failure of a rank is still noticed immediately."""
 
 
 @contextmanager

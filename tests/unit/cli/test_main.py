@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import JOBS, Command
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.config.help import help_text
 from transformer_mt.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -205,7 +206,7 @@ def test_jobs_of_a_sweep_must_write_different_files(run: Run) -> None:
 
 def test_out_of_memory_is_one_line(run: Run) -> None:
     def greedy(_: object) -> None:
-        torch.empty(2**60)  # what PyTorch says of a CPU's memory
+        torch.empty(2**60)  # raises PyTorch's own error for a CPU
 
     status, out, err = run("train", "model=tiny", job=greedy)
     assert (status, out) == (1, "")
@@ -253,7 +254,9 @@ def test_the_other_flags_still_work(
     run: Run, name: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = cli.PROGRAMS[name]
-    assert f"\n  {program} " in run(name, "--help", job=pytest.fail)[1]
+    text = help_text(name)
+    assert f'eval "$({program} -sc install=bash)"' in text
+    assert run(name, "--help", job=pytest.fail) == (0, f"{text}\n", "")
     assert "hydra" in run(name, "--hydra-help", job=pytest.fail)[1]
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)
     assert "schema" in run(name, "--info", "defaults", job=pytest.fail)[1]

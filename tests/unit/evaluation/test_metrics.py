@@ -23,12 +23,10 @@ from transformer_mt.evaluation.metrics import (
     SACREBLEU_METRICS,
     score,
     score_all,
-    to_json,
-    to_text,
     validation_bleu,
 )
 from transformer_mt.evaluation.protocols import PROTOCOLS, paper_bleu, split_compounds, tokens_bleu
-from transformer_mt.evaluation.scores import Score, check_line_counts
+from transformer_mt.evaluation.scores import Score, check_line_counts, to_json, to_text
 
 Rows = list[dict[str, Any]]
 

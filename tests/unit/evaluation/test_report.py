@@ -16,8 +16,7 @@ import pytest
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.charts import curve_charts
 from transformer_mt.evaluation.report import check_report, write_report
-from transformer_mt.evaluation.systems import Settings, evaluate
-from transformer_mt.evaluation.test_set import TestSet
+from transformer_mt.evaluation.systems import Settings, TestSet, evaluate
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]

@@ -32,8 +32,9 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, protocols, systems
+from transformer_mt.evaluation import scores as scoring
 from transformer_mt.evaluation.comparison import compare
-from transformer_mt.evaluation.test_set import TestSet
+from transformer_mt.evaluation.systems import TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -323,7 +324,7 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
     assert any(hypotheses)
     rows, err = scores(model=str(model))
     expected = metrics.score_all(hypotheses, [REFERENCE], tgt_lang="de")
-    assert rows == json.loads(metrics.to_json(expected))
+    assert rows == json.loads(scoring.to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
     assert err == ""
 

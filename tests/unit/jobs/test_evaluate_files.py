@@ -1,4 +1,4 @@
-"""The files that mt-eval reads and writes: found where they are said to be, and none is lost."""
+"""Files that mt-eval reads and writes: paths are resolved, and no input is overwritten."""
 
 import json
 import os

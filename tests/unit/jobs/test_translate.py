@@ -1,4 +1,4 @@
-"""mt-translate: as many lines out as in, in order, at once; and one line about what is wrong."""
+"""mt-translate: one line out for each line in, in order, without delay; one-line errors."""
 
 import gzip
 import json
@@ -231,8 +231,8 @@ def test_json_lines(model: Path, translated: Callable[..., tuple[bytes, str]]) -
         assert len(found) == (3 if row["source"] else 1)
         assert all({"text", "score", "tokens"} <= set(translation) for translation in found)
         for translation in found:
-            said = translation.get("piece_log_probs", [])
-            assert math.fsum(said) == pytest.approx(translation["log_prob"], abs=1e-4)
+            log_probs = translation.get("piece_log_probs", [])
+            assert math.fsum(log_probs) == pytest.approx(translation["log_prob"], abs=1e-4)
         assert found[0]["text"] == text
         scores = [translation["score"] for translation in found]
         assert sorted(scores, reverse=True) == scores

@@ -1,4 +1,4 @@
-"""What mt-translate does besides translating: each option of the command is the API's."""
+"""Options of mt-translate: each gives what the Python API gives."""
 
 import json
 import logging
@@ -215,7 +215,7 @@ def test_settings_of_every_engine(
     model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
-    # It says once that it converts.
+    # The conversion is logged once.
     translate.run(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
     capfd.readouterr()
     found, expected = (
@@ -331,7 +331,7 @@ def test_markup_is_kept(
     second: Path, source: Path, run: Run, capfd: Any, settings: dict[str, Any]
 ) -> None:
     source.write_text("".join(f"{line}\n" for line in MARKED))
-    if settings.get("engine") == "ctranslate2":  # says once that it converted
+    if settings.get("engine") == "ctranslate2":  # logs the conversion once
         translate.run(TranslateJob(model=str(second), input=str(source), **settings))
         capfd.readouterr()
     plain = run(model=str(second), **settings).splitlines()
@@ -359,7 +359,7 @@ def test_aligned_file_of_a_different_length(
     key: str,
     lines: int,
 ) -> None:
-    path = write_lines(source.with_name("beside"), ["a"] * lines)
+    path = write_lines(source.with_name("aligned"), ["a"] * lines)
     target = source.with_name("out")
     settings: dict[str, Any] = {"model": str(model), "input": str(source), key: path}
     message = error_of(capfd, output=str(target), **settings)
@@ -367,7 +367,7 @@ def test_aligned_file_of_a_different_length(
         f"{key}={path} has {lines} line(s), but the input has 5: both must have the same number of "
         "lines"
     )
-    assert sorted(p.name for p in source.parent.iterdir()) == ["beside", "in"]
+    assert sorted(p.name for p in source.parent.iterdir()) == ["aligned", "in"]
     with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
         translate.run(TranslateJob(device="cpu", **settings))
 
@@ -428,7 +428,7 @@ def test_file_job_starts_again_if_settings_change_the_output(
         translate.run(job)
         return "starting again" in caplog.messages[-1] if caplog.messages else True
 
-    path = write_lines(tmp_path / "beside", ["a"] * 5)
+    path = write_lines(tmp_path / "aligned", ["a"] * 5)
     assert new()
     for settings in (
         {"min_length": 1},
@@ -444,7 +444,7 @@ def test_file_job_starts_again_if_settings_change_the_output(
         assert new(**settings)
         assert not new(**settings)
     assert new(prefix=path)
-    write_lines(tmp_path / "beside", ["b"] * 5)
+    write_lines(tmp_path / "aligned", ["b"] * 5)
     assert new(prefix=path)
 
 

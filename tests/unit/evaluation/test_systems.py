@@ -10,7 +10,7 @@ import pytest
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import score
-from transformer_mt.evaluation.test_set import load_testset
+from transformer_mt.evaluation.systems import load_testset
 
 SOURCE = ["One line.", "A second\u2028line."]
 REFERENCES = [["Eine Zeile.", "Eine zweite\u2028Zeile."], ["Ein Satz.", "Ein zweiter Satz."]]
@@ -38,7 +38,7 @@ def python(code: str, folder: Path) -> str:
 
 LOAD = """
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.test_set import load_testset
+from transformer_mt.evaluation.systems import load_testset
 import json
 try:
     found = load_testset({name!r}, {langs!r})
