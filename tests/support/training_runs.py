@@ -39,8 +39,9 @@ RECIPE = [
 ]
 
 
-def _serve(module: str, argv: list[str], out: Path) -> None:
+def _serve(module: str, argv: list[str], out: Path, env: dict[str, str]) -> None:
     """Runs a command in a process that has imported its modules."""
+    os.environ.update(env)
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
@@ -55,7 +56,7 @@ def _serve(module: str, argv: list[str], out: Path) -> None:
 class Running:
     """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
 
-    def __init__(self, module: str, argv: list[str], out: Path):
+    def __init__(self, module: str, argv: list[str], out: Path, **env: str):
         out.mkdir()
         for name in ("out", "err"):
             (out / name).touch()
@@ -64,7 +65,9 @@ class Running:
             ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
         )
         self._out = out
-        self.process: ForkServerProcess = context.Process(target=_serve, args=(module, argv, out))
+        self.process: ForkServerProcess = context.Process(
+            target=_serve, args=(module, argv, out, env)
+        )
         self.process.start()
 
     def send(self, number: int) -> None:
