@@ -13,6 +13,14 @@ from typing import Any
 
 import torch
 
+PRELOADED = [
+    "transformer_mt.cli.train",
+    "transformer_mt.cli.evaluate",
+    "torch.utils.tensorboard",
+    "torch._dynamo",  # which the first optimizer of a process loads
+    "sacremoses",
+]
+"""Modules that the server imports from which runs are forked."""
 TIMEOUT = 60.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
@@ -61,9 +69,7 @@ class Running:
         for name in ("out", "err"):
             (out / name).touch()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(
-            ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
-        )
+        context.set_forkserver_preload(PRELOADED)
         self._out = out
         self.process: ForkServerProcess = context.Process(
             target=_serve, args=(module, argv, out, env)
