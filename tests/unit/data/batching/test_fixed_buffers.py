@@ -101,7 +101,7 @@ def wmt_like(count: int, longest: int = 250) -> TokenStore:
     [(30_000, 1, 0.01), (9000, 1, 0.02), (30_000, 8, 0.05)],
 )
 def test_little_of_a_buffer_is_padding(max_tokens: int, world_size: int, waste: float) -> None:
-    store = wmt_like(80_000)
+    store = wmt_like(200_000)
     plan = BatchPlan(store, 25_000, 1)
     shape = plan_buffers(store, plan, max_tokens, world_size)
     assert max(shape.src_tokens, shape.tgt_tokens) <= max_tokens
