@@ -21,7 +21,7 @@ PRELOADED = [
     "sacremoses",
 ]
 """Modules that the server imports from which runs are forked."""
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
     "model=tiny",
