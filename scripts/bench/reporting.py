@@ -10,7 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
+import tabulate
+
+tabulate.MIN_PADDING = 0  # by default, headers are two characters wider than they need
 
 WIDTH = 98
 """Maximum width of a line of prose in a report."""
@@ -39,7 +41,7 @@ def heading(details: str) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first column is left-aligned, the others are right-aligned."""
     align = ["left", *["right"] * (len(head) - 1)]
-    return tabulate(rows, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+    return tabulate.tabulate(rows, head, tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
 def wrap(text: str) -> str:

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.launched_runs import MT_TRAIN, checkpoints, end, records, start, wait_until
+from support.launched_runs import (
+    MT_TRAIN,
+    checkpoints,
+    end,
+    records,
+    settings,
+    start,
+    wait_until,
+)
+from support.training_runs import Running
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
@@ -202,9 +211,11 @@ def test_bf16_gradients_are_close(ranks: list[Path]) -> None:
 # The mt-train command.
 
 
-def test_two_processes_train_as_one_under_our_launcher_and_torchrun(corpus: Path) -> None:
+def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
+    corpus: Path, tmp_path: Path
+) -> None:
     """One process; two until Ctrl-C; then two under torchrun, resuming to the end."""
-    status, printed, err = end(start(corpus, "one", [MT_TRAIN]))
+    status, printed, err = Running("train", settings(corpus, "one"), tmp_path / "one").wait()
     assert status == 0, err
 
     run_dir = corpus / "two"
@@ -235,10 +246,11 @@ def test_two_processes_train_as_one_under_our_launcher_and_torchrun(corpus: Path
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
 
 
-def test_two_compiled_processes_train_as_one(corpus: Path) -> None:
+def test_two_compiled_processes_train_as_one(corpus: Path, tmp_path: Path) -> None:
     """Buffers of a fixed shape, each layer a separate graph, as on several GPUs."""
     short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]
-    status, _, err = end(start(corpus, "eager", [MT_TRAIN], *short))
+    argv = [*settings(corpus, "eager"), *short]
+    status, _, err = Running("train", argv, tmp_path / "eager").wait()
     assert status == 0, err
     two = ["distributed.processes=2", "train.compile=true"]
     status, _, err = end(start(corpus, "compiled", [MT_TRAIN], *short, *two))

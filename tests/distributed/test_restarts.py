@@ -2,11 +2,11 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from support import polling
 from support.launched_runs import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
 
 TWO = "distributed.processes=2"
@@ -71,10 +71,7 @@ def test_workers_end_with_a_killed_launcher(corpus: Path) -> None:
     assert len(pids) == 2
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
-    while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    polling.wait_until(lambda: not any(is_running(pid) for pid in pids), 10)
 
 
 def is_running(pid: int) -> bool:

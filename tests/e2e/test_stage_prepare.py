@@ -1,12 +1,13 @@
 """``mt-train stage=prepare``: it prepares the data only, and the next run uses them."""
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.training_runs import Running
+
+MtTrain = Callable[..., tuple[int | None, str, str]]
 
 WORDS = ["cat", "dog", "horse", "bird", "fish", "mouse"]
 SETTINGS = [
@@ -28,41 +29,50 @@ def arguments(tmp_path: Path) -> list[str]:
     return [f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache", *data, *SETTINGS]
 
 
-def mt_train(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transformer_mt.cli.train", *arguments]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+@pytest.fixture
+def mt_train(tmp_path_factory: pytest.TempPathFactory) -> MtTrain:
+    """Runs ``mt-train`` without a GPU; returns its exit status, stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int | None, str, str]:
+        out = tmp_path_factory.mktemp("output") / "text"
+        return Running("train", [*arguments], out, CUDA_VISIBLE_DEVICES="").wait()
+
+    return run
 
 
-def test_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> None:
+def test_run_uses_the_prepared_data(
+    arguments: list[str], tmp_path: Path, mt_train: MtTrain
+) -> None:
     # Prepared on a machine without a GPU, for a run on a GPU.
-    done = mt_train("stage=prepare", "train.device=cuda", *arguments)
-    assert done.returncode == 0, done.stderr
-    places = {name: Path(path) for name, path in map(str.split, done.stdout.splitlines())}
+    status, out, err = mt_train("stage=prepare", "train.device=cuda", *arguments)
+    assert status == 0, err
+    places = {name: Path(path) for name, path in map(str.split, out.splitlines())}
     assert list(places) == ["vocabulary", "corpus", "report"]
     assert all(path.exists() for path in places.values())
     report = json.loads(places["report"].read_text())
     assert (report["total"], report["kept"]) == (38, 36)
-    (kept,) = [line.split() for line in done.stderr.splitlines() if line.startswith("kept")]
+    (kept,) = [line.split() for line in err.splitlines() if line.startswith("kept")]
     assert kept[1] == "36"
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"train.log"}
 
     short = ["train.max_steps=1", "train.device=cpu", "train.max_tokens_per_device=256"]
-    trained = mt_train(*arguments, *MODEL, *short)
-    assert trained.returncode == 0, trained.stderr
-    assert "encoding the training data" not in trained.stderr
-    assert trained.stderr.count("duplicate_pair") == 1  # the table, now from the cache
+    status, _, err = mt_train(*arguments, *MODEL, *short)
+    assert status == 0, err
+    assert "encoding the training data" not in err
+    assert err.count("duplicate_pair") == 1  # the table, now from the cache
     saved = json.loads((tmp_path / "run" / "data" / "cleaning.json").read_text())
     assert all(saved.pop(key) for key in ("corpus", "valid", "test"))
     assert saved == report
 
 
-def test_bad_input_is_a_one_line_error(arguments: list[str], tmp_path: Path) -> None:
-    wrong = mt_train("stage=prepair", *arguments)
-    assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert wrong.stderr == "mt-train: error: stage='prepair' is not one of: train, prepare\n"
+def test_bad_input_is_a_one_line_error(
+    arguments: list[str], tmp_path: Path, mt_train: MtTrain
+) -> None:
+    status, out, err = mt_train("stage=prepair", *arguments)
+    assert (status, out) == (1, "")
+    assert err == "mt-train: error: stage='prepair' is not one of: train, prepare\n"
     (tmp_path / "train.tsv").write_text("no tab\n")
-    bad = mt_train("stage=prepare", *arguments)
-    assert (bad.returncode, bad.stdout) == (1, "")
+    status, out, err = mt_train("stage=prepare", *arguments)
+    assert (status, out) == (1, "")
     message = f"mt-train: error: {tmp_path}/train.tsv, line 1: has 1 tab-separated column(s)"
-    assert bad.stderr.splitlines()[-1].startswith(message)
+    assert err.splitlines()[-1].startswith(message)

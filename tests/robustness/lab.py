@@ -255,7 +255,12 @@ class Running:
         else:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(
-                ["transformer_mt.cli.train", "torch.utils.tensorboard", "sacremoses"]
+                [
+                    "transformer_mt.cli.train",
+                    "torch.utils.tensorboard",
+                    "torch._dynamo",
+                    "sacremoses",
+                ]
             )
             self._process = context.Process(target=_serve, args=(argv, output, file_limit))
             self._process.start()

@@ -13,7 +13,15 @@ from typing import Any
 
 import torch
 
-TIMEOUT = 60.0
+PRELOADED = [
+    "transformer_mt.cli.train",
+    "transformer_mt.cli.evaluate",
+    "torch.utils.tensorboard",
+    "torch._dynamo",  # which the first optimizer of a process loads
+    "sacremoses",
+]
+"""Modules that the server imports from which runs are forked."""
+TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
     "model=tiny",
@@ -39,8 +47,9 @@ RECIPE = [
 ]
 
 
-def _serve(module: str, argv: list[str], out: Path) -> None:
+def _serve(module: str, argv: list[str], out: Path, env: dict[str, str]) -> None:
     """Runs a command in a process that has imported its modules."""
+    os.environ.update(env)
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
@@ -55,16 +64,16 @@ def _serve(module: str, argv: list[str], out: Path) -> None:
 class Running:
     """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
 
-    def __init__(self, module: str, argv: list[str], out: Path):
+    def __init__(self, module: str, argv: list[str], out: Path, **env: str):
         out.mkdir()
         for name in ("out", "err"):
             (out / name).touch()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(
-            ["transformer_mt.cli.train", "transformer_mt.cli.evaluate", "torch.utils.tensorboard"]
-        )
+        context.set_forkserver_preload(PRELOADED)
         self._out = out
-        self.process: ForkServerProcess = context.Process(target=_serve, args=(module, argv, out))
+        self.process: ForkServerProcess = context.Process(
+            target=_serve, args=(module, argv, out, env)
+        )
         self.process.start()
 
     def send(self, number: int) -> None:

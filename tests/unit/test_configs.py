@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ def composed(command: Command, *overrides: str) -> DictConfig:
     return config
 
 
+@cache
 def train_job(*overrides: str) -> TrainJob:
+    """The job that ``mt-train`` composes. Do not change it: tests share it."""
     job = OmegaConf.to_object(composed("train", *overrides))
     assert isinstance(job, TrainJob)
     return job

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.varlen import varlen_attn
 
 from transformer_mt.batch import Bucket, Buckets, CuSeqlens, Layout
 from transformer_mt.config import ModelConfig
@@ -70,6 +69,9 @@ def varlen_attention(
         [N, H, K].
     """
     if query.device.type == "cuda":
+        # Imported here: it loads the compiler, which doubles the start-up time of every command.
+        from torch.nn.attention.varlen import varlen_attn
+
         output = varlen_attn(
             query,
             key,

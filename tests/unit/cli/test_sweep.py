@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.training_runs import Running
 
 from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
@@ -251,22 +252,19 @@ def test_real_sweep_and_one_more_job(tmp_path: Path) -> None:
     settings = [
         "data=files",
         *("data.src_lang=en", "data.tgt_lang=de", "tokenizer.vocab_size=290"),
-        *(f"data.{part}=[{{tsv: pairs.tsv}}]" for part in ("train", "valid", "test")),
+        *(f"data.{part}=[{{tsv: {tmp_path}/pairs.tsv}}]" for part in ("train", "valid", "test")),
         *("model=tiny", "model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
         *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
         *("train.batch_tokens=200", "train.max_steps=2", "train.log_every=1"),
         *("train.device=cpu", "train.precision=fp32", "decode.max_extra_tokens=2"),
-        *("run_dir=sweep", "cache_dir=cache", "data.workers=0"),
+        *(f"run_dir={tmp_path}/sweep", f"cache_dir={tmp_path}/cache", "data.workers=0"),
     ]
 
-    def mt_train(*overrides: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "transformer_mt.cli.train", "-m", *settings, *overrides]
-        root = str(Path(cli.__file__).parents[2])
-        env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    def mt_train(name: str, *overrides: str) -> None:
+        status, _, err = Running("train", ["-m", *settings, *overrides], tmp_path / name).wait()
+        assert status == 0, err
 
-    first = mt_train("train.seed=1,2", "model.dropout=0.0,0.1")
-    assert first.returncode == 0, first.stderr
+    mt_train("first", "train.seed=1,2", "model.dropout=0.0,0.1")
     rows = table(tmp_path / "sweep" / "sweep.tsv")
     assert rows[0] == ["train.seed", "model.dropout", *HEAD]
     assert [row[:2] for row in rows[1:]] == [[s, d] for s in "12" for d in ("0.0", "0.1")]
@@ -282,8 +280,7 @@ def test_real_sweep_and_one_more_job(tmp_path: Path) -> None:
     models = (tmp_path / "sweep").glob("*/model.safetensors")
     written = {path: path.stat().st_mtime_ns for path in models}
     assert len(written) == 4
-    again = mt_train("train.seed=1,2,3", "model.dropout=0.0,0.1")
-    assert again.returncode == 0, again.stderr
+    mt_train("again", "train.seed=1,2,3", "model.dropout=0.0,0.1")
     assert table(tmp_path / "sweep" / "sweep.tsv")[:5] == rows
     assert len(table(tmp_path / "sweep" / "sweep.tsv")) == 7
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())  # not trained again

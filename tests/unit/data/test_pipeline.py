@@ -8,13 +8,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.polling import wait_until
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -270,13 +270,6 @@ def is_running(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def until(what: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_resumes_from_its_shards(
     job: TrainJob, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -284,11 +277,13 @@ def test_a_killed_run_resumes_from_its_shards(
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(workers)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     cache = Path(job.cache_dir)
-    until(lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None)
+    wait_until(
+        lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None
+    )
     helpers = children(process.pid)
     process.kill()
     assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
-    until(lambda: not any(is_running(pid) for pid in helpers))
+    wait_until(lambda: not any(is_running(pid) for pid in helpers))
     assert len(helpers) >= workers or not Path("/proc/self/task").exists()
     assert "corpus" not in left_in_cache(job)
     shards = sorted(cache.glob("corpus-*.shards/*.npz"))
@@ -323,7 +318,9 @@ def test_ctrl_c_ends_all_processes(job: TrainJob, tmp_path: Path) -> None:
         start_new_session=True,
     )
     cache = Path(job.cache_dir)
-    until(lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None)
+    wait_until(
+        lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None
+    )
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT

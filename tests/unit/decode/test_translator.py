@@ -111,7 +111,8 @@ def test_equals_the_reference_search_without_caches(
 
 def test_batches_never_change_a_translation(translator: Settings) -> None:
     lines = [*random_lines(24, 12), *BLANK]
-    alone = [found for line in lines for found in translator().translate_nbest([line], 2)]
+    one_by_one = translator()
+    alone = [found for line in lines for found in one_by_one.translate_nbest([line], 2)]
     assert len({best[0].text for best in alone}) > 20
     for batch_tokens in (1, 300, 1000, 10**6):
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))

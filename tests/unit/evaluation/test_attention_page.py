@@ -10,9 +10,10 @@ import pytest
 import torch
 from PIL import Image
 from support.models import make_translator
+from support.tokenizers import small_tokenizer
 
-from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
+from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.attention_page import MAX_PIECES, Attention, attention_of, to_data
@@ -28,8 +29,7 @@ SENTENCE = "The dog didn't run <b>$x$</b> ."
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-    path.write_bytes(train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=310)))
-    return Tokenizer(path)
+    return small_tokenizer(path, LINES * 3, vocab_size=310)
 
 
 @pytest.fixture(scope="module")

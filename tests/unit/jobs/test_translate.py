@@ -12,7 +12,6 @@ import string
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -29,6 +28,7 @@ from support.model_folders import (
     translate_lines,
     write_model,
 )
+from support.polling import wait_until
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -706,10 +706,7 @@ def test_sigterm_leaves_no_partial_output(model: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
         write_line(child, "the dog\n")
-        deadline = time.monotonic() + 60
-        while not any(file.stat().st_size for file in tmp_path.iterdir()):
-            assert time.monotonic() < deadline, "nothing was written"
-            time.sleep(0.05)
+        wait_until(lambda: any(file.stat().st_size for file in tmp_path.iterdir()))
         child.terminate()
         assert child.wait(60) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []

@@ -7,17 +7,17 @@ import pytest
 import sacrebleu
 import torch
 from support.models import make_translator
+from support.tokenizers import small_tokenizer
 
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
     ModelConfig,
     SourceConfig,
-    TokenizerConfig,
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed import World
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS, ValidationMetric
@@ -32,10 +32,8 @@ SOURCES = [pair.src for pair in PAIRS]
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    path = tmp_path_factory.mktemp("vocabulary") / "m"
     text = [line for pair in PAIRS for line in pair]
-    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=290)))
-    return Tokenizer(path)
+    return small_tokenizer(tmp_path_factory.mktemp("vocabulary") / "m", text)
 
 
 def job(**model: Any) -> TrainJob:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import SCRIPTS
+from support.polling import wait_until
 
 
 @pytest.fixture
@@ -94,10 +95,7 @@ def test_before_the_time_limit_a_job_stops_its_tasks_and_is_requeued(commands: P
     command(commands, "scancel", f"touch {commands}/term")
     command(commands, "scontrol", "")
     job = start("slurm.sbatch", commands, *ARGUMENTS, **JOB)
-    deadline = time.monotonic() + 60
-    while not (commands / "up").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((commands / "up").exists)
     job.send_signal(signal.SIGUSR1)
     status, err = end(job)
     assert status == 143
@@ -115,10 +113,7 @@ def test_a_job_that_is_cancelled_waits_for_its_tasks_and_is_not_requeued(
     )
     command(commands, "scontrol", "")
     job = start("slurm.sbatch", commands, *ARGUMENTS, **JOB)
-    deadline = time.monotonic() + 60
-    while not (commands / "up").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((commands / "up").exists)
     job.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert job.poll() is None

@@ -1,5 +1,6 @@
 """Fixed-shape buffers contain each pair once, and little padding."""
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
         assert sum(len(tgt) for _, tgt in found) == batch.num_targets
 
 
+@cache
 def wmt_like(count: int, longest: int = 250) -> TokenStore:
     """Lengths as in WMT's training data: most sentences have 10 to 50 tokens."""
     rng = np.random.default_rng(0)

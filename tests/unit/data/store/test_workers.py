@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.polling import wait_until
 
 from transformer_mt.data.store import workers
 from transformer_mt.data.store.workers import WorkerKilledError, available_cores, map_ordered
@@ -27,10 +28,7 @@ def rendezvous(item: tuple[int, Path]) -> tuple[int, int]:
     number, folder = item
     if number < 2:
         (folder / str(number)).touch()
-        end = time.monotonic() + 60
-        while not (folder / str(1 - number)).exists():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until((folder / str(1 - number)).exists)
     return slower_if_even(number)
 
 

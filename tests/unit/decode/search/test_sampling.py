@@ -30,7 +30,7 @@ def distribution(
     return {i: p / mass for i, p in kept.items() if p > 0}
 
 
-@pytest.mark.parametrize("size", [5, 700])
+@pytest.mark.parametrize("size", [5, 520])  # the second is above ``_NUCLEUS_SIZE``
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.6), (4, 0.7), (0, 0.999)])
 def test_tokens_are_sampled_by_their_probability(
