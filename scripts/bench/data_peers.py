@@ -69,7 +69,7 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
         return (lambda batch: [test(example) for example in examples(batch)]) if batched else test
 
     options: Figures = {"batched": batched, "num_proc": data.workers}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     pairs = datasets.load_dataset(
         "csv",
         data_files=str(data.train[0].tsv),
@@ -104,7 +104,7 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
             pairs = pairs.filter(is_new, load_from_cache_file=False)
     pairs.select_columns(["src_ids", "tgt_ids"]).save_to_disk(str(folder / "saved"))
     lists = list(pairs["src_ids"]), list(pairs["tgt_ids"])
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     return {"seconds": seconds, "kept": len(lists[0]), "bytes": folder_bytes(folder / "saved")}
 
 
@@ -120,9 +120,9 @@ def plain_lists(job: TrainJob) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def plain_open(job: TrainJob) -> Figures:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     plain_lists(job)
-    return {"seconds": time.perf_counter() - begun}
+    return {"seconds": time.perf_counter() - started}
 
 
 def plain_plan(job: TrainJob) -> Figures:
@@ -144,11 +144,11 @@ def plain_plan(job: TrainJob) -> Figures:
         draw.shuffle(batches)
         return batches
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     steps = len(epoch(0))
     planned = time.perf_counter()
     epoch(9)[steps // 2]
-    return {"seconds": planned - begun, "seek": time.perf_counter() - planned, "steps": steps}
+    return {"seconds": planned - started, "seek": time.perf_counter() - planned, "steps": steps}
 
 
 PLAIN = {

@@ -358,11 +358,11 @@ def copy_rate(device: torch.device) -> float:
     a = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
     b = a.clone()
     synchronize(device)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(repeats):
         b.copy_(a)
     synchronize(device)
-    return 2 * size * repeats / (time.perf_counter() - begun)
+    return 2 * size * repeats / (time.perf_counter() - started)
 
 
 # Parity.
@@ -594,7 +594,7 @@ def decode(
     order = sorted(range(scale.sentences), key=lambda i: -len(store.src[i]))
     search(order[-8:])
     synchronize(device)
-    begun, tokens = time.perf_counter(), 0
+    started, tokens = time.perf_counter(), 0
     while order:
         size = max(1, batch_tokens // (len(store.src[order[0]]) * config.beam_size))
         tokens += search(order[:size])
@@ -602,7 +602,7 @@ def decode(
     synchronize(device)
     how = "CUDA graphs" if capturable and device.type == "cuda" else "eager"
     name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens per batch, {how}"
-    return Decoding(name, time.perf_counter() - begun, tokens)
+    return Decoding(name, time.perf_counter() - started, tokens)
 
 
 if __name__ == "__main__":

@@ -502,7 +502,7 @@ def measure(name: str, session: Session, scale: Scale, device: torch.device) -> 
     def run(updates: int) -> tuple[float, float, list[Update], Tensor]:
         """Seconds, seconds of these spent waiting for data, the updates, and the last loss."""
         synchronize(device)
-        works, waited, begun = [], 0.0, time.perf_counter()
+        works, waited, started = [], 0.0, time.perf_counter()
         for _ in range(updates):
             before = time.perf_counter()
             work = next(reader)
@@ -510,7 +510,7 @@ def measure(name: str, session: Session, scale: Scale, device: torch.device) -> 
             loss = session.update(work, next(seeds))
             works.append(replace(work, parts=[]))
         synchronize(device)
-        return time.perf_counter() - begun, waited, works, loss
+        return time.perf_counter() - started, waited, works, loss
 
     first, *_ = run(1)
     run(scale.warmup - 1)

@@ -170,7 +170,7 @@ def plan_updates(
     while True:
         chunks = plan[step].chunks
         for groups in [[chunk] for chunk in chunks] if bucket else [list(chunks)]:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             ours = collate(store, groups)
             between = time.perf_counter()
             padded = [PaddedPairs.collate(store, group) for group in groups]
@@ -183,7 +183,7 @@ def plan_updates(
                 src_tokens=int(src.sum()),
                 tgt_tokens=int(tgt.sum()),
                 flops=update_flops(config, options.vocab, src, tgt),
-                layout_seconds=(between - begun, done - between),
+                layout_seconds=(between - started, done - between),
             )
         step += 1
 
@@ -225,11 +225,11 @@ def measure(
         turn = number % len(variants)
         for variant in variants[turn:] + variants[:turn]:
             before = reset_peak_memory(device) - variant.held_bytes
-            begun = time.perf_counter()
+            started = time.perf_counter()
             for seed, work in enumerate(works):
                 variant.step(work, LEARNING_RATE, seed)
             synchronize(device)
-            variant.seconds.append(time.perf_counter() - begun)
+            variant.seconds.append(time.perf_counter() - started)
             if device.type == "cuda":
                 peak = torch.cuda.max_memory_allocated(device) - before
                 variant.peak_bytes = max(variant.peak_bytes, peak)
@@ -260,11 +260,11 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     for multiply in (torch.mm, product):
         for _ in range(10):
             synchronize(device)
-            begun = time.perf_counter()
+            started = time.perf_counter()
             for _ in range(repeats):
                 multiply(a, b)
             synchronize(device)
-            best = min(best, (time.perf_counter() - begun) / repeats)
+            best = min(best, (time.perf_counter() - started) / repeats)
     return 2 * n**3 / best
 
 

@@ -367,7 +367,7 @@ def measure(
         turn = number % len(engines)
         for name in engines[turn:] + engines[:turn]:
             result, tokens, texts = results[name], 0, []
-            begun = time.perf_counter()
+            started = time.perf_counter()
             for part in [[line] for line in ordered] if batch == "1" else [ordered]:
                 before = time.perf_counter()
                 found, count = runs[name](part)
@@ -375,7 +375,7 @@ def measure(
                 tokens += count
                 if batch == "1":
                     result.latencies.append(time.perf_counter() - before)
-            result.speeds.append(tokens / (time.perf_counter() - begun))
+            result.speeds.append(tokens / (time.perf_counter() - started))
             if batch != "1":
                 placed = dict(zip(order, texts, strict=True))
                 result.texts += [placed[i] for i in range(len(lines))]
@@ -468,11 +468,11 @@ def in_new_process(
     else:
         command = [sys.executable, __file__, "--child", name, "--model", str(options.model)]
         command += ["--threads", str(torch.get_num_threads()), "--device", options.device]
-    begun = time.time()
+    started = time.time()
     text = json.dumps(list(sources[:100]))
     done = subprocess.run(command, input=text, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    return {"start": found["first"] - begun, "peak": found["peak"]}
+    return {"start": found["first"] - started, "peak": found["peak"]}
 
 
 def child(name: str, model: Model) -> None:

@@ -598,7 +598,7 @@ def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
     """Repeats a fault ``tries`` times."""
     fault, _, outcome = FAULTS[name]
     row = Row(name, outcome)
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         for number, attempt in enumerate(fault(lab, random.Random(f"{seed} {name}"), tries)):
             row.hits += attempt.hits
@@ -613,7 +613,7 @@ def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
         row.skipped = str(error)
     if not row.hits and not row.skipped:
         row.problems.append(f"{name}: no run was hit")
-    row.seconds = time.monotonic() - begun
+    row.seconds = time.monotonic() - started
     say(f"{name}: {row.hits.total() - row.lost} of {row.hits.total()} survived")
     return row
 
