@@ -20,12 +20,17 @@ LONG = (
     "unit/cli",
     "unit/jobs",
     "unit/scripts",
+    "unit/test_configs.py",
     "unit/data/test_pipeline.py",
+    "unit/data/batching/test_fixed_buffers.py",
     "unit/decode/search/test_cuda_graphs.py",
+    "unit/evaluation/test_attention_page.py",
+    "unit/evaluation/test_report.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
 )
-"""Tests of whole commands and training runs, and those that compile: ``--fast`` skips them."""
+"""Whole commands and training runs, compilation, every configuration, pictures: ``--fast`` skips
+them."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
