@@ -14,11 +14,13 @@ from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
+from transformer_mt.files import expand_user
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
 from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
-from transformer_mt.training.step import TrainStep
+from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class TrainingComponents:
     """Intervals and limits of the run."""
     precision: str
     """``fp32``, ``bf16`` or ``fp16``."""
+    kernels: Kernels | None
+    """Kernels of the training step on a CPU; None on a GPU and for a compiled step."""
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
 
@@ -55,6 +59,7 @@ def build_components(
     valid: TokenStore,
     vocab_size: int,
     world: World,
+    recorded_kernels: Kernels | None,
     *,
     resuming: bool,
 ) -> TrainingComponents:
@@ -71,6 +76,11 @@ def build_components(
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
     compiled = pick_compiled(config.compile, job.model, device, precision)
     compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes
+    kernels = None
+    if device.type == "cpu" and not compiled:
+        rows = min(max_tokens, config.batch_tokens // world.size)
+        kernels = _kernels(job, model, precision, rows, recorded_kernels, world)
+        kernels.apply(model)
     batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -89,7 +99,26 @@ def build_components(
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
-    return TrainingComponents(model, ema, step, batches, criteria, precision, max_tokens)
+    return TrainingComponents(model, ema, step, batches, criteria, precision, kernels, max_tokens)
+
+
+def _kernels(
+    job: TrainJob,
+    model: Transformer,
+    precision: str,
+    rows: int,
+    recorded: Kernels | None,
+    world: World,
+) -> Kernels:
+    """The main rank's choice of CPU kernels, the same on all ranks."""
+    kernels = recorded
+    if world.is_main and job.train.kernels != "auto":
+        kernels = named_kernels(job.train.kernels, model)
+    elif world.is_main and kernels is None:
+        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
+        cache = expand_user(job.cache_dir) / "kernels.json"
+        kernels = choose_kernels(model, dtype, rows, cache)
+    return world.broadcast_object(kernels)
 
 
 def log_components(
@@ -114,6 +143,8 @@ def log_components(
         components.precision,
         ", compiled" if components.batches.buffer_shape else "",
     )
+    if components.kernels is not None:
+        log.info("%s", components.kernels)
     if components.criteria.last_step < (warmup := job.schedule.warmup_steps):
         log.warning(
             "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "

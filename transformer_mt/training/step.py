@@ -15,7 +15,8 @@ from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.loss_scale import LossScaler
 from transformer_mt.training.optimizer import make_optimizer
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Type of matrix products by precision; fp32 has no autocast."""
 
 
 class LossModule(nn.Module):
@@ -32,8 +33,10 @@ class LossModule(nn.Module):
         """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
         with autocast(batch.tgt_out.device, self.precision):
             hidden = self.model(batch)
-            weight = self.model.embedding.weight
-            return self._loss(hidden, weight, batch.tgt_out, self.label_smoothing)
+            output = self.model.embedding
+            return self._loss(
+                hidden, output.weight, batch.tgt_out, self.label_smoothing, output.kernels
+            )
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -162,6 +165,6 @@ class TrainStep:
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Autocast to 16-bit matrix products; softmax, norms and the loss stay in fp32."""
-    if precision in _DTYPES:
-        return torch.autocast(device.type, dtype=_DTYPES[precision])
+    if precision in AUTOCAST_DTYPES:
+        return torch.autocast(device.type, dtype=AUTOCAST_DTYPES[precision])
     return nullcontext()

@@ -86,7 +86,14 @@ class BatchIterator:
         """
         (store, batch), world = self.global_batch(step), self._world
         if self.buffer_shape is None:
-            parts = micro_batches(store, batch, self._max_tokens, world.rank, world.size)
+            parts = micro_batches(
+                store,
+                batch,
+                self._max_tokens,
+                world.rank,
+                world.size,
+                few_shapes=world.device.type == "cpu",
+            )
         else:
             parts = buffered_batches(store, batch, self.buffer_shape, world.rank, world.size)
         if world.device.type == "cuda":
