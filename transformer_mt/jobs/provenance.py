@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def record_start(
-    run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None
+    run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
 ) -> None:
     """Add this start to ``run.json``; every rank calls it, and the main rank writes.
 

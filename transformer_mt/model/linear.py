@@ -7,7 +7,8 @@ MKL on Intel and oneDNN on recent AMD processors, for instance. ``ProductKernels
 for one weight; ``training/kernels.py`` measures which is best.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,12 +81,12 @@ TORCH_KERNELS = ProductKernels()
 class Linear(nn.Linear):
     """``nn.Linear`` for packed tokens.
 
-    In training on a CPU it uses ``kernels``, and under autocast converts its weight to 16 bits once
-    an update instead of once a micro-batch.
+    In training on a CPU it uses ``kernels``.
     """
 
     kernels = TORCH_KERNELS
-    _converted: tuple[tuple[int, int], Tensor] | None = None
+    converted: Tensor | None = None
+    """The weight in another type, within ``converted_weights``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
@@ -93,20 +94,27 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        weight = self.weight.detach() if self.converted is None else self.converted
         y: Tensor = _Linear.apply(
-            x.to(dtype), self.weight, self._weight_as(dtype), self.bias, self.kernels
+            x.to(dtype), self.weight, weight.to(dtype), self.bias, self.kernels
         )
         return y
 
-    def _weight_as(self, dtype: torch.dtype) -> Tensor:
-        """The weight in another type, converted again only after a change of the weight."""
-        weight = self.weight.detach()
-        if weight.dtype == dtype:
-            return weight
-        version = weight._version, weight.data_ptr()
-        if self._converted is None or self._converted[0] != version:
-            self._converted = version, weight.to(dtype)
-        return self._converted[1]
+
+@contextmanager
+def converted_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Converts the weights of all ``Linear`` layers once, for the forward passes in the block.
+
+    Autocast would convert them in each. The weights must not change in the block.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    for layer in layers:
+        layer.converted = layer.weight.detach().to(dtype)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.converted = None
 
 
 class _Linear(torch.autograd.Function):

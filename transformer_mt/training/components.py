@@ -118,7 +118,9 @@ def _kernels(
         dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
         cache = expand_user(job.cache_dir) / "kernels.json"
         kernels = choose_kernels(model, dtype, rows, cache)
-    return world.broadcast_object(kernels)
+    chosen = world.broadcast_object(kernels)
+    assert chosen is not None
+    return chosen
 
 
 def log_components(

@@ -161,7 +161,7 @@ def _attention_candidates(
         heads = multi_head_attention(
             query, key, value, layout, layout, config.num_heads, kernel=kernel
         )
-        heads.sum().backward()  # type: ignore[no-untyped-call]
+        heads.sum().backward()
 
     return {kernel: partial(run, kernel) for kernel in ATTENTION_KERNELS}
 

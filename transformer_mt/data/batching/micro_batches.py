@@ -90,9 +90,10 @@ def collate_on_grid(store: TokenStore, buckets: list[Indices], weight: float = 1
     pairs = np.concatenate(buckets)
     lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
     order = np.argsort(lengths, kind="stable")
-    longest, sizes = np.unique(lengths, return_counts=True)
+    longest, counts = np.unique(lengths, return_counts=True)
+    sizes: list[int] = counts.tolist()
     # Both sides have the same shapes, so that self-attention and cross-attention share them.
-    shapes = [padded_shape(*x) for x in zip(sizes.tolist(), longest.tolist(), strict=True)]
+    shapes = [padded_shape(*x) for x in zip(sizes, longest.tolist(), strict=True)]
     (src, src_lengths), (tgt, tgt_lengths) = (
         side.gather(pairs[order]) for side in (store.src, store.tgt)
     )
