@@ -22,7 +22,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -258,13 +257,13 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     n, repeats = (8192, 20) if device.type == "cuda" else (2048, 1)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     best = float("inf")
-    onednn = [partial(FORWARD["onednn"], bias=None)] if HAS_ONEDNN and device.type == "cpu" else []
-    for multiply in (torch.mm, *onednn):
+    kernels = FORWARD if HAS_ONEDNN and device.type == "cpu" else {"torch": FORWARD["torch"]}
+    for multiply in kernels.values():
         for _ in range(10):
             synchronize(device)
             started = time.perf_counter()
             for _ in range(repeats):
-                multiply(a, b)
+                multiply(a, b, None)
             synchronize(device)
             best = min(best, (time.perf_counter() - started) / repeats)
     return 2 * n**3 / best

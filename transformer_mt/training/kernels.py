@@ -70,12 +70,21 @@ class Kernels:
 
     @classmethod
     def from_json(cls, value: Any) -> "Kernels | None":
-        """The inverse of ``asdict``; None if it is no valid choice here, as after an update."""
+        """The inverse of ``asdict``; None if a kernel is unknown to this version."""
         try:
             products = {key: ProductKernels(**names) for key, names in value["products"].items()}
-            return cls(products, value["attention"])
+            kernels = cls(products, value["attention"])
         except (KeyError, TypeError, AttributeError):
             return None
+        return kernels if kernels._is_known() else None
+
+    def _is_known(self) -> bool:
+        known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+        return self.attention in ATTENTION_KERNELS and all(
+            isinstance(name, str) and name in names
+            for product in self.products.values()
+            for name, names in zip(asdict(product).values(), known, strict=True)
+        )
 
     def __str__(self) -> str:
         names = [name for kernels in self.products.values() for name in asdict(kernels).values()]
