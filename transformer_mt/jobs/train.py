@@ -147,7 +147,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         tokenizer.vocab_size,
         TranslationValidator(job, tokenizer, data.valid, world),
         world,
-        recorded_kernels(run_dir) if world.is_main else None,
+        recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,
     )
     if world.is_main:
         verify(data.train, data.corpus)

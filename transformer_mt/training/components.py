@@ -112,10 +112,10 @@ def _kernels(
 ) -> Kernels:
     """The main rank's choice of CPU kernels, the same on all ranks."""
     kernels = recorded
+    dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
     if world.is_main and job.train.kernels != "auto":
-        kernels = named_kernels(job.train.kernels, model)
+        kernels = named_kernels(job.train.kernels, model, dtype)
     elif world.is_main and kernels is None:
-        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
         cache = expand_user(job.cache_dir) / "kernels.json"
         kernels = choose_kernels(model, dtype, rows, cache)
     chosen = world.broadcast_object(kernels)

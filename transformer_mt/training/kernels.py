@@ -92,10 +92,10 @@ class Kernels:
         return f"matrix products: {', '.join(counts)}; attention: {self.attention}"
 
 
-def named_kernels(name: str, model: Transformer) -> Kernels:
-    """The kernels of ``train.kernels=torch`` or ``onednn``."""
+def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
+    """The kernels of ``train.kernels=torch`` or ``onednn``, which computes fp32 products only."""
     chosen = ProductKernels()
-    if name == "onednn" and HAS_ONEDNN:
+    if name == "onednn" and HAS_ONEDNN and dtype == torch.float32:
         chosen = ProductKernels("onednn", "onednn", "onednn")
     return Kernels(dict.fromkeys(_weights(model), chosen))
 
@@ -180,15 +180,19 @@ def _fastest(candidates: dict[str, Callable[[], object]], deadline: float) -> st
     names = list(candidates)
     seconds = dict.fromkeys(names, float("inf"))
     for repetition in range(1 + _REPETITIONS):  # the first only warms up
-        for name in names:
+        for name in list(seconds):
             if time.perf_counter() > deadline:
                 return names[0]
             start = time.perf_counter()
-            candidates[name]()
+            try:
+                candidates[name]()
+            except RuntimeError:  # oneDNN has no 16-bit products for some processors
+                del seconds[name]
+                continue
             elapsed = time.perf_counter() - start
             if repetition:
                 seconds[name] = min(seconds[name], elapsed)
-    return min(names, key=seconds.__getitem__)
+    return min(seconds, key=seconds.__getitem__)
 
 
 def _weights(model: Transformer) -> list[str]:

@@ -54,8 +54,8 @@ class Trainer:
         vocab_size: V.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
-        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
         clock: Monotonic clock, in seconds.
+        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
 
     Attributes:
         model: The model in training.
@@ -72,8 +72,8 @@ class Trainer:
         vocab_size: int,
         validator: Validator,
         world: World,
-        recorded_kernels: Kernels | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        recorded_kernels: Kernels | None = None,
     ):
         self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
         self._train, self._valid, self._clock = train, valid, clock

@@ -57,6 +57,14 @@ def test_one_slow_call_does_not_disqualify_a_kernel(clock: FakeClock) -> None:
     assert kernels_module._fastest(dict(candidates), deadline=100.0) == "b"
 
 
+def test_kernels_that_the_processor_lacks_are_left_out(clock: FakeClock) -> None:
+    def missing() -> None:
+        raise RuntimeError("could not create a primitive descriptor")
+
+    candidates = {"a": clock.taking(0.02), "b": missing, "c": clock.taking(0.01)}
+    assert kernels_module._fastest(candidates, deadline=100.0) == "c"
+
+
 def test_without_time_the_first_kernel_is_chosen(clock: FakeClock) -> None:
     slow, fast = clock.taking(5.0), clock.taking(0.01)
     assert kernels_module._fastest({"slow": slow, "fast": fast}, deadline=2.0) == "slow"
@@ -109,7 +117,7 @@ def test_an_unwritable_cache_does_not_stop_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["torch", "onednn"])
 def test_kernels_by_name_survive_json(name: str) -> None:
-    kernels = named_kernels(name, random_model())
+    kernels = named_kernels(name, random_model(), torch.float32)
     assert Kernels.from_json(asdict(kernels)) == kernels
     assert {product.forward for product in kernels.products.values()} == {name}
 
