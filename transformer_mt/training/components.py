@@ -25,6 +25,9 @@ from transformer_mt.training.stopping import StoppingCriteria
 
 log = logging.getLogger(__name__)
 
+_SAMPLED_STEPS = 8
+"""Updates whose padding is logged at the start."""
+
 
 @dataclass(frozen=True)
 class TrainingComponents:
@@ -135,19 +138,22 @@ def log_components(
         job.model.d_model,
         f"{components.model.vocab_size:,}",
     )
+    last_step = components.criteria.last_step
+    upcoming = range(done + 1, min(done + _SAMPLED_STEPS, last_step) + 1)
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s, %.1f%% padding",
         f"{num_pairs:,}",
         f"{components.batches.steps_per_epoch:,}",
-        f"{components.criteria.last_step:,}",
+        f"{last_step:,}",
         world.size,
         world.device.type,
         components.precision,
         ", compiled" if components.batches.buffer_shape else "",
+        100 * components.batches.padding_share(upcoming),
     )
     if components.kernels is not None:
         log.info("%s", components.kernels)
-    if components.criteria.last_step < (warmup := job.schedule.warmup_steps):
+    if last_step < (warmup := job.schedule.warmup_steps):
         log.warning(
             "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "
             "learning rate does not reach its peak",
