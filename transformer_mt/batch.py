@@ -12,7 +12,7 @@ Shapes: B sequences, S the length of the longest one, N packed tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,69 +33,94 @@ class Bucket:
     """Consecutive sequences of similar length, which attention pads to one length."""
 
     num_sequences: int
-    """B."""
+    """B, padding included."""
     max_length: int
-    """S: number of tokens of the longest sequence."""
-    num_tokens: int
-    """N: number of rows of the flat tensors that belong to this bucket."""
-    unpad_indices: Tensor | None
-    """[N] int64: index of each token in the padded ``[B · S]`` rows. None if every sequence has
-    ``max_length`` tokens, so that padding is only a change of shape."""
-    pad_indices: Tensor | None
-    """[B · S] int64: index of the bucket's token in each padded row. Padding repeats the last token
-    of its sequence; the mask hides it. None if there is no padding."""
+    """S, padding included."""
     mask: Tensor | None
-    """[B, S] bool, True for tokens and False for padding; None if there is no padding."""
-
-    @classmethod
-    def from_lengths(cls, lengths: Lengths) -> Self:
-        """A bucket of sequences of the given [B] lengths."""
-        shape = len(lengths), int(lengths.max()), int(lengths.sum())
-        num_sequences, max_length, num_tokens = shape
-        if num_tokens == num_sequences * max_length:
-            return cls(*shape, None, None, None)
-        columns = np.arange(max_length)
-        mask = columns < lengths[:, None]
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        pad_indices = starts[:, None] + np.minimum(columns, lengths[:, None] - 1)
-        return cls(
-            *shape,
-            unpad_indices=torch.from_numpy(np.flatnonzero(mask)),
-            pad_indices=torch.from_numpy(pad_indices.reshape(-1)),
-            mask=torch.from_numpy(mask),
-        )
-
-    def map(self, function: TensorFunction) -> Self:
-        """Applies a function to every tensor."""
-        tensors = (self.unpad_indices, self.pad_indices, self.mask)
-        return type(self)(
-            self.num_sequences,
-            self.max_length,
-            self.num_tokens,
-            *(None if tensor is None else function(tensor) for tensor in tensors),
-        )
+    """[B, S] bool, True for tokens and False for padding; None if there is no padding. In sequences
+    that are only padding the first position is True, because a softmax needs a key."""
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """Layout of a flat tensor as consecutive buckets that cover all of its rows."""
+    """Layout of a flat tensor of N rows as consecutive buckets.
+
+    The buckets' sequences, padded, are P rows: the sum of B · S over the buckets.
+    """
 
     buckets: tuple[Bucket, ...]
+    pad_indices: Tensor | None
+    """[P] int64: index of the flat row in each padded row. Padding is a copy of the last flat row;
+    the mask hides it. None if there is no padding, so that padding is only a change of shape."""
+    unpad_indices: Tensor | None
+    """[N] int64: index of each flat row in the padded rows, where a flat row that is padding itself
+    is a row of padding. None if there is no padding."""
+    head_rows: dict[int, object] = field(default_factory=dict, repr=False, compare=False)
+    """``HeadRows`` of this layout by number of heads: computed once, shared by all layers."""
 
     @property
     def max_length(self) -> int:
-        """Number of tokens of the longest sequence."""
+        """Length of the longest sequence."""
         return max(bucket.max_length for bucket in self.buckets)
 
+    @property
+    def num_padded_rows(self) -> int:
+        """P."""
+        return sum(bucket.num_sequences * bucket.max_length for bucket in self.buckets)
+
     @classmethod
-    def from_lengths(cls, lengths: Lengths, bucket_sizes: Sequence[int]) -> Self:
-        """Splits sequences of the given lengths into buckets of ``bucket_sizes`` sequences."""
+    def from_lengths(
+        cls,
+        lengths: Lengths,
+        bucket_sizes: Sequence[int],
+        shapes: Sequence[tuple[int, int]] | None = None,
+        num_rows: int | None = None,
+    ) -> Self:
+        """Splits sequences into buckets.
+
+        Args:
+            lengths: [sequences] number of tokens of each sequence.
+            bucket_sizes: Number of sequences in each bucket.
+            shapes: B and S of each bucket, with room for its sequences and, if flat rows are
+                padding, for more. Default: its number of sequences and the longest of them.
+            num_rows: N, at least the number of tokens; the rows after them are padding. Default:
+                the number of tokens.
+        """
         parts = np.split(lengths, np.cumsum(bucket_sizes)[:-1])
-        return cls(tuple(Bucket.from_lengths(part) for part in parts))
+        shapes = shapes or [(len(part), int(part.max())) for part in parts]
+        num_rows = num_rows or int(lengths.sum())
+        masks = [_mask(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+        is_token = np.concatenate([mask.reshape(-1) for mask in masks])
+        if num_rows == len(is_token) and is_token.all():
+            return cls(tuple(Bucket(*shape, None) for shape in shapes), None, None)
+        tokens = np.flatnonzero(is_token)
+        pad_indices = np.full(len(is_token), num_rows - 1, np.int64)
+        pad_indices[tokens] = np.arange(len(tokens))
+        unpad_indices = np.full(num_rows, int(is_token.argmin()), np.int64)
+        unpad_indices[: len(tokens)] = tokens
+        buckets = []
+        for mask, shape in zip(masks, shapes, strict=True):
+            full = bool(mask.all())
+            mask[:, 0] = True
+            buckets.append(Bucket(*shape, None if full else torch.from_numpy(mask)))
+        indices = torch.from_numpy(pad_indices), torch.from_numpy(unpad_indices)
+        return cls(tuple(buckets), *indices)
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""
-        return type(self)(tuple(bucket.map(function) for bucket in self.buckets))
+
+        def mapped(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else function(tensor)
+
+        buckets = (replace(bucket, mask=mapped(bucket.mask)) for bucket in self.buckets)
+        return type(self)(tuple(buckets), mapped(self.pad_indices), mapped(self.unpad_indices))
+
+
+def _mask(lengths: Lengths, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """[B, S] bool: True for the tokens of the first sequences, False for padding."""
+    mask = np.zeros(shape, np.bool_)
+    mask[: len(lengths)] = np.arange(shape[1]) < lengths[:, None]
+    return mask
 
 
 @dataclass(frozen=True)
@@ -128,19 +153,29 @@ class Packed:
     """Sequence boundaries."""
 
     @classmethod
-    def from_flat(cls, tokens: TokenArray, lengths: Lengths, bucket_sizes: Sequence[int]) -> Self:
+    def from_flat(
+        cls,
+        tokens: TokenArray,
+        lengths: Lengths,
+        bucket_sizes: Sequence[int],
+        shapes: Sequence[tuple[int, int]] | None = None,
+        num_rows: int | None = None,
+    ) -> Self:
         """Packs sequences that are already end to end, in buckets.
 
         Args:
-            tokens: [N] token ids.
-            lengths: [B] number of tokens of each sequence.
-            bucket_sizes: Number of sequences in each bucket; they sum to B. Sequences of similar
-                length should share a bucket.
+            tokens: [number of tokens] token ids.
+            lengths: [sequences] number of tokens of each sequence.
+            bucket_sizes: Number of sequences in each bucket. Sequences of similar length should
+                share a bucket.
+            shapes: Padded shapes of the buckets, as for ``Buckets.from_lengths``.
+            num_rows: N, as for ``Buckets.from_lengths``; tokens and positions of padding are 0.
         """
+        padding = (0, (num_rows or len(tokens)) - len(tokens))
         return cls(
-            torch.from_numpy(tokens.astype(np.int64)),
-            torch.from_numpy(position_ids(lengths)),
-            Buckets.from_lengths(lengths, bucket_sizes),
+            torch.from_numpy(np.pad(tokens.astype(np.int64), padding)),
+            torch.from_numpy(np.pad(position_ids(lengths), padding)),
+            Buckets.from_lengths(lengths, bucket_sizes, shapes, num_rows),
         )
 
     @classmethod

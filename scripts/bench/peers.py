@@ -8,8 +8,11 @@ attention weights would slow the peers down.
 """
 
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,8 @@ from transformer_mt.distributed import World
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.step import TrainStep, autocast
+from transformer_mt.training.kernels import Kernels, choose_kernels
+from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep, autocast
 
 VARIANTS = [
     "ours-fp32", "ours-fp32-again", "ours-bf16",
@@ -337,12 +341,22 @@ def build(names: list[str], config: ModelConfig, vocab_size: int, world: World) 
     return [build_one(name, initial, world) for name in names]
 
 
+@cache
+def measured_kernels(model: Transformer, precision: str) -> Kernels:
+    """The CPU kernels that mt-train would choose."""
+    with tempfile.TemporaryDirectory() as folder:
+        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
+        return choose_kernels(model, dtype, 2048, Path(folder, "kernels.json"))
+
+
 def build_one(name: str, initial: Transformer, world: World) -> Variant:
     kind, precision = name.split("-")[:2]
     if kind == "ours":
         model = Transformer(initial.config, initial.vocab_size)
         model.load_state_dict(initial.state_dict())
         model.to(world.device)
+        if world.device.type == "cpu":
+            measured_kernels(initial, precision).apply(model)
         step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world)
 
         def update(work: Update, lr: float, seed: int) -> Tensor:

@@ -43,12 +43,12 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
-from transformer_mt.model.linear import product
+from transformer_mt.model.linear import FORWARD, HAS_ONEDNN
 from transformer_mt.training.flops import update_flops
 
 LEARNING_RATE = 1e-4
@@ -171,7 +171,7 @@ def plan_updates(
         chunks = plan[step].chunks
         for groups in [[chunk] for chunk in chunks] if bucket else [list(chunks)]:
             started = time.perf_counter()
-            ours = collate(store, groups)
+            ours = (collate_on_grid if device.type == "cpu" else collate)(store, groups)
             between = time.perf_counter()
             padded = [PaddedPairs.collate(store, group) for group in groups]
             done = time.perf_counter()
@@ -257,12 +257,13 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     n, repeats = (8192, 20) if device.type == "cuda" else (2048, 1)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     best = float("inf")
-    for multiply in (torch.mm, product):
+    kernels = FORWARD if HAS_ONEDNN and device.type == "cpu" else {"torch": FORWARD["torch"]}
+    for multiply in kernels.values():
         for _ in range(10):
             synchronize(device)
             started = time.perf_counter()
             for _ in range(repeats):
-                multiply(a, b)
+                multiply(a, b, None)
             synchronize(device)
             best = min(best, (time.perf_counter() - started) / repeats)
     return 2 * n**3 / best

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
-from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 
@@ -59,13 +59,13 @@ def test_loss_and_gradients_equal_those_of_single_pairs(
     cut = data.draw(st.integers(0, len(pairs)), label="end of the first bucket")
     buckets = [bucket for bucket in np.split(everyone, [cut]) if len(bucket)]
     (buffer,) = fill(store, everyone, SHAPE)
-    for batch in (collate(store, buckets), buffer):
+    for batch in (collate(store, buckets), collate_on_grid(store, buckets), buffer):
         got = loss_and_gradients(model, batch)
         for ours, theirs in zip(got, wanted, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("layout", ["buckets", "buffer"])
+@pytest.mark.parametrize("layout", ["buckets", "grid", "buffer"])
 @settings(max_examples=25)
 @given(pairs=pairs_of_tokens.filter(lambda pairs: len(pairs) > 1), data=st.data())
 def test_changing_a_pair_does_not_change_other_pairs(
@@ -81,6 +81,8 @@ def test_changing_a_pair_does_not_change_other_pairs(
         everyone, store = np.arange(len(pairs)), store_of(pairs)
         if layout == "buckets":
             batch = collate(store, [everyone])
+        elif layout == "grid":
+            batch = collate_on_grid(store, [everyone])
         else:
             (batch,) = fill(store, everyone, SHAPE)
         with torch.inference_mode():

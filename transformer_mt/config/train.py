@@ -117,6 +117,9 @@ class TrainConfig:
     precision: str = "auto"
     """``fp32``, ``bf16``, ``fp16`` or ``auto``. 16-bit types by autocast, fp16 with loss scaling;
     ``auto`` is bf16 where the hardware is fast at it, otherwise fp32."""
+    kernels: str = "auto"
+    """Kernels of matrix products on a CPU: ``torch``, ``onednn`` or ``auto``. ``auto`` measures
+    which are fastest when a run starts, and keeps the choice for the run and for later ones."""
     clip_norm: float | None = None
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
@@ -153,6 +156,7 @@ class TrainConfig:
                 value is None or (value > 0 and math.isfinite(value)),
                 f"train.{key}={value} must be > 0 (or null)",
             )
+        choice("train.kernels", self.kernels, "auto", "torch", "onednn")
         choice("train.interval", self.interval, "step", "epoch")
         choice("train.best_by", self.best_by, "bleu", "nll")
         choice("train.final", self.final, "average", "best", "ema")

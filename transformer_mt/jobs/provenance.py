@@ -3,12 +3,12 @@
 import json
 import logging
 import platform
-import re
 import shlex
 import socket
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,13 +20,17 @@ import transformer_mt
 from transformer_mt import run_layout
 from transformer_mt.distributed import World
 from transformer_mt.files import write_text
+from transformer_mt.training.hardware import processor_name
+from transformer_mt.training.kernels import Kernels
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 
 log = logging.getLogger(__name__)
 
 
-def record_start(run_dir: Path, world: World, parameters: int, step: int) -> None:
+def record_start(
+    run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
+) -> None:
     """Add this start to ``run.json``; every rank calls it, and the main rank writes.
 
     Args:
@@ -34,6 +38,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
         world: The ranks.
         parameters: Number of parameters of the model.
         step: Number of updates done before.
+        kernels: CPU kernels of the training step.
     """
     hosts = world.gather((socket.gethostname(), _device_name(world.device)))
     if not world.is_main:
@@ -54,6 +59,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
         "devices": [{"host": host, "device": device} for host, device in hosts],
         "threads": torch.get_num_threads(),
         "parameters": parameters,
+        "kernels": None if kernels is None else asdict(kernels),
     }
     path = run_dir / run_layout.RUN_INFO
     write_text(path, json.dumps({"starts": [*_starts(path), start]}, indent=2, ensure_ascii=False))
@@ -65,6 +71,15 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
         torch.__version__,
         ", ".join(f"{count} × {name}" for name, count in names.items()),
     )
+
+
+def recorded_kernels(run_dir: Path) -> Kernels | None:
+    """CPU kernels of the run's last start, if it was on a processor like this one."""
+    starts = _starts(run_dir / run_layout.RUN_INFO)
+    last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
+    devices = last.get("devices") or [{}]
+    same = devices[0].get("device") == processor_name()
+    return Kernels.from_json(last.get("kernels")) if same else None
 
 
 def _starts(path: Path) -> list[Any]:
@@ -103,6 +118,4 @@ def _revision() -> tuple[str, bool] | tuple[None, None]:
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
+    return processor_name()

@@ -25,7 +25,7 @@ from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
-from transformer_mt.jobs.provenance import record_start
+from transformer_mt.jobs.provenance import record_start, recorded_kernels
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trackers import log_final_scores
@@ -147,6 +147,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         tokenizer.vocab_size,
         TranslationValidator(job, tokenizer, data.valid, world),
         world,
+        recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,
     )
     if world.is_main:
         verify(data.train, data.corpus)
@@ -168,7 +169,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         run_folder.write_start(run_dir, job, data)
         _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    record_start(run_dir, world, parameters, trainer.done)
+    record_start(run_dir, world, parameters, trainer.done, trainer.kernels)
     try:
         model = trainer.run()
     except StoppedError as stopped:

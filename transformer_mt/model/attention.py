@@ -12,11 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformer_mt.batch import Bucket, Buckets, CuSeqlens, Layout
+from transformer_mt.batch import Buckets, CuSeqlens, Layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.linear import Linear
+from transformer_mt.model.padding import pad, unpad
+from transformer_mt.model.written_out_attention import MAX_LENGTH, written_out_attention
 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+ATTENTION_KERNELS = ("written_out", "fused")
+"""Kernels of training on a CPU; all others are fused."""
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of one layer: packed [M, H·K] and [M, H·K'], or split into heads."""
@@ -105,48 +110,6 @@ def has_varlen_kernel(key_size: int, value_size: int) -> bool:
     return key_size == value_size and key_size % 8 == 0 and key_size <= 256
 
 
-class _Pad(torch.autograd.Function):
-    """Packed rows → padded rows, a gather in both directions: padding receives no gradient."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(rows)
-        return x.index_select(0, tokens)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        (rows,) = ctx.saved_tensors
-        return grad.index_select(0, rows), None, None
-
-
-class _Unpad(torch.autograd.Function):
-    """Padded rows → packed rows; the gradient of padding is zero."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(rows)
-        ctx.n = x.shape[0]
-        return x.index_select(0, rows)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        (rows,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.n, grad.shape[1]).index_copy_(0, rows, grad), None
-
-
-def pad(x: Tensor, bucket: Bucket) -> Tensor:
-    """A bucket's packed rows [n, F] → [B, length, F]; padding repeats a sequence's last token."""
-    if bucket.pad_indices is not None:
-        x = _Pad.apply(x, bucket.pad_indices, bucket.unpad_indices)
-    return x.view(bucket.num_sequences, bucket.max_length, -1)
-
-
-def unpad(x: Tensor, bucket: Bucket) -> Tensor:
-    """The inverse of ``pad``: [B, length, F] → the bucket's packed rows [n, F]."""
-    rows = x.reshape(bucket.num_sequences * bucket.max_length, -1)
-    return rows if bucket.unpad_indices is None else _Unpad.apply(rows, bucket.unpad_indices)
-
-
 def multi_head_attention(
     query: Tensor,
     key: Tensor,
@@ -155,6 +118,7 @@ def multi_head_attention(
     key_layout: Layout,
     num_heads: int,
     causal: bool = False,
+    kernel: str = ATTENTION_KERNELS[0],
 ) -> Tensor:
     """Multi-head attention of query sequence i to key sequence i, on projected packed tokens.
 
@@ -166,6 +130,7 @@ def multi_head_attention(
         key_layout: Boundaries of the key sequences, of the same number and in the same groups.
         num_heads: H.
         causal: Query t attends to keys up to t only (§3.2.3).
+        kernel: One of ``ATTENTION_KERNELS``.
 
     Returns:
         [N, H·K'], the concatenated heads, before the output projection.
@@ -175,30 +140,31 @@ def multi_head_attention(
         q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
         return varlen_attention(q, k, v, query_layout, key_layout, causal).flatten(1)
     assert isinstance(key_layout, Buckets)
+    training = query.device.type == "cpu" and torch.is_grad_enabled()
+    longest = max(query_layout.max_length, key_layout.max_length)
+    if training and kernel == "written_out" and longest <= MAX_LENGTH:
+        return written_out_attention(query, key, value, query_layout, key_layout, num_heads, causal)
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         # The CPU kernel's backward pass is several times slower in bf16 than in fp32.
         query, key, value = query.float(), key.float(), value.float()
-    outputs = []
-    for queries, keys, q, k, v in zip(
-        query_layout.buckets,
-        key_layout.buckets,
-        # split, not slices: its backward pass is one concatenation.
-        query.split([bucket.num_tokens for bucket in query_layout.buckets]),
-        key.split([bucket.num_tokens for bucket in key_layout.buckets]),
-        value.split([bucket.num_tokens for bucket in key_layout.buckets]),
-        strict=True,
-    ):
-        # Padding follows the tokens, so the causal mask already hides it.
-        mask = None if causal or keys.mask is None else keys.mask[:, None, None, :]
-        heads = scaled_dot_product_attention(
-            split_heads(pad(q, queries), num_heads),
-            split_heads(pad(k, keys), num_heads),
-            split_heads(pad(v, keys), num_heads),
-            mask,
+    outputs = [
+        scaled_dot_product_attention(
+            split_heads(q, num_heads),
+            split_heads(k, num_heads),
+            split_heads(v, num_heads),
+            # Padding follows the tokens, so the causal mask already hides it.
+            None if causal or keys.mask is None else keys.mask[:, None, None, :],
             causal,
         )
-        outputs.append(unpad(heads.transpose(1, 2).flatten(2), queries))
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        for q, k, v, keys in zip(
+            pad(query, query_layout),
+            pad(key, key_layout),
+            pad(value, key_layout),
+            key_layout.buckets,
+            strict=True,
+        )
+    ]
+    return unpad([heads.transpose(1, 2).flatten(2) for heads in outputs], query_layout)
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -212,6 +178,8 @@ class SelfAttention(nn.Module):
     W_i^Q, W_i^K and W_i^V of all heads are one matrix, ``qkv_proj``.
     """
 
+    kernel = ATTENTION_KERNELS[0]
+
     def __init__(self, config: ModelConfig, causal: bool):
         super().__init__()
         self.num_heads = config.num_heads
@@ -224,7 +192,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """[N, D] → [N, D]; each token attends within its own sequence."""
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
-        heads = multi_head_attention(q, k, v, layout, layout, self.num_heads, self.causal)
+        heads = multi_head_attention(
+            q, k, v, layout, layout, self.num_heads, self.causal, self.kernel
+        )
         return self.out_proj(heads)
 
     def step(self, x: Tensor, cache: Tensor, slots: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
@@ -278,6 +248,8 @@ class CrossAttention(nn.Module):
     It holds W^Q and W^O only; W^K and W^V are in ``CrossKVProjection``.
     """
 
+    kernel = ATTENTION_KERNELS[0]
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads = config.num_heads
@@ -287,7 +259,9 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, layout: Layout, cross_kv: KeyValue, src_layout: Layout) -> Tensor:
         """[N, D] target tokens and this layer's packed keys and values → [N, D]."""
         q = self.q_proj(x)
-        heads = multi_head_attention(q, *cross_kv, layout, src_layout, self.num_heads)
+        heads = multi_head_attention(
+            q, *cross_kv, layout, src_layout, self.num_heads, kernel=self.kernel
+        )
         return self.out_proj(heads)
 
     def step(self, x: Tensor, cross_kv: KeyValue, mask: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
+from transformer_mt.model.linear import TORCH_KERNELS
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
@@ -36,6 +37,8 @@ class Embedding(nn.Module):
     (§3.4).
     """
 
+    kernels = TORCH_KERNELS
+    """Kernels of the output layer in training on a CPU."""
     sinusoids: Tensor
 
     def __init__(self, vocab_size: int, config: ModelConfig):

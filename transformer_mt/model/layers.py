@@ -41,7 +41,7 @@ class Dropout(nn.Module):
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         threshold = min(round(self.p * 65536), 65535) - 32768
         keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= threshold
-        return (x * keep.to(x.dtype)) * (1 / (1 - self.p))
+        return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
 
 
 class FeedForward(nn.Module):

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.attention import CrossKVProjection, pad, split_heads
+from transformer_mt.model.attention import CrossKVProjection, split_heads
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
+from transformer_mt.model.padding import pad
 
 
 class Transformer(nn.Module):
@@ -86,8 +87,8 @@ class Transformer(nn.Module):
         cross_kv = [
             # Contiguous by head, as each decoding step reads them.
             (
-                split_heads(pad(k.to(memory.dtype), bucket), heads).contiguous(),
-                split_heads(pad(v.to(memory.dtype), bucket), heads).contiguous(),
+                split_heads(pad(k.to(memory.dtype), src.layout)[0], heads).contiguous(),
+                split_heads(pad(v.to(memory.dtype), src.layout)[0], heads).contiguous(),
             )
             for k, v in self.source_projection(memory)
         ]

@@ -14,14 +14,19 @@ from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
+from transformer_mt.files import expand_user
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
 from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
-from transformer_mt.training.step import TrainStep
+from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
 
 log = logging.getLogger(__name__)
+
+_SAMPLED_STEPS = 8
+"""Updates whose padding is logged at the start."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class TrainingComponents:
     """Intervals and limits of the run."""
     precision: str
     """``fp32``, ``bf16`` or ``fp16``."""
+    kernels: Kernels | None
+    """Kernels of the training step on a CPU; None on a GPU and for a compiled step."""
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
 
@@ -55,6 +62,7 @@ def build_components(
     valid: TokenStore,
     vocab_size: int,
     world: World,
+    recorded_kernels: Kernels | None,
     *,
     resuming: bool,
 ) -> TrainingComponents:
@@ -71,6 +79,11 @@ def build_components(
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
     compiled = pick_compiled(config.compile, job.model, device, precision)
     compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes
+    kernels = None
+    if device.type == "cpu" and not compiled:
+        rows = min(max_tokens, config.batch_tokens // world.size)
+        kernels = _kernels(job, model, precision, rows, recorded_kernels, world)
+        kernels.apply(model)
     batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -89,7 +102,28 @@ def build_components(
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
-    return TrainingComponents(model, ema, step, batches, criteria, precision, max_tokens)
+    return TrainingComponents(model, ema, step, batches, criteria, precision, kernels, max_tokens)
+
+
+def _kernels(
+    job: TrainJob,
+    model: Transformer,
+    precision: str,
+    rows: int,
+    recorded: Kernels | None,
+    world: World,
+) -> Kernels:
+    """The main rank's choice of CPU kernels, the same on all ranks."""
+    kernels = recorded
+    dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
+    if world.is_main and job.train.kernels != "auto":
+        kernels = named_kernels(job.train.kernels, model, dtype)
+    elif world.is_main and kernels is None:
+        cache = expand_user(job.cache_dir) / "kernels.json"
+        kernels = choose_kernels(model, dtype, rows, cache)
+    chosen = world.broadcast_object(kernels)
+    assert chosen is not None
+    return chosen
 
 
 def log_components(
@@ -104,17 +138,22 @@ def log_components(
         job.model.d_model,
         f"{components.model.vocab_size:,}",
     )
+    last_step = components.criteria.last_step
+    upcoming = range(done + 1, min(done + _SAMPLED_STEPS, last_step) + 1)
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s, %.1f%% padding",
         f"{num_pairs:,}",
         f"{components.batches.steps_per_epoch:,}",
-        f"{components.criteria.last_step:,}",
+        f"{last_step:,}",
         world.size,
         world.device.type,
         components.precision,
         ", compiled" if components.batches.buffer_shape else "",
+        100 * components.batches.padding_share(upcoming),
     )
-    if components.criteria.last_step < (warmup := job.schedule.warmup_steps):
+    if components.kernels is not None:
+        log.info("%s", components.kernels)
+    if last_step < (warmup := job.schedule.warmup_steps):
         log.warning(
             "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "
             "learning rate does not reach its peak",

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import platform
+import re
 import shutil
 import sysconfig
 from pathlib import Path
@@ -67,6 +69,13 @@ def pick_compiled(
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
+
+
+def processor_name() -> str:
+    """Model of the CPU, as the kernel of the operating system calls it."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _has_compiler() -> bool:

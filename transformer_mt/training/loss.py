@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.model.linear import product, weight_gradient
+from transformer_mt.model.linear import TORCH_KERNELS, ProductKernels
 
 _CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
 """Maximum rows of a chunk: 0.3 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
@@ -41,6 +41,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         targets: Tensor,
         label_smoothing: float,
+        kernels: ProductKernels,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
@@ -60,22 +61,24 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         grad_hidden, grad_weight = [], torch.zeros_like(weight) if needs_grad else None
         nll = hidden.new_zeros((), dtype=exact)
         with torch.autocast(device, enabled=False):
-            matrix = F.pad(weight.to(dtype), (0, 0, 0, padding))
+            matrix = weight.to(dtype)
+            matrix = F.pad(matrix, (0, 0, 0, padding)) if padding else matrix
             for x, y, keep in zip(
                 rows.to(dtype).chunk(chunks),
                 targets.clamp(min=0)[:, None].chunk(chunks),
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = product(x, matrix)[:, :vocab_size]
+                logits = kernels.product(x, matrix)[:, :vocab_size]
                 log_p = logits.log_softmax(1, dtype=exact)
                 nll -= (log_p.gather(1, y) * keep).sum()
                 if grad_weight is None:
                     continue
                 grad = _subtract_at(log_p.exp_(), y, 1 - label_smoothing)
-                grad = F.pad(grad.to(dtype), (0, padding))
-                grad_hidden.append(product(grad, matrix.T))
-                grad_weight += weight_gradient(grad, x)[:vocab_size]
+                grad = grad.to(dtype)
+                grad = F.pad(grad, (0, padding)) if padding else grad
+                grad_hidden.append(kernels.input_grad(grad, matrix))
+                grad_weight += kernels.weight_grad(grad, x)[:vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
             target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
             loss = nll + label_smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
@@ -90,9 +93,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, grad_loss: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None
+        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None, None
 
 
 def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
@@ -104,7 +107,11 @@ def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    kernels: ProductKernels = TORCH_KERNELS,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -117,12 +124,13 @@ def smoothed_cross_entropy(
             autocast is on, and the softmax is in fp32.
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
+        kernels: Kernels of the three products with the output matrix.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, targets, label_smoothing, torch.is_grad_enabled()
+        hidden, weight, targets, label_smoothing, kernels, torch.is_grad_enabled()
     )
     return loss, nll

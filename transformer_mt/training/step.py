@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from transformer_mt.batch import Batch
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed import World
+from transformer_mt.model.linear import converted_weights
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.loss_scale import LossScaler
 from transformer_mt.training.optimizer import make_optimizer
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Type of matrix products by precision; fp32 has no autocast."""
 
 
 class LossModule(nn.Module):
@@ -32,8 +34,10 @@ class LossModule(nn.Module):
         """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
         with autocast(batch.tgt_out.device, self.precision):
             hidden = self.model(batch)
-            weight = self.model.embedding.weight
-            return self._loss(hidden, weight, batch.tgt_out, self.label_smoothing)
+            output = self.model.embedding
+            return self._loss(
+                hidden, output.weight, batch.tgt_out, self.label_smoothing, output.kernels
+            )
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -92,6 +96,7 @@ class TrainStep:
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
+        self._precision, self._compiled = precision, compiled
         module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
@@ -127,17 +132,24 @@ class TrainStep:
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
-        for i, batch in enumerate(micro_batches):
-            with self._world.no_sync(self._model) if i < last else nullcontext():
-                batch_loss, batch_nll = self._model(batch.to(device))
-                # DDP averages over ranks, but the loss is a sum over them.
-                scaled = batch_loss * (batch.weight * self._world.size / num_targets)
-                if self._scaler:
-                    scaled = scaled * self._scaler.factor
-                scaled.backward()
-            loss += batch_loss.detach() * batch.weight
-            nll += batch_nll * batch.weight
+        with self._converted_weights():
+            for i, batch in enumerate(micro_batches):
+                with self._world.no_sync(self._model) if i < last else nullcontext():
+                    batch_loss, batch_nll = self._model(batch.to(device))
+                    # DDP averages over ranks, but the loss is a sum over them.
+                    scaled = batch_loss * (batch.weight * self._world.size / num_targets)
+                    if self._scaler:
+                        scaled = scaled * self._scaler.factor
+                    scaled.backward()
+                loss += batch_loss.detach() * batch.weight
+                nll += batch_nll * batch.weight
         return loss, nll
+
+    def _converted_weights(self) -> AbstractContextManager[None]:
+        dtype = AUTOCAST_DTYPES.get(self._precision)
+        if dtype is None or self._compiled or self._world.device.type != "cpu":
+            return nullcontext()
+        return converted_weights(self._model, dtype)
 
     def _update(self) -> Tensor:
         """Updates the weights unless the gradient is not finite; returns the gradient norm."""
@@ -162,6 +174,6 @@ class TrainStep:
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Autocast to 16-bit matrix products; softmax, norms and the loss stay in fp32."""
-    if precision in _DTYPES:
-        return torch.autocast(device.type, dtype=_DTYPES[precision])
+    if precision in AUTOCAST_DTYPES:
+        return torch.autocast(device.type, dtype=AUTOCAST_DTYPES[precision])
     return nullcontext()

@@ -24,6 +24,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
 from transformer_mt.training.components import build_components, log_components
 from transformer_mt.training.flops import peak_token_rate
+from transformer_mt.training.kernels import Kernels
 from transformer_mt.training.metric_sums import MetricSums
 from transformer_mt.training.monitor import Monitor, NullMonitor
 from transformer_mt.training.schedule import learning_rate
@@ -54,9 +55,11 @@ class Trainer:
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         clock: Monotonic clock, in seconds.
+        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
 
     Attributes:
         model: The model in training.
+        kernels: Its CPU kernels; None on a GPU.
     """
 
     def __init__(
@@ -70,15 +73,17 @@ class Trainer:
         validator: Validator,
         world: World,
         clock: Callable[[], float] = time.perf_counter,
+        recorded_kernels: Kernels | None = None,
     ):
         self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
         self._train, self._valid, self._clock = train, valid, clock
         self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(self._found))
         self._components = build_components(
-            job, train, sampled, valid, vocab_size, world, resuming=resuming
+            job, train, sampled, valid, vocab_size, world, recorded_kernels, resuming=resuming
         )
         self.model, self._step = self._components.model, self._components.step
+        self.kernels = self._components.kernels
         self._batches, self._criteria = self._components.batches, self._components.criteria
         self._sums = MetricSums(world, job.train.max_skipped)
         self._state = TrainingState()

@@ -1,11 +1,22 @@
-"""``Linear`` against ``nn.Linear``, with and without oneDNN."""
+"""``Linear`` against ``nn.Linear``, with every kernel."""
+
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.model import linear
-from transformer_mt.model.linear import Linear, product
+from transformer_mt.model.linear import (
+    FORWARD,
+    HAS_ONEDNN,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Linear,
+    ProductKernels,
+    converted_weights,
+)
+
+KERNELS = [ProductKernels(*names) for names in product(FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)]
 
 
 def gradients(layer: nn.Linear, x: Tensor, weights: Tensor) -> list[Tensor]:
@@ -16,12 +27,17 @@ def gradients(layer: nn.Linear, x: Tensor, weights: Tensor) -> list[Tensor]:
     return [tensor for tensor in found if tensor is not None]
 
 
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this PyTorch has no oneDNN")
+@pytest.mark.parametrize("kernels", KERNELS, ids=str)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (7, 5, 3), (130, 64, 192)])
-def test_values_and_gradients_equal_torch_in_float64(n: int, k: int, m: int, bias: bool) -> None:
+def test_values_and_gradients_equal_torch_in_float64(
+    n: int, k: int, m: int, bias: bool, kernels: ProductKernels
+) -> None:
     torch.manual_seed(0)
     ours, exact = Linear(k, m, bias=bias), nn.Linear(k, m, bias=bias).double()
     exact.load_state_dict(ours.state_dict())
+    ours.kernels = kernels
     wide, weights = torch.randn(n, 2 * k), torch.randn(n, m)
     x = wide[:, :k]  # non-contiguous rows
     got = gradients(ours, x, weights)
@@ -31,32 +47,29 @@ def test_values_and_gradients_equal_torch_in_float64(n: int, k: int, m: int, bia
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(not linear._AVAILABLE, reason="this PyTorch has no oneDNN")
-def test_only_fp32_training_uses_onednn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    taken = []
-
-    def spy(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        taken.append(x.dtype)
-        return product(x, weight, bias)
-
-    monkeypatch.setattr(linear, "product", spy)
-    layer = Linear(4, 4)
-    layer(torch.randn(3, 4))
-    assert taken == [torch.float32]
-    with torch.inference_mode():
-        layer(torch.randn(3, 4))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer(torch.randn(3, 4)).dtype == torch.bfloat16
-    layer.double()(torch.randn(3, 4, dtype=torch.float64))
-    assert len(taken) == 1
-
-
-def test_products_are_the_same_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_under_autocast_equal_those_of_torch() -> None:
     torch.manual_seed(0)
-    x, w, b = torch.randn(9, 6), torch.randn(4, 6), torch.randn(4)
-    here = product(x, w, b)
-    monkeypatch.setattr(linear, "_AVAILABLE", False)
-    torch.testing.assert_close(product(x, w, b), here)
-    torch.testing.assert_close(product(x, w.clone().T.contiguous().T), x @ w.T)
+    ours, theirs = Linear(6, 4), nn.Linear(6, 4)
+    theirs.load_state_dict(ours.state_dict())
+    x, weights = torch.randn(9, 6), torch.randn(9, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        results = [gradients(layer, x, weights) for layer in (ours, theirs)]
+    for mine, other in zip(*results, strict=True):
+        assert mine.dtype == other.dtype
+        torch.testing.assert_close(mine, other, rtol=1e-2, atol=1e-2)
+
+
+def test_weights_are_converted_once_for_all_forward_passes() -> None:
+    layer, x = Linear(6, 4, bias=False), torch.randn(3, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with converted_weights(nn.Sequential(layer), torch.bfloat16):
+            assert layer.converted is not None
+            used = layer.converted.data_ptr()
+            y = layer(x)
+            torch.testing.assert_close(y, x.bfloat16() @ layer.weight.bfloat16().T)
+            y.sum().backward()
+            assert layer.converted.data_ptr() == used
+            assert layer.weight.grad is not None
+        # The fused optimizer changes a weight without changing its version counter.
+        torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
+        torch.testing.assert_close(layer(x), x.bfloat16() @ layer.weight.bfloat16().T)

@@ -13,7 +13,6 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
-from transformer_mt.model import linear
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import peak_rate, peak_token_rate, update_flops
 
@@ -31,9 +30,8 @@ def store_of(src: list[int], tgt: list[int]) -> TokenStore:
     [{}, {"norm": "pre"}, {"d_k": 3, "d_v": 7}, {"num_encoder_layers": 1, "num_decoder_layers": 4}],
 )
 def test_flops_equal_the_count_of_pytorch(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(linear, "_AVAILABLE", False)  # the counter does not know oneDNN's operator
     sizes = {"d_model": 12, "d_ff": 20, "num_heads": 2, "dropout": 0.0}
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
     config = ModelConfig(**{**sizes, **layers, **changes})

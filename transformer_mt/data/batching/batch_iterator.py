@@ -1,13 +1,14 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
 import math
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock
 
 import numpy as np
 
-from transformer_mt.batch import Batch
+from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.fixed_buffers import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches
@@ -15,6 +16,7 @@ from transformer_mt.data.batching.mixing import epoch_weights
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed import World
 
 _MAX_RANK_LAG = 100
@@ -86,12 +88,27 @@ class BatchIterator:
         """
         (store, batch), world = self.global_batch(step), self._world
         if self.buffer_shape is None:
-            parts = micro_batches(store, batch, self._max_tokens, world.rank, world.size)
+            parts = micro_batches(
+                store,
+                batch,
+                self._max_tokens,
+                world.rank,
+                world.size,
+                few_shapes=world.device.type == "cpu",
+            )
         else:
             parts = buffered_batches(store, batch, self.buffer_shape, world.rank, world.size)
         if world.device.type == "cuda":
             parts = [part.pin_memory() for part in parts]
         return parts, batch.num_targets
+
+    def padding_share(self, steps: Iterable[int]) -> float:
+        """Share of padding in the rows of this rank's micro-batches of the given updates."""
+        rows = tokens = 0
+        for batch in (batch for step in steps for batch in self.read(step)[0]):
+            rows += len(batch.src.tokens) + len(batch.tgt_out)
+            tokens += int((batch.src.tokens != PAD).sum() + (batch.tgt_out != IGNORE_INDEX).sum())
+        return 1 - tokens / rows if rows else 0.0
 
     def worst_case(self) -> list[Batch]:
         """Micro-batches that need the most memory, made of the longest pairs."""

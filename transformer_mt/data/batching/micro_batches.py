@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from transformer_mt.batch import Batch, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.data.batching.plan import GlobalBatch, Indices
+from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_shape
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
 
@@ -42,18 +43,33 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
 
 
 def micro_batches(
-    store: TokenStore, batch: GlobalBatch, max_tokens: int, rank: int = 0, world_size: int = 1
+    store: TokenStore,
+    batch: GlobalBatch,
+    max_tokens: int,
+    rank: int = 0,
+    world_size: int = 1,
+    *,
+    few_shapes: bool = False,
 ) -> list[Batch]:
     """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens a side.
 
     A rank with an empty share gets one placeholder batch of weight 0, because it must take part in
     the gradient's all-reduce.
+
+    Args:
+        store: The training pairs.
+        batch: The global batch.
+        max_tokens: Maximum number of tokens of either side in a part.
+        rank: Number of the rank.
+        world_size: Number of ranks.
+        few_shapes: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
+    make = collate_on_grid if few_shapes else collate
     share = split_batch(store, batch, world_size)[rank]
     if not share:
         chunk = next(chunk for chunk in batch.chunks if len(chunk))
-        return [collate(store, [chunk[:1]], weight=0.0)]
-    return [collate(store, buckets) for buckets in _split_by_tokens(store, share, max_tokens)]
+        return [make(store, [chunk[:1]], weight=0.0)]
+    return [make(store, buckets) for buckets in _split_by_tokens(store, share, max_tokens)]
 
 
 def collate(store: TokenStore, buckets: list[Indices], weight: float = 1.0) -> Batch:
@@ -65,6 +81,30 @@ def collate(store: TokenStore, buckets: list[Indices], weight: float = 1.0) -> B
         src=Packed.from_flat(src, src_lengths, sizes),
         tgt_in=Packed.from_flat(shift_right(tgt, tgt_lengths), tgt_lengths, sizes),
         tgt_out=torch.from_numpy(tgt.astype(np.int64)),
+        weight=weight,
+    )
+
+
+def collate_on_grid(store: TokenStore, buckets: list[Indices], weight: float = 1.0) -> Batch:
+    """Reads pairs and packs them in new buckets, padded to one of few shapes."""
+    pairs = np.concatenate(buckets)
+    lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
+    order = np.argsort(lengths, kind="stable")
+    longest, counts = np.unique(lengths, return_counts=True)
+    sizes: list[int] = counts.tolist()
+    # Both sides have the same shapes, so that self-attention and cross-attention share them.
+    shapes = [padded_shape(*x) for x in zip(sizes, longest.tolist(), strict=True)]
+    (src, src_lengths), (tgt, tgt_lengths) = (
+        side.gather(pairs[order]) for side in (store.src, store.tgt)
+    )
+    src_rows, tgt_rows = padded_rows(len(src)), padded_rows(len(tgt))
+    tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
+    tgt_out[: len(tgt)] = tgt
+    tgt_in = shift_right(tgt, tgt_lengths)
+    return Batch(
+        src=Packed.from_flat(src, src_lengths, sizes, shapes, src_rows),
+        tgt_in=Packed.from_flat(tgt_in, tgt_lengths, sizes, shapes, tgt_rows),
+        tgt_out=torch.from_numpy(tgt_out),
         weight=weight,
     )
 

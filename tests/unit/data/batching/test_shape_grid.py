@@ -1,0 +1,37 @@
+"""Padded shapes: large enough, hardly larger than needed, and few."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_shape
+
+
+@given(st.integers(1, 10**6))
+def test_sizes_have_room_for_padding_and_little_more(number: int) -> None:
+    assert number < padded_rows(number) <= max(number + 1, (number + 1) * 17 / 16)
+    sequences, length = padded_shape(number, 24)
+    assert number < sequences <= max(number + 1, (number + 1) * 5 / 4)
+    assert length == 24
+
+
+def test_sizes_are_few() -> None:
+    assert len({padded_rows(n) for n in range(1024, 8192)}) <= 3 * 16 + 1
+    assert len({padded_shape(n, 8)[0] for n in range(8, 1024)}) <= 7 * 4 + 1
+
+
+@given(st.lists(st.integers(1, 1500), min_size=1, max_size=60))
+def test_padded_lengths_are_long_enough_and_few(lengths: list[int]) -> None:
+    padded = padded_lengths(np.array(lengths))
+    assert (padded >= lengths).all()
+    assert len(np.unique(padded)) <= 15
+    # Sequences stay in the order of their lengths.
+    order = np.argsort(lengths, kind="stable")
+    assert (np.diff(padded[order]) >= 0).all()
+
+
+def test_a_few_short_sentences_join_longer_ones_and_many_do_not() -> None:
+    assert padded_lengths(np.array([8] * 2 + [16] * 50)).tolist() == [16] * 52
+    assert padded_lengths(np.array([8] * 500 + [16] * 50)).tolist() == [8] * 500 + [16] * 50
+    # The longest are never padded beyond the grid.
+    assert padded_lengths(np.array([9, 40])).max() == 48

@@ -1,0 +1,139 @@
+"""Choice of CPU kernels: by time, once a machine, and again for a run that resumes."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from support.models import random_model
+
+from transformer_mt.model.attention import CrossAttention, SelfAttention
+from transformer_mt.model.linear import Linear, ProductKernels
+from transformer_mt.training import kernels as kernels_module
+from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+
+SHAPES = {"330x16", "48x16", "16x16", "32x16", "16x32", "64x16"}
+"""Weights of ``random_model``: output layer, W^QKV, W^O and W^Q, feed-forward, W^KV of 2 layers."""
+
+
+class FakeClock:
+    """A clock that only candidates advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def taking(self, *seconds: float) -> "Candidate":
+        return Candidate(self, list(seconds))
+
+
+class Candidate:
+    """A kernel whose calls take the given seconds; the last repeats."""
+
+    def __init__(self, clock: FakeClock, seconds: list[float]):
+        self.clock, self.seconds, self.calls = clock, seconds, 0
+
+    def __call__(self) -> None:
+        self.clock.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
+        self.calls += 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr(kernels_module, "time", clock)
+    return clock
+
+
+def test_the_fastest_kernel_is_chosen_whatever_its_first_call_costs(clock: FakeClock) -> None:
+    candidates = {"a": clock.taking(0.02), "b": clock.taking(0.9, 0.01), "c": clock.taking(0.03)}
+    assert kernels_module._fastest(dict(candidates), deadline=100.0) == "b"
+
+
+def test_one_slow_call_does_not_disqualify_a_kernel(clock: FakeClock) -> None:
+    candidates = {"a": clock.taking(0.02), "b": clock.taking(0.01, 0.5, 0.01)}
+    assert kernels_module._fastest(dict(candidates), deadline=100.0) == "b"
+
+
+def test_kernels_that_the_processor_lacks_are_left_out(clock: FakeClock) -> None:
+    def missing() -> None:
+        raise RuntimeError("could not create a primitive descriptor")
+
+    candidates = {"a": clock.taking(0.02), "b": missing, "c": clock.taking(0.01)}
+    assert kernels_module._fastest(candidates, deadline=100.0) == "c"
+
+
+def test_without_time_the_first_kernel_is_chosen(clock: FakeClock) -> None:
+    slow, fast = clock.taking(5.0), clock.taking(0.01)
+    assert kernels_module._fastest({"slow": slow, "fast": fast}, deadline=2.0) == "slow"
+    assert slow.calls <= 1  # a kernel without hardware support may take seconds
+
+
+def test_kernels_are_measured_for_every_weight_and_applied(tmp_path: Path) -> None:
+    model = random_model()
+    kernels = choose_kernels(model, torch.float32, 64, tmp_path / "kernels.json")
+    assert kernels.products.keys() == SHAPES
+    chosen = Kernels(
+        {shape: ProductKernels(weight_gradient="torch_transposed") for shape in SHAPES}, "fused"
+    )
+    chosen.apply(model)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            assert module.kernels.weight_gradient == "torch_transposed"
+        if isinstance(module, SelfAttention | CrossAttention):
+            assert module.kernel == "fused"
+    assert model.embedding.kernels.weight_gradient == "torch_transposed"
+    # Other models are not affected.
+    assert random_model().embedding.kernels == ProductKernels()
+
+
+def test_a_later_run_on_the_machine_makes_the_same_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache = random_model(), tmp_path / "new" / "kernels.json"
+    measured = []
+    choice = Kernels({shape: ProductKernels("onednn") for shape in SHAPES}, "fused")
+    monkeypatch.setattr(kernels_module, "_measure", lambda *_, **__: measured.append(1) or choice)
+    for _ in range(2):
+        assert choose_kernels(model, torch.float32, 64, cache) == choice
+    assert len(measured) == 1
+    choose_kernels(model, torch.float32, 128, cache)  # other shapes
+    choose_kernels(model, torch.bfloat16, 64, cache)
+    assert len(measured) == 3
+    assert choose_kernels(model, torch.float32, 64, cache) == choice
+    assert len(measured) == 3
+    cache.write_text("{")  # damaged: measured again
+    assert choose_kernels(model, torch.float32, 64, cache) == choice
+    assert len(measured) == 4
+
+
+def test_an_unwritable_cache_does_not_stop_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    kernels = choose_kernels(random_model(), torch.float32, 64, tmp_path / "file" / "kernels.json")
+    assert kernels.products.keys() == SHAPES
+
+
+@pytest.mark.parametrize("name", ["torch", "onednn"])
+def test_kernels_by_name_survive_json(name: str) -> None:
+    kernels = named_kernels(name, random_model(), torch.float32)
+    assert Kernels.from_json(asdict(kernels)) == kernels
+    assert {product.forward for product in kernels.products.values()} == {name}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"products": {}},
+        {"products": {"1x2": {"forward": "x", "other": "y"}}, "attention": "fused"},
+        {"products": {"1x2": {"forward": "of another version"}}, "attention": "fused"},
+        {"products": {"1x2": {"forward": ["torch"]}}, "attention": "fused"},
+        {"products": {}, "attention": "of another version"},
+    ],
+)
+def test_an_unknown_record_is_ignored(value: object) -> None:
+    assert Kernels.from_json(value) is None

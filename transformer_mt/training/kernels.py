@@ -1,0 +1,213 @@
+"""Choice of CPU kernels by measurement, when a run starts.
+
+Which kernel is fastest depends on the processor, the type and the shapes. The choice rounds results
+differently, so it is recorded: a resumed run makes the same one, and so do later runs of the same
+model on the same machine.
+"""
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt import files
+from transformer_mt.batch import Packed
+from transformer_mt.config import ModelConfig
+from transformer_mt.model.attention import (
+    ATTENTION_KERNELS,
+    CrossAttention,
+    SelfAttention,
+    multi_head_attention,
+)
+from transformer_mt.model.embedding import Embedding
+from transformer_mt.model.linear import (
+    FORWARD,
+    HAS_ONEDNN,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    ProductKernels,
+)
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.hardware import processor_name
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 2.0
+"""Maximum time of the measurement."""
+
+_REPETITIONS = 3
+_FLOPS = 10**9
+"""Maximum size of a measured product; it is measured with fewer rows than it has in training."""
+
+_LENGTHS = [*range(17, 33)] * 4
+"""Lengths of the sequences with which attention is measured: 1,568 tokens."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels of a model in training on a CPU."""
+
+    products: dict[str, ProductKernels] = field(default_factory=dict)
+    """Kernels of each weight by its shape, ``"MxK"``; others use PyTorch's choice."""
+    attention: str = ATTENTION_KERNELS[0]
+    """Kernel of attention, one of ``ATTENTION_KERNELS``."""
+
+    def apply(self, model: Transformer) -> None:
+        """Makes a model use these kernels."""
+        for module in model.modules():
+            if isinstance(module, nn.Linear | Embedding):
+                module.kernels = self.products.get(_shape(module), ProductKernels())
+            elif isinstance(module, SelfAttention | CrossAttention):
+                module.kernel = self.attention
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Kernels | None":
+        """The inverse of ``asdict``; None if a kernel is unknown to this version."""
+        try:
+            products = {key: ProductKernels(**names) for key, names in value["products"].items()}
+            kernels = cls(products, value["attention"])
+        except (KeyError, TypeError, AttributeError):
+            return None
+        return kernels if kernels._is_known() else None
+
+    def _is_known(self) -> bool:
+        known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+        return self.attention in ATTENTION_KERNELS and all(
+            isinstance(name, str) and name in names
+            for product in self.products.values()
+            for name, names in zip(asdict(product).values(), known, strict=True)
+        )
+
+    def __str__(self) -> str:
+        names = [name for kernels in self.products.values() for name in asdict(kernels).values()]
+        counts = (f"{name} {count}" for name, count in Counter(names).most_common())
+        return f"matrix products: {', '.join(counts)}; attention: {self.attention}"
+
+
+def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
+    """The kernels of ``train.kernels=torch`` or ``onednn``, which computes fp32 products only."""
+    chosen = ProductKernels()
+    if name == "onednn" and HAS_ONEDNN and dtype == torch.float32:
+        chosen = ProductKernels("onednn", "onednn", "onednn")
+    return Kernels(dict.fromkeys(_weights(model), chosen))
+
+
+def choose_kernels(model: Transformer, dtype: torch.dtype, rows: int, cache: Path) -> Kernels:
+    """The fastest kernels for a model on this machine, measured now or by an earlier run.
+
+    Args:
+        model: Model to train, on the CPU.
+        dtype: Type of the matrix products.
+        rows: Number of tokens in a forward pass.
+        cache: JSON file with the choices of earlier runs on this machine.
+    """
+    weights = _weights(model)
+    heads = f"{model.config.num_heads} heads of {model.config.key_size}"
+    machine = f"{processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    key = f"{machine}, {dtype}, {rows} rows, {heads}, {' '.join(weights)}"
+    known = _read(cache)
+    if (kernels := Kernels.from_json(known.get(key))) is not None:
+        return kernels
+    start = time.perf_counter()
+    kernels = _measure(model, weights, dtype, rows, deadline=start + _SECONDS)
+    log.info("measured CPU kernels for %.1f s", time.perf_counter() - start)
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(cache, json.dumps({**known, key: asdict(kernels)}, indent=2))
+    except OSError as error:  # the measurement is repeated next time
+        log.warning("cannot write %s: %s", cache, error.strerror)
+    return kernels
+
+
+def _measure(
+    model: Transformer, weights: Iterable[str], dtype: torch.dtype, rows: int, deadline: float
+) -> Kernels:
+    """Times the kernels of each weight, and of attention, on random numbers."""
+    attention = _fastest(_attention_candidates(model.config, dtype), deadline)
+    products = {}
+    for shape in weights:
+        num_outputs, num_inputs = map(int, shape.split("x"))
+        n = max(64, min(rows, _FLOPS // (2 * num_outputs * num_inputs)))
+        x, weight, grad = (
+            torch.randn(size, dtype=dtype)
+            for size in ((n, num_inputs), (num_outputs, num_inputs), (n, num_outputs))
+        )
+        products[shape] = ProductKernels(
+            forward=_fastest(_product_candidates(FORWARD, x, weight, None), deadline),
+            input_gradient=_fastest(_product_candidates(INPUT_GRADIENT, grad, weight), deadline),
+            weight_gradient=_fastest(_product_candidates(WEIGHT_GRADIENT, grad, x), deadline),
+        )
+    return Kernels(products, attention)
+
+
+def _product_candidates(
+    kernels: Mapping[str, Callable[..., Tensor]], *arguments: Tensor | None
+) -> dict[str, Callable[[], object]]:
+    usable = {name: f for name, f in kernels.items() if HAS_ONEDNN or not name.startswith("onednn")}
+    return {name: partial(kernel, *arguments) for name, kernel in usable.items()}
+
+
+def _attention_candidates(
+    config: ModelConfig, dtype: torch.dtype
+) -> dict[str, Callable[[], object]]:
+    """Forward and backward passes of self-attention over sentences."""
+    sequences = [[0] * length for length in _LENGTHS]
+    layout, num_tokens = Packed.from_sequences(sequences).layout, sum(_LENGTHS)
+    query, key, value = (
+        torch.randn(num_tokens, config.num_heads * size, dtype=dtype, requires_grad=True)
+        for size in (config.key_size, config.key_size, config.value_size)
+    )
+
+    def run(kernel: str) -> None:
+        heads = multi_head_attention(
+            query, key, value, layout, layout, config.num_heads, kernel=kernel
+        )
+        heads.sum().backward()
+
+    return {kernel: partial(run, kernel) for kernel in ATTENTION_KERNELS}
+
+
+def _fastest(candidates: dict[str, Callable[[], object]], deadline: float) -> str:
+    """Name of the fastest function, or the first if there is no time to compare them."""
+    names = list(candidates)
+    seconds = dict.fromkeys(names, float("inf"))
+    for repetition in range(1 + _REPETITIONS):  # the first only warms up
+        for name in list(seconds):
+            if time.perf_counter() > deadline:
+                return names[0]
+            start = time.perf_counter()
+            try:
+                candidates[name]()
+            except RuntimeError:  # oneDNN has no 16-bit products for some processors
+                del seconds[name]
+                continue
+            elapsed = time.perf_counter() - start
+            if repetition:
+                seconds[name] = min(seconds[name], elapsed)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def _weights(model: Transformer) -> list[str]:
+    """Shapes of the weights that products are computed with, each once."""
+    modules = (m for m in model.modules() if isinstance(m, nn.Linear | Embedding))
+    return list(dict.fromkeys(_shape(module) for module in modules))
+
+
+def _shape(module: nn.Linear | Embedding) -> str:
+    return "x".join(map(str, module.weight.shape))
+
+
+def _read(cache: Path) -> dict[str, Any]:
+    try:
+        known = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
