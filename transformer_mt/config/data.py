@@ -60,11 +60,11 @@ class SourceConfig:
     revision: str | None = None
     """Commit, tag or branch of the hub dataset."""
     src_column: str | None = None
-    """Source column. TSV: a number, starting at 1 (default 1); otherwise a name (default: the
-    source language)."""
+    """Number from 1 (TSV, default 1) or name of the source column. The default name is the source
+    language."""
     tgt_column: str | None = None
-    """Target column. TSV: a number, starting at 1 (default 2); otherwise a name (default: the
-    target language)."""
+    """Number from 1 (TSV, default 2) or name of the target column. The default name is the target
+    language."""
 
     def __post_init__(self) -> None:
         kinds = self._kinds

@@ -66,7 +66,9 @@ class Setting:
             return "???"
         if isinstance(self.default, list):
             return "[]" if not self.default else "[...]"
-        return self.default if isinstance(self.default, str) else json.dumps(self.default)
+        if not isinstance(self.default, str):
+            return json.dumps(self.default)
+        return self.default.replace("${hydra:runtime.choices.data}", "<data>")
 
 
 @dataclass(frozen=True)
