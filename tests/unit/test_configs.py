@@ -296,6 +296,9 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
     listed = dict(re.findall(r"^  ([a-z_.]+\d?)=(\S+)", text, re.MULTILINE))
     config = dotted(OmegaConf.to_container(composed(command)))
     assert listed.keys() == config.keys()
+    if command == "train":
+        assert listed.pop("run_dir") == "runs/<data>"
+        assert config.pop("run_dir") == "runs/${hydra:runtime.choices.data}"
     for key, value in config.items():
         if isinstance(value, list):
             assert listed[key] == ("[...]" if value else "[]"), key
