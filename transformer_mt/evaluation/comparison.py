@@ -61,8 +61,8 @@ def compare(
             difference = result.score - theirs.corpus_score().score
             p_bootstrap = p_randomization = None
             if resamples.scores:
-                scores = [resamples.scores[key, name] for key in (baseline, system)]
-                p = bootstrap_p_value(*scores, abs(difference))
+                pair = resamples.scores[baseline, name], resamples.scores[system, name]
+                p = bootstrap_p_value(*pair, abs(difference))
                 p_bootstrap = p if difference else 1.0
             if resamples.p_randomization:
                 # A trial that swaps all n segments with different counts, or none of them, gives

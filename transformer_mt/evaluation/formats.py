@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from tabulate import tabulate
+from tabulate import MIN_PADDING, tabulate
 
 from transformer_mt.evaluation import scores
 from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison
@@ -16,7 +16,8 @@ from transformer_mt.evaluation.systems import Evaluation
 _WIDTH = 80
 _METRICS = 4
 """Metrics side by side, as many as fit the width; any others make another table."""
-_CELL = len("31.85 ± 0.88")
+_HEADER = 10
+"""Maximum width of a header, which makes no column wider than ``31.85 ± 0.88`` is."""
 
 
 def to_text(evaluation: Evaluation) -> str:
@@ -49,22 +50,29 @@ def to_json(evaluation: Evaluation) -> str:
 
 
 def _table(evaluation: Evaluation, metrics: range) -> str:
+    systems = evaluation.systems
     compared = {(item.system, item.metric): item for item in evaluation.comparisons}
-    baseline, *_ = evaluation.systems
-    rows = []
-    for system in evaluation.systems:
-        name = f"{system.name} (baseline)" if system is baseline else system.name
-        columns = [system.scores[i] for i in metrics]
-        rows.append([name, *(_cell(of, compared.get((system.name, of.name))) for of in columns)])
-    names = _WIDTH - len("│  │") - len(metrics) * (_CELL + len("  │"))
+    columns = [
+        [_cell(of.scores[i], compared.get((of.name, of.scores[i].name))) for of in systems]
+        for i in metrics
+    ]
+    names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
+    headers = [textwrap.fill(systems[0].scores[i].name, _HEADER) for i in metrics]
+    widths = [
+        max(_width(header) + MIN_PADDING, *map(_width, column))
+        for header, column in zip(headers, columns, strict=True)
+    ]
     return tabulate(
-        rows,
-        headers=["System", *(baseline.scores[i].name for i in metrics)],
+        list(zip(names, *columns, strict=True)),
+        headers=["System", *headers],
         tablefmt="fancy_grid",
-        maxcolwidths=[names, *[None] * len(metrics)],
-        maxheadercolwidths=[names, *[_CELL] * len(metrics)],
+        maxcolwidths=[_WIDTH - len("│  │") - sum(width + len("  │") for width in widths)],
         disable_numparse=True,
     )
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
 def _cell(score: Score, comparison: Comparison | None) -> str:
@@ -84,13 +92,12 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
     yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
     yield from _interval_note(evaluation)
     if evaluation.comparisons:
-        tests = [
-            ("bs: paired bootstrap", settings.bootstrap),
-            ("ar: paired approximate randomisation", settings.randomization),
-        ]
-        run = "; ".join(f"{name}, {number:,} samples" for name, number in tests if number)
-        text = "p: probability of a difference this large if both systems were equally good"
-        yield textwrap.fill(f"{text} ({run}); *: every p is below {SIGNIFICANT}", _WIDTH)
+        yield "p: probability of a difference this large if both systems were equally good"
+        if settings.bootstrap:
+            yield f"  bs: paired bootstrap test, {settings.bootstrap:,} resamples"
+        if settings.randomization:
+            yield f"  ar: paired approximate randomisation test, {settings.randomization:,} trials"
+        yield f"  *: every p is below {SIGNIFICANT}"
 
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:

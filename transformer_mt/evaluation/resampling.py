@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sacrebleu.significance import estimate_ci
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.parallel import run_jobs
@@ -123,8 +124,6 @@ def randomization_p_value(
 
 def interval(scores: Scores) -> tuple[float, float]:
     """Mean of the resamples, and half the width of the 95% interval."""
-    from sacrebleu.significance import estimate_ci
-
     mean, half = estimate_ci(scores)
     return float(mean), float(half)
 

@@ -52,7 +52,7 @@ class Statistics:
 
     def score_of_sums(self, sums: Any) -> float:
         """Score of sums of rows: an array [K]."""
-        return self.metric._compute_score_from_stats(sums).score  # type: ignore[no-any-return]
+        return self.metric._compute_score_from_stats(sums).score
 
 
 def collect(
