@@ -108,5 +108,5 @@ def _interval_note(evaluation: Evaluation) -> Iterator[str]:
 def _signatures(evaluation: Evaluation) -> Iterator[str]:
     yield "Signatures:"
     for score in evaluation.systems[0].scores:
-        yield f"{score.name}"
+        yield score.name
         yield f"  {lasting_signature(score)}"  # never wrapped: it is copied into papers
