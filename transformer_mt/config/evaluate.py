@@ -44,6 +44,9 @@ class EvaluateJob:
     compared or a report is written, otherwise 0."""
     randomization: int | None = None
     """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
+    workers: int | None = None
+    """Processes that compute metrics and resamples. null: one per core, or none if there is little
+    to compute; 0: none besides the main process."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     report: str | None = None
@@ -69,7 +72,7 @@ class EvaluateJob:
             choice("metrics", name, *METRICS)
         for name in self.protocols or []:
             choice("protocols", name, *PROTOCOLS)
-        for key in ("bootstrap", "randomization"):
+        for key in ("bootstrap", "randomization", "workers"):
             value = getattr(self, key)
             require(value is None or value >= 0, f"{key}={value} must be ≥ 0 (or null)")
         require(

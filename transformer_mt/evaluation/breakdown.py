@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from transformer_mt.evaluation.metrics import make_metric
-
 GROUPS = 5
 """Maximum number of groups that sentences are divided into, of about equal size."""
 
@@ -64,33 +62,6 @@ def by_frequency(references: Sequence[str]) -> list[Group]:
     if len(labels) > 1:
         labels[0], labels[-1] = "rarest", "commonest"
     return [Group(label, lines) for label, lines in zip(labels, parts, strict=True)]
-
-
-class LineCounts:
-    """Sufficient statistics of a metric for each line, from which any subset of lines is scored.
-
-    Args:
-        metric: A name of ``SACREBLEU_METRICS``.
-        hypotheses: One system's translations.
-        references: One list per reference set.
-        tgt_lang: Language code, for BLEU's tokeniser.
-    """
-
-    def __init__(
-        self,
-        metric: str,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        tgt_lang: str | None = None,
-    ):
-        self._metric = make_metric(metric, tgt_lang)
-        # The two steps of corpus_score, used in the same way by sacreBLEU's paired tests.
-        self._counts = self._metric._extract_corpus_statistics(hypotheses, references)
-
-    def score(self, lines: Sequence[int]) -> float:
-        """Corpus score of the lines with these indices."""
-        result = self._metric._aggregate_and_compute([self._counts[i] for i in lines])
-        return float(result.score)
 
 
 def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[str, float]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_mt.evaluation import breakdown, figures
-from transformer_mt.evaluation.breakdown import LineCounts
+from transformer_mt.evaluation.statistics import Statistics
 from transformer_mt.evaluation.systems import Evaluation
 
 WIDEST = 3.0
@@ -54,7 +54,7 @@ def score_charts(evaluation: Evaluation) -> list[Chart]:
     return found
 
 
-def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[LineCounts]]) -> list[Chart]:
+def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[Statistics]]) -> list[Chart]:
     """BLEU and chrF by length and by word frequency, words by frequency, and length ratios.
 
     Args:

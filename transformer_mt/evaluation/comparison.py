@@ -3,17 +3,12 @@
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from sacrebleu.significance import PairedTest
-
-from transformer_mt.evaluation.metrics import DEFAULT, make_metric
-from transformer_mt.evaluation.scores import check
+from transformer_mt.evaluation.resampling import Resamples, bootstrap_p_value
+from transformer_mt.evaluation.statistics import Statistics
 
 SIGNIFICANT = 0.05
 """Differences with p-values below this are marked as significant."""
-
-Test = Literal["bs", "ar"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +34,9 @@ class Comparison:
 
 
 def compare(
-    systems: Mapping[str, Sequence[str]],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str | None = None,
-    metrics: Sequence[str] = DEFAULT,
-    bootstrap: int = 1000,
-    randomization: int = 10_000,
+    statistics: Mapping[str, Mapping[str, Statistics]],
+    resamples: Resamples,
+    metrics: Sequence[str],
 ) -> list[Comparison]:
     """Compare every other system with the first, by sacreBLEU's ``--paired-bs`` and ``-ar``.
 
@@ -55,82 +46,36 @@ def compare(
     ties, and p is sacreBLEU's to the digit.
 
     Args:
-        systems: Hypotheses by the system's name, the baseline first.
-        references: One list per reference set.
-        tgt_lang: Language code, for BLEU's tokeniser.
-        metrics: Names of ``SACREBLEU_METRICS``.
-        bootstrap: Resamples of the bootstrap test; 0 skips it.
-        randomization: Trials of the randomisation test; 0 skips it.
-
-    Raises:
-        InputError: There is nothing to score, or the lists differ in length.
+        statistics: Statistics by system and by metric, the baseline first.
+        resamples: Resamples of these systems.
+        metrics: Names of the metrics to compare by.
     """
-    for hypotheses in systems.values():
-        check(hypotheses, references)
-    if len(systems) < 2 or not metrics:
+    if not (resamples.scores or resamples.p_randomization):
         return []
-
-    scores: dict[tuple[str, str], float] = {}  # by system and metric
-    p_values: dict[tuple[Test, str, str], float] = {}
-    tests: list[tuple[Test, int]] = [("bs", bootstrap), ("ar", randomization)]
-    for test, samples in tests:
-        if not samples:
-            continue
-        paired = PairedTest(
-            list(systems.items()),
-            {name: make_metric(name, tgt_lang) for name in metrics},
-            references,
-            test_type=test,
-            n_samples=samples,
-        )
-        _, results = paired()
-        names = results.pop("System")
-        for metric, of_systems in results.items():
-            for name, result in zip(names, of_systems, strict=True):
-                assert isinstance(name, str)
-                assert not isinstance(result, str)
-                scores[name, metric] = result.score
-                if result.p_value is not None:  # of all systems but the baseline
-                    p_values[test, name, metric] = result.p_value
-    baseline, *others = systems
+    baseline, *others = statistics
     found = []
-    for name in others:
-        differing = sum(map(operator.ne, systems[name], systems[baseline]))
-        # A trial of the randomisation test that swaps all n differing lines, or none of them, gives
-        # the observed difference: 2 of 2^n trials do.
-        minimum: dict[Test, float] = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
-        for metric in [metric for system, metric in scores if system == name]:
-            difference = scores[name, metric] - scores[baseline, metric]
-            corrected = {
-                test: 1.0 if difference == 0 else max(p_values[test, name, metric], minimum[test])
-                for test, samples in tests
-                if samples
-            }
+    for system in others:
+        for name in metrics:
+            ours, theirs = statistics[system][name], statistics[baseline][name]
+            result = ours.corpus_score()
+            difference = result.score - theirs.corpus_score().score
+            p_bootstrap = p_randomization = None
+            if resamples.scores:
+                pair = resamples.scores[baseline, name], resamples.scores[system, name]
+                p = bootstrap_p_value(*pair, abs(difference))
+                p_bootstrap = p if difference else 1.0
+            if resamples.p_randomization:
+                # A trial that swaps all n segments with different counts, or none of them, gives
+                # the observed difference: 2 of 2^n trials do.
+                differing = sum(map(operator.ne, ours.rows, theirs.rows))
+                p = max(resamples.p_randomization[system, name], 2.0 ** (1 - differing))
+                p_randomization = p if difference else 1.0
             comparison = Comparison(
-                system=name,
-                metric=metric,
+                system=system,
+                metric=result.name,
                 difference=difference,
-                p_bootstrap=corrected.get("bs"),
-                p_randomization=corrected.get("ar"),
+                p_bootstrap=p_bootstrap,
+                p_randomization=p_randomization,
             )
             found.append(comparison)
     return found
-
-
-def to_text(comparisons: Sequence[Comparison], baseline: str) -> str:
-    """The differences and p-values for an 80-column terminal."""
-    lines = [f"Against the baseline, {baseline}:"]
-    width = max(len(item.metric) for item in comparisons)
-    system = None
-    for item in comparisons:
-        if item.system != system:
-            system = item.system
-            lines.append(f"  {system}")
-        tests = ((item.p_bootstrap, "bootstrap"), (item.p_randomization, "randomisation"))
-        p_values = [f"p = {p:.4f} ({test})" for p, test in tests if p is not None]
-        mark = " *" if item.is_significant else ""
-        lines.append(
-            f"    {item.metric:<{width}} {item.difference:+7.2f}  {', '.join(p_values)}{mark}"
-        )
-    lines.append(f"  p: how likely by chance, were both equally good; * all below {SIGNIFICANT}")
-    return "\n".join(lines)

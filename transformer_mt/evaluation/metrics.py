@@ -1,4 +1,4 @@
-"""Metrics of translation quality: their registry, and scoring with sacreBLEU.
+"""Registry of the metrics of translation quality.
 
 sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
 scale and lives in ``protocols.py``.
@@ -8,7 +8,7 @@ a name in ``OTHER_METRICS`` and a call in ``jobs/evaluate.py``. Either way, add 
 ``config/evaluate.py``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -18,7 +18,6 @@ from sacrebleu.metrics.ter import TER
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.protocols import OF_NORMALIZATION, PROTOCOLS
-from transformer_mt.evaluation.scores import Score, check, corpus_score
 
 
 def _bleu(language: str) -> Metric:
@@ -54,83 +53,26 @@ DEFAULT = ("bleu", "chrf", "ter")
 
 
 def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
-    """A metric of ``SACREBLEU_METRICS``, set up for a target language.
+    """A metric of ``SACREBLEU_METRICS`` or ``PROTOCOLS``, set up for a target language.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    return SACREBLEU_METRICS[name](base_language(tgt_lang or ""))
+    return {**SACREBLEU_METRICS, **PROTOCOLS}[name](base_language(tgt_lang or ""))
 
 
-def score(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str | None = None,
-    metrics: Sequence[str] = DEFAULT,
-    bootstrap: int = 0,
-) -> list[Score]:
-    """BLEU, chrF2 and TER as ``sacrebleu ref -i hyp -m bleu chrf ter`` computes them.
+def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:
+    """Names of the protocols that suit a system.
 
-    Args:
-        hypotheses: Detokenised translations.
-        references: One list per reference set, each as long as ``hypotheses``.
-        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
-            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names of ``SACREBLEU_METRICS``.
-        bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
-
-    Raises:
-        InputError: There is nothing to score, or the lists differ in length.
+    The paper's if the target language is known and has spaces between words, as Moses' tokeniser
+    expects; and the one that belongs to ``normalization``, the system's ``data.normalization``.
     """
-    check(hypotheses, references)
-    return [
-        corpus_score(make_metric(name, tgt_lang), hypotheses, references, bootstrap=bootstrap)
-        for name in metrics
-    ]
-
-
-def score_all(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str | None,
-    normalization: str = "none",
-    metrics: Sequence[str] = DEFAULT,
-    protocols: Sequence[str] | None = None,
-    bootstrap: int = 0,
-) -> list[Score]:
-    """``score``, followed by BLEU by other protocols (``PROTOCOLS``).
-
-    ``protocols=None`` chooses them: the paper's if the target language is known and has spaces
-    between words, as Moses' tokeniser expects; and the one that belongs to ``normalization``, the
-    system's ``data.normalization``.
-    """
-    scores = score(hypotheses, references, tgt_lang=tgt_lang, metrics=metrics, bootstrap=bootstrap)
     if tgt_lang is None:
-        return scores
-    if protocols is None:
-        spaced = base_language(tgt_lang) not in UNSPACED
-        protocols = ["paper"] * spaced
-        if normalization in OF_NORMALIZATION:
-            protocols.append(OF_NORMALIZATION[normalization])
-    for name in protocols:
-        protocol = PROTOCOLS[name]
-        scores.append(protocol(hypotheses, references, tgt_lang=tgt_lang, bootstrap=bootstrap))
-    return scores
-
-
-def validation_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str,
-    normalization: str = "none",
-) -> Score:
-    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
+        return []
+    names = [] if base_language(tgt_lang) in UNSPACED else ["paper"]
     if normalization in OF_NORMALIZATION:
-        return PROTOCOLS[OF_NORMALIZATION[normalization]](hypotheses, references, tgt_lang=tgt_lang)
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["bleu"])[0]
+        names.append(OF_NORMALIZATION[normalization])
+    return names
 
 
 def check_language(tgt_lang: str) -> None:

@@ -5,23 +5,39 @@ scores are ``tokens_bleu``. Scores of different protocols cannot be compared.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
-from transformer_mt.data.text.languages import base_language
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.evaluation.scores import Score, check, corpus_score
 
 
-def paper_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str = "de",
-    bootstrap: int = 0,
-) -> Score:
+class ProtocolBLEU(BLEU):
+    """Unsmoothed BLEU with a tokeniser of its own.
+
+    Args:
+        name: Name of the score.
+        tokenize: Tokenises a line of a hypothesis or reference.
+        tokens: Name of the tokeniser in the signature.
+    """
+
+    def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+        self.tokenizer_signature = tokens
+        self._name = name
+        self._tokenize = tokenize
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return self._tokenize(sent)
+
+    def _compute_score_from_stats(self, stats: Any) -> BLEUScore:
+        score = super()._compute_score_from_stats(stats)
+        score.name = self._name
+        return score
+
+
+def paper_bleu(language: str) -> ProtocolBLEU:
     """BLEU as the paper's authors computed it with tensor2tensor's ``get_ende_bleu.sh``.
 
     That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
@@ -33,41 +49,32 @@ def paper_bleu(
     # Imported here: it takes 0.3 s, and only this protocol needs it.
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    # sacremoses silently treats codes that it does not know, such as DE or de-AT, as English.
-    language = base_language(tgt_lang)
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
-    def prepare(line: str) -> str:
+    def tokenize(line: str) -> str:
         line = normalizer.replace_unicode_punct(line).replace("„", '"')
         return split_compounds(tokenizer.tokenize(line, return_str=True))
 
-    tokens = f"sacremoses-{language}-atat"
-    score = _unsmoothed_bleu(prepare, tokens, hypotheses, references, bootstrap)
-    return replace(score, name="BLEU (paper protocol)")
+    return ProtocolBLEU("BLEU (paper protocol)", tokenize, f"sacremoses-{language}-atat")
 
 
-def tokens_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str,
-    bootstrap: int = 0,
-) -> Score:
+def tokens_bleu(language: str) -> ProtocolBLEU:
     """BLEU as papers on Multi30k report it: lower-case Moses tokens, unsmoothed.
 
     Both sides are lower-cased and tokenised here, so they may be cased and detokenised text.
     """
-    prepare = Normalizer("moses_lowercase", tgt_lang, tgt_lang).tgt
-    tokens = f"sacremoses-{base_language(tgt_lang)}-lc"  # short enough for 80 columns
-    score = _unsmoothed_bleu(prepare, tokens, hypotheses, references, bootstrap)
-    return replace(score, name="BLEU (lower-case tokens)")
+    tokenize = Normalizer("moses_lowercase", language, language).tgt
+    tokens = f"sacremoses-{language}-lc"  # short enough for 80 columns
+    return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
 
 
-PROTOCOLS: dict[str, Callable[..., Score]] = {
+PROTOCOLS: dict[str, Callable[[str], ProtocolBLEU]] = {
     "paper": paper_bleu,
     "lowercase_tokens": tokens_bleu,
 }
-"""Protocols by the name that ``protocols=`` takes; ``config/evaluate.py`` lists the names too."""
+"""Protocols by the name that ``protocols=`` takes; each is made for a language without region or
+script, as sacremoses silently treats codes that it does not know, such as de-AT, as English.
+``config/evaluate.py`` lists the names too."""
 
 OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
 """The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
@@ -80,21 +87,3 @@ def split_compounds(tokenized: str) -> str:
     As in the script, overlapping matches are missed: ``a-b-c`` is split once.
     """
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
-
-
-def _unsmoothed_bleu(
-    prepare: Callable[[str], str],
-    tokens: str,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    bootstrap: int,
-) -> Score:
-    check(hypotheses, references)
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    metric.tokenizer_signature = tokens
-    return corpus_score(
-        metric,
-        [prepare(line) for line in hypotheses],
-        [[prepare(line) for line in lines] for lines in references],
-        bootstrap=bootstrap,
-    )

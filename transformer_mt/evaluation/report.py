@@ -18,8 +18,9 @@ from markupsafe import Markup
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import breakdown, charts, figures
 from transformer_mt.evaluation.attention_page import Attention, to_data
-from transformer_mt.evaluation.breakdown import Change, LineCounts
+from transformer_mt.evaluation.breakdown import Change
 from transformer_mt.evaluation.scores import lasting_signature
+from transformer_mt.evaluation.statistics import Statistics, collect
 from transformer_mt.evaluation.systems import Evaluation
 from transformer_mt.files import output
 
@@ -64,12 +65,7 @@ def write_report(
         attention: Attention weights of one sentence to include.
     """
     systems = evaluation.systems
-    sets = list(evaluation.test.references.values())
-    tgt_lang = evaluation.settings.tgt_lang
-    counts = {
-        metric: [LineCounts(metric, system.hypotheses, sets, tgt_lang) for system in systems]
-        for metric in ("bleu", "chrf")
-    }
+    counts = {metric: _statistics(evaluation, metric) for metric in ("bleu", "chrf")}
     segments = len(systems[0].hypotheses)
     # chrF, because BLEU is not meaningful for a single sentence.
     scores = [[of.score([i]) for i in range(segments)] for of in counts["chrf"]]
@@ -125,6 +121,23 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
     )
     with output(path) as place:
         place.write_text(page, encoding="utf-8")
+
+
+def _statistics(evaluation: Evaluation, metric: str) -> list[Statistics]:
+    """Statistics of every system, extracted here if the metric was not computed."""
+    systems, settings = evaluation.systems, evaluation.settings
+    if metric in settings.metrics:
+        return [system.statistics[metric] for system in systems]
+    hypotheses = {system.name: system.hypotheses for system in systems}
+    references = list(evaluation.test.references.values())
+    found = collect(
+        hypotheses,
+        references,
+        [metric],
+        tgt_lang=settings.tgt_lang,
+        workers=settings.workers,
+    )
+    return [of[metric] for of in found.values()]
 
 
 def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:

@@ -1,4 +1,4 @@
-"""Scores: numbers with signature, number of segments and confidence interval, as text and JSON."""
+"""Scoring with sacreBLEU: numbers with signature and interval, and their text and JSON forms."""
 
 import json
 import re
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest
-
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.metrics import DEFAULT
+from transformer_mt.evaluation.protocols import OF_NORMALIZATION
+from transformer_mt.evaluation.resampling import Scores, interval, resample, seed_text
+from transformer_mt.evaluation.statistics import Statistics, collect
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
@@ -37,47 +38,68 @@ class Score:
     """Decimals to print."""
 
 
-def corpus_score(
-    metric: Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    bootstrap: int = 0,
-) -> Score:
-    """Score a test set with a metric of sacreBLEU.
-
-    Args:
-        metric: A metric of sacreBLEU.
-        hypotheses: Translations.
-        references: One list per reference set.
-        bootstrap: Resamples for the 95% interval; 0 is none. The seed is sacreBLEU's: 12345, or
-            the environment variable ``SACREBLEU_SEED``.
-    """
-    result = metric.corpus_score(hypotheses, references)
-    signature = metric.get_signature().format()
-    printed = json.loads(result.format(signature=signature, is_json=True))
-    mean = confidence = None
-    if bootstrap:
-        # Not corpus_score(n_bootstrap=…), which fails if a resample has no match at all.
-        test = PairedTest(
-            [("", hypotheses)], {"": metric}, references, test_type="bs", n_samples=bootstrap
-        )
-        signatures, results = test()
-        signature = signatures[result.name].format()
-        (resampled,) = results[result.name]
-        assert not isinstance(resampled, str)
-        assert resampled.mean is not None
-        assert resampled.ci is not None
-        mean, confidence = float(resampled.mean), float(resampled.ci)
+def make_score(statistics: Statistics, resamples: Scores | None = None) -> Score:
+    """Score of a test set, with an interval if there are bootstrap resamples."""
+    result = statistics.corpus_score()
+    signature = statistics.metric.get_signature()
+    mean = half = None
+    if resamples is not None:
+        signature.update("seed", seed_text())
+        signature.update("bs", len(resamples))
+        mean, half = interval(resamples)
+    printed = json.loads(result.format(signature=signature.format(), is_json=True))
     return Score(
         name=result.name,
         score=result.score,
-        signature=signature,
-        segments=len(hypotheses),
+        signature=signature.format(),
+        segments=len(statistics.rows),
         verbose=printed.get("verbose_score", ""),
         mean=mean,
-        confidence=confidence,
+        confidence=half,
     )
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tgt_lang: str | None = None,
+    metrics: Sequence[str] = DEFAULT,
+    bootstrap: int = 0,
+    workers: int | None = 0,
+) -> list[Score]:
+    """BLEU, chrF2 and TER as ``sacrebleu ref -i hyp -m bleu chrf ter`` computes them.
+
+    Args:
+        hypotheses: Detokenised translations.
+        references: One list per reference set, each as long as ``hypotheses``.
+        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
+            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
+        metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
+        bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
+        workers: Worker processes; None: one per core if there is much to compute.
+
+    Raises:
+        InputError: There is nothing to score, or the lists differ in length.
+    """
+    check(hypotheses, references)
+    statistics = collect({"": hypotheses}, references, metrics, tgt_lang=tgt_lang, workers=workers)
+    resamples = resample(
+        statistics, bootstrap=bootstrap, randomization=0, compared=(), workers=workers
+    )
+    return [make_score(of, resamples.scores.get(("", name))) for name, of in statistics[""].items()]
+
+
+def validation_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tgt_lang: str,
+    normalization: str = "none",
+) -> Score:
+    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
+    name = OF_NORMALIZATION.get(normalization, "bleu")
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0]
 
 
 def check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -151,15 +173,19 @@ def to_text(scores: Sequence[Score]) -> str:
     width = max((len(item.name) for item in scores), default=0)
     lines = []
     for item in scores:
-        plural = "" if item.segments == 1 else "s"
         number = f"{item.score:6.{item.decimals}f}"
         if item.mean is not None:
             number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
-        lines.append(f"{item.name:<{width}}  {number}  {item.segments} segment{plural}")
+        lines.append(f"{item.name:<{width}}  {number}  {count_segments(item.segments)}")
         lines.append(f"  {lasting_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)
+
+
+def count_segments(number: int) -> str:
+    """The number of segments, as text."""
+    return f"{number} segment{'' if number == 1 else 's'}"
 
 
 def lasting_signature(item: Score) -> str:

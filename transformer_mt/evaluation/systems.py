@@ -1,21 +1,17 @@
-"""Evaluation of one or several systems on one test set, and its text and JSON forms."""
+"""Evaluation of one or several systems on one test set."""
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources.testsets import testset_files
-from transformer_mt.evaluation import comparison, metrics, scores
-from transformer_mt.evaluation.comparison import Comparison
+from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation.comparison import Comparison, compare
+from transformer_mt.evaluation.resampling import resample
 from transformer_mt.evaluation.score_diagnostics import diagnose
-from transformer_mt.evaluation.scores import Score, check_line_counts
-
-MANY_LINES = 10_000
-"""Larger test sets are resampled only on request: sacreBLEU holds all resamples in memory."""
+from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
+from transformer_mt.evaluation.statistics import Statistics, collect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +55,7 @@ class Settings:
     """``data.normalization`` of the system; ``none`` if unknown."""
     bootstrap: int = 0
     randomization: int = 0
+    workers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +68,8 @@ class System:
     scores: list[Score]
     diagnostics: list[str]
     """Warnings about the scores; see ``score_diagnostics``."""
+    statistics: Mapping[str, Statistics]
+    """Statistics by name of the metric or protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +97,32 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
         check_line_counts({name: hypotheses, **test.texts})
     sets = list(test.references.values())
     named = dict(zip(short_names(list(systems)), systems.values(), strict=True))
+    protocols = settings.protocols
+    if protocols is None:
+        protocols = metrics.default_protocols(settings.tgt_lang, settings.normalization)
+    statistics = collect(
+        named,
+        sets,
+        [*settings.metrics, *protocols],
+        tgt_lang=settings.tgt_lang,
+        workers=settings.workers,
+    )
+    resamples = resample(
+        statistics,
+        bootstrap=settings.bootstrap,
+        randomization=settings.randomization,
+        compared=settings.metrics,
+        workers=settings.workers,
+    )
     evaluated = [
         System(
             name=name,
             hypotheses=hypotheses,
-            scores=metrics.score_all(
-                hypotheses,
-                sets,
-                tgt_lang=settings.tgt_lang,
-                normalization=settings.normalization,
-                metrics=settings.metrics,
-                protocols=settings.protocols,
-                bootstrap=settings.bootstrap,
-            ),
+            scores=[
+                make_score(of, resamples.scores.get((name, metric)))
+                for metric, of in statistics[name].items()
+            ],
+            statistics=statistics[name],
             diagnostics=diagnose(
                 hypotheses,
                 sets,
@@ -121,14 +133,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
         )
         for name, hypotheses in named.items()
     ]
-    comparisons = comparison.compare(
-        named,
-        sets,
-        tgt_lang=settings.tgt_lang,
-        metrics=settings.metrics,
-        bootstrap=settings.bootstrap,
-        randomization=settings.randomization,
-    )
+    comparisons = compare(statistics, resamples, settings.metrics)
     return Evaluation(systems=evaluated, test=test, comparisons=comparisons, settings=settings)
 
 
@@ -144,37 +149,3 @@ def short_names(paths: Sequence[str]) -> list[str]:
         return paths[i]  # "." has no parts, and "./a" has the same parts as "a"
 
     return [short(i) for i in range(len(paths))]
-
-
-def to_text(evaluation: Evaluation) -> str:
-    """Every system's scores, then the comparisons, for an 80-column terminal."""
-    systems, resamples = evaluation.systems, evaluation.settings.bootstrap
-    if len(systems) == 1:
-        blocks = [scores.to_text(systems[0].scores)]
-    else:
-        blocks = [f"{system.name}:\n{scores.to_text(system.scores)}" for system in systems]
-    if resamples:
-        seed = os.environ.get("SACREBLEU_SEED", "12345")
-        blocks.append(f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}")
-    if evaluation.comparisons:
-        blocks.append(comparison.to_text(evaluation.comparisons, systems[0].name))
-    return "\n".join(blocks)
-
-
-def to_json(evaluation: Evaluation) -> str:
-    """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
-    systems = evaluation.systems
-    if len(systems) == 1:
-        return scores.to_json(systems[0].scores)
-    found = {(item.system, item.metric): item for item in evaluation.comparisons}
-    content = []
-    for system in systems:
-        rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
-        for row in rows:
-            item = found.get((system.name, row["name"]))
-            if item is not None:
-                row["baseline"] = systems[0].name
-                row["paired_bs_p_value"] = item.p_bootstrap
-                row["paired_ar_p_value"] = item.p_randomization
-        content.append({"system": system.name, "scores": rows})
-    return json.dumps(content, indent=1, ensure_ascii=False)

@@ -7,7 +7,7 @@ select checkpoints by it as well, add its name to the choices of ``train.best_by
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transformer_mt.evaluation.metrics import validation_bleu
+from transformer_mt.evaluation.scores import validation_bleu
 
 
 @dataclass(frozen=True)

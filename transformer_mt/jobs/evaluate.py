@@ -16,11 +16,10 @@ from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation import systems as scoring
 from transformer_mt.evaluation.comet import comet, comet_command
 from transformer_mt.evaluation.perplexity import perplexity
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import Evaluation, TestSet, load_testset
+from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, load_testset
 from transformer_mt.evaluation.systems import evaluate as score_systems
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
@@ -60,7 +59,7 @@ def evaluate(
     else:
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = score_systems(hypotheses, test, _settings(job, system, test))
+    evaluation = score_systems(hypotheses, test, _settings(job, system))
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -190,7 +189,7 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     return TestSet(references=references, source=[pair.src for pair in pairs])
 
 
-def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> scoring.Settings:
+def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     tgt_lang = job.tgt_lang
     if tgt_lang is None and job.langs is not None:
         tgt_lang = job.langs.rpartition("-")[2]
@@ -200,31 +199,15 @@ def _settings(job: EvaluateJob, system: _System | None, test: TestSet) -> scorin
     resamples = 1000 if several or job.report else 0
     trials = 10_000 if several else 0
     names = metrics.DEFAULT if job.metrics is None else job.metrics
-    return scoring.Settings(
+    return Settings(
         metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
         normalization="none" if system is None else system.trained.data.normalization,
-        bootstrap=_num_resamples("bootstrap", job.bootstrap, resamples, test),
-        randomization=_num_resamples("randomization", job.randomization, trials, test),
+        bootstrap=resamples if job.bootstrap is None else job.bootstrap,
+        randomization=trials if job.randomization is None else job.randomization,
+        workers=job.workers,
     )
-
-
-def _num_resamples(key: str, requested: int | None, default: int, test: TestSet) -> int:
-    """The requested number, or the default unless that would take too much memory."""
-    if requested is not None:
-        return requested
-    lines = max(map(len, test.texts.values()))
-    if not default or lines <= scoring.MANY_LINES:
-        return default
-    log.warning(
-        "no %s, because resampling %s lines takes much memory; to do it, set %s=%d",
-        key,
-        f"{lines:,}",
-        key,
-        default,
-    )
-    return 0
 
 
 def _add_scores_with_source(

@@ -22,7 +22,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.scores import Score, read_scores, to_json
+from transformer_mt.evaluation.scores import Score, read_scores, score, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start, recorded_kernels
@@ -212,9 +212,9 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
     tgt_lang = job.data.tgt_lang
     for message in score_diagnostics.diagnose(hypotheses, references, sources, tgt_lang=tgt_lang):
         log.warning("warning: test set: %s", message)
-    return metrics.score_all(
-        hypotheses, references, tgt_lang=tgt_lang, normalization=job.data.normalization
-    )
+    protocols = metrics.default_protocols(tgt_lang, job.data.normalization)
+    names = [*metrics.DEFAULT, *protocols]
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names, workers=None)
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:

@@ -3,13 +3,10 @@
 import random
 
 import pytest
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
 from transformer_mt.evaluation.breakdown import (
     GROUPS,
     Change,
-    LineCounts,
     by_frequency,
     by_length,
     changes,
@@ -49,33 +46,6 @@ def test_frequency_groups_go_from_rare_to_common() -> None:
     assert groups[-1].lines == [1]  # a, eight times
     assert (groups[0].label, groups[-1].label) == ("rarest", "commonest")
     assert sorted(i for group in groups for i in group.lines) == list(range(8))
-
-
-def test_group_scores_are_those_of_the_group_alone() -> None:
-    references = [["a b c d e", "f g h i", "k l m n o"], ["a b c d", "f g h j", "k l m n p"]]
-    hypotheses = ["a b c d e", "f g h", "k l m o n"]
-    groups = by_length(["1", "1 2", "1 2 3"])
-    assert [group.lines for group in groups] == [[0], [1], [2]]
-    counts = LineCounts("bleu", hypotheses, references)
-    assert [counts.score(group.lines) for group in groups] == [
-        BLEU().corpus_score([hypotheses[i]], [[lines[i]] for lines in references]).score
-        for i in range(3)
-    ]
-
-
-def test_scores_of_lines_are_sacrebleu_s() -> None:
-    hypotheses, references = ["a b", "", "Köln"], [["a c", "b", "Köln"], ["a b", "c", "Bonn"]]
-    counts = LineCounts("chrf", hypotheses, references)
-    lines = zip(hypotheses, *references, strict=True)
-    expected = [CHRF().sentence_score(line[0], line[1:]).score for line in lines]
-    assert [counts.score([i]) for i in range(3)] == expected
-    assert counts.score([2]) == pytest.approx(100)
-    assert counts.score([0, 1, 2]) == CHRF().corpus_score(hypotheses, references).score
-    chinese = LineCounts("bleu", ["我喜欢学习中文"], [["我喜欢学习中文。"]], "zh")
-    assert (
-        chinese.score([0])
-        == BLEU(trg_lang="zh").corpus_score(["我喜欢学习中文"], [["我喜欢学习中文。"]]).score
-    )
 
 
 def test_word_f1_by_hand() -> None:

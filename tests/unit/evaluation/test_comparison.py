@@ -1,4 +1,4 @@
-"""Significance is sacreBLEU's own, to the digit."""
+"""Intervals and significance are sacreBLEU's own, to the digit, for any number of processes."""
 
 import os
 import random
@@ -6,14 +6,28 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from transformer_mt.data.text.sources.sample import sample_pairs
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.comparison import Comparison, compare, to_text
+from transformer_mt.evaluation.comparison import Comparison
+from transformer_mt.evaluation.formats import to_text
+from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate
 
 SAMPLES = {"bs": 200, "ar": 300}
+
+
+def evaluated(
+    systems: dict[str, list[str]], references: list[list[str]], **settings: Any
+) -> Evaluation:
+    test = TestSet(references={f"ref{i}": lines for i, lines in enumerate(references)})
+    return evaluate(systems, test, Settings(**settings))
+
+
+def compare(*args: Any, **settings: Any) -> list[Comparison]:
+    return evaluated(*args, **settings).comparisons
 
 
 def edited(lines: list[str], seed: int, share: float) -> list[str]:
@@ -36,16 +50,21 @@ def texts() -> dict[str, list[str]]:
     return {
         "ref1": reference,
         "ref2": edited(reference, 2, 0.05),
+        "ref3": edited(reference, 5, 0.2),
         "a.de": base,
         "b.de": edited(reference, 3, 0.1),
         "c.de": edited(base, 4, 0.1),
     }
 
 
-def sacrebleu_cli(
-    folder: Path, references: list[str], test: str
-) -> dict[tuple[str, str], tuple[float, str | None]]:
-    """Score and p-value of every system and metric, as the command prints them.
+class Printed(NamedTuple):
+    score: float
+    interval: str | None
+    p: str | None
+
+
+def sacrebleu_cli(folder: Path, references: list[str], test: str) -> dict[tuple[str, str], Printed]:
+    """Results of every system and metric, as the command prints them.
 
     As a LaTeX table: its JSON ends in an error (sacreBLEU 2.6), its text breaks the lines.
     """
@@ -61,35 +80,49 @@ def sacrebleu_cli(
         if len(cells) == 3 and ".de" in system:
             for metric, cell in zip(("BLEU", "chrF2", "TER"), cells, strict=True):
                 p = re.search(r"p = ([\d.]+)", cell)
-                found[system.strip(), metric] = (float(cell.split()[0]), p[1] if p else None)
+                interval = re.search(r"\((.* ± .*?)\)", cell)
+                found[system.strip(), metric] = Printed(
+                    float(cell.split()[0]), interval and interval[1], p and p[1]
+                )
     return found
 
 
-@pytest.mark.parametrize("references", [["ref1"], ["ref1", "ref2"]])
+@pytest.mark.parametrize(
+    ("references", "workers"),
+    [(["ref1"], 0), (["ref1", "ref2"], 1), (["ref1", "ref2"], 2), (["ref1", "ref2", "ref3"], 0)],
+)
 def test_equals_the_command(
     texts: dict[str, list[str]],
     references: list[str],
+    workers: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    found = compare(
+    evaluation = evaluated(
         {name: texts[name] for name in ("a.de", "b.de", "c.de")},
         [texts[name] for name in references],
         bootstrap=SAMPLES["bs"],
         randomization=SAMPLES["ar"],
+        workers=workers,
     )
-    ours = {(item.system, item.metric): item for item in found}
+    ours = {(item.system, item.metric): item for item in evaluation.comparisons}
     assert list(ours) == [(s, m) for s in ("b.de", "c.de") for m in ("BLEU", "chrF2", "TER")]
     theirs = {test: sacrebleu_cli(tmp_path, references, test) for test in SAMPLES}
     for (system, metric), item in ours.items():
         for test, p in (("bs", item.p_bootstrap), ("ar", item.p_randomization)):
-            base, _ = theirs[test]["a.de", metric]
-            score, expected = theirs[test][system, metric]
-            assert f"{p:.4f}" == expected, (system, metric, test)
-            assert item.difference == pytest.approx(score - base, abs=2e-6)
+            base = theirs[test]["a.de", metric]
+            expected = theirs[test][system, metric]
+            assert f"{p:.4f}" == expected.p, (system, metric, test)
+            assert item.difference == pytest.approx(expected.score - base.score, abs=2e-6)
+    for of in evaluation.systems:
+        for score in of.scores:
+            assert (
+                theirs["bs"][of.name, score.name].interval
+                == f"{score.mean:.6f} ± {score.confidence:.6f}"
+            )
     # What was spoilt as much differs by luck alone, what was spoilt twice does not.
     assert not ours["b.de", "BLEU"].is_significant
     assert ours["c.de", "BLEU"].is_significant
@@ -100,13 +133,13 @@ def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     wrong = [f"{line} xylophon" for line in texts["a.de"]]
     systems = {"a": wrong, "same": list(wrong)}
     systems["other"] = [line.replace("xylophon", "zebulons") for line in wrong]
-    found = compare(systems, [texts["ref1"]], bootstrap=200, randomization=300)
-    for item in found:
+    evaluation = evaluated(systems, [texts["ref1"]], bootstrap=200, randomization=300)
+    for item in evaluation.comparisons:
         if item.system == "same" or item.metric != "chrF2":
             assert (item.difference, item.p_bootstrap, item.p_randomization) == (0, 1, 1)
             assert not item.is_significant
-    text = to_text([item for item in found if item.system == "same"], "a")
-    assert text.count("+0.00  p = 1.0000 (bootstrap), p = 1.0000 (randomisation)\n") == 3
+    text = to_text(evaluation)
+    assert text.count("p(bs) 1.0000") == text.count("p(ar) 1.0000") == 3 + 2  # not other's chrF2
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
@@ -141,8 +174,24 @@ def test_no_tests_give_no_comparisons() -> None:
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^1 lines in the hypotheses but 2 in reference set 1"):
+    with pytest.raises(InputError, match=r"^1 lines in b but 2 in ref0"):
         compare({"a": ["x", "y"], "b": ["x"]}, [["x", "y"]])
+
+
+def test_an_invalid_seed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "x")
+    with pytest.raises(InputError, match=r"^SACREBLEU_SEED=x is neither"):
+        compare({"a": ["x"], "b": ["y"]}, [["x"]], bootstrap=10)
+
+
+def test_without_a_seed_the_tests_are_still_paired(
+    texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every system is resampled with the same segments, so c differs from a in few resamples."""
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    better = {"a": texts["c.de"], "b": texts["a.de"]}  # b is always better
+    found = compare(better, [texts["ref1"]], bootstrap=200)
+    assert [item.p_bootstrap for item in found] == [pytest.approx(1 / 201)] * 3
 
 
 @pytest.mark.parametrize(
@@ -160,25 +209,3 @@ def test_significant_means_significant_by_every_test(
         p_randomization=p_randomization,
     )
     assert item.is_significant == expected
-    assert (" *" in to_text([item], "a").splitlines()[2]) == expected
-
-
-def test_text_names_the_baseline_and_fits_a_terminal() -> None:
-    items = [
-        Comparison(
-            system=system,
-            metric=metric,
-            difference=-12.345,
-            p_bootstrap=0.001,
-            p_randomization=0.0001,
-        )
-        for system in ("b.de", "c.de")
-        for metric in ("BLEU", "chrF2++")
-    ]
-    lines = to_text(items, "a.de").splitlines()
-    assert lines[0] == "Against the baseline, a.de:"
-    assert lines[1] == "  b.de"
-    assert re.fullmatch(
-        r" +BLEU +-12\.35  p = 0\.0010 \(bootstrap\), p = 0\.0001 \(randomisation\) \*", lines[2]
-    )
-    assert max(map(len, lines)) <= 80

@@ -31,10 +31,9 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, protocols, systems
+from transformer_mt.evaluation import metrics, systems
 from transformer_mt.evaluation import scores as scoring
-from transformer_mt.evaluation.comparison import compare
-from transformer_mt.evaluation.systems import TestSet
+from transformer_mt.evaluation.systems import Settings, TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -121,8 +120,10 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
     rows, _ = scores(hypotheses=[bad, good], references=[reference], randomization=200)
     baseline, other = (row["scores"] for row in rows)
-    expected = compare({bad: BAD, good: GOOD}, [REFERENCE], bootstrap=1000, randomization=200)
-    for score, item in zip(other, expected, strict=True):
+    test = TestSet(references={reference: REFERENCE})
+    settings = Settings(bootstrap=1000, randomization=200)
+    expected = systems.evaluate({bad: BAD, good: GOOD}, test, settings)
+    for score, item in zip(other, expected.comparisons, strict=True):
         assert score["name"] == item.metric
         assert score["baseline"] == "bad"
         assert score["paired_bs_p_value"] == item.p_bootstrap
@@ -132,28 +133,13 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     assert all(score["confidence_var"] > 0 for score in baseline)
 
 
-def test_long_files_are_resampled_only_if_asked(
-    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(systems, "MANY_LINES", 3)
-    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
-    job = {"hypotheses": [good, bad], "references": [reference], "metrics": ["bleu"]}
-    rows, err = scores(**job)
-    assert "confidence" not in rows[0]["scores"][0]
-    assert "baseline" not in rows[1]["scores"][0]
-    assert "no bootstrap, because resampling 4 lines takes much memory" in err
-    rows, _ = scores(**job, bootstrap=20)
-    assert rows[1]["scores"][0]["paired_bs_p_value"] > 0
-    assert rows[1]["scores"][0]["paired_ar_p_value"] is None
-
-
 def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
     good, reference = files(good=GOOD, ref=REFERENCE)
     job = {"hypotheses": [good], "references": [reference], "metrics": ["chrf++"]}
     rows, _ = scores(**job, tgt_lang="de", protocols=["lowercase_tokens"])
     assert [row["name"] for row in rows] == ["chrF2++", "BLEU (lower-case tokens)"]
-    expected = protocols.tokens_bleu(GOOD, [REFERENCE], tgt_lang="de").score
-    assert rows[1]["score"] == round(expected, 4)
+    (expected,) = scoring.score(GOOD, [REFERENCE], tgt_lang="de", metrics=["lowercase_tokens"])
+    assert rows[1]["score"] == round(expected.score, 4)
     rows, _ = scores(**job, tgt_lang="de", protocols=[])
     assert [row["name"] for row in rows] == ["chrF2++"]
 
@@ -204,7 +190,8 @@ def test_target_language_adds_the_paper_protocol(files: Files, scores: Json) -> 
     rows, _ = scores(hypotheses=[hypotheses], references=[reference], tgt_lang="de")
     assert [row["name"] for row in rows] == ["BLEU", "chrF2", "TER", "BLEU (paper protocol)"]
     assert [row["score"] for row in rows[:3]] == by_hand(GOOD, REFERENCE)
-    assert rows[3]["score"] == round(protocols.paper_bleu(GOOD, [REFERENCE]).score, 4)
+    (expected,) = scoring.score(GOOD, [REFERENCE], tgt_lang="de", metrics=["paper"])
+    assert rows[3]["score"] == round(expected.score, 4)
 
 
 def test_suspicious_lines_are_reported(files: Files, scores: Json) -> None:
@@ -233,12 +220,13 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
         assert f" {value:.2f}  4 segments" in alone
     evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
     together = capsys.readouterr().out
-    assert together.startswith(f"good:\n{alone}bad:\n")
-    for value in by_hand(BAD, REFERENCE):
-        assert f" {value:.2f}  4 segments" in together
+    assert "\n4 segments, 1 reference\n" in together
+    for value in [*by_hand(GOOD, REFERENCE), *by_hand(BAD, REFERENCE)]:
+        assert f"│ {value:.2f} " in together
     evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100))
     compared = capsys.readouterr().out
-    assert "Against the baseline, good:\n  bad\n    BLEU " in compared
+    assert "│ good (baseline) │" in compared
+    assert compared.count("p(ar) ") == 3
     assert max(map(len, compared.splitlines())) <= 80
 
 
@@ -323,7 +311,8 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
     hypotheses = translator.translate(SOURCE)
     assert any(hypotheses)
     rows, err = scores(model=str(model))
-    expected = metrics.score_all(hypotheses, [REFERENCE], tgt_lang="de")
+    names = [*metrics.DEFAULT, "paper"]
+    expected = scoring.score(hypotheses, [REFERENCE], tgt_lang="de", metrics=names)
     assert rows == json.loads(scoring.to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
     assert err == ""

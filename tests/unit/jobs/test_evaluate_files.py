@@ -109,7 +109,7 @@ def test_the_same_output_twice_is_not_significantly_different(
     shutil.copy("a", "copy")
     job = {"hypotheses": ["a", "copy"], "bootstrap": 50, "randomization": 50}
     score(report="page.html", **job)
-    assert " *\n" not in capsys.readouterr().out
+    assert " * " not in capsys.readouterr().out
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert page.count("<td>p = 1.0000</td>") == 6
     assert "+0.00 *" not in page
@@ -165,8 +165,8 @@ def test_files_of_the_same_name_can_be_told_apart_everywhere(
     job = {"hypotheses": paths, "source": "src", "bootstrap": 20, "randomization": 20}
     score(report="page.html", **job)
     out, _ = capsys.readouterr()
-    assert out.startswith("na/out.de:\n")
-    assert "Against the baseline, na/out.de:\n  nb/out.de\n" in out
+    assert "│ na/out.de (baseline) │" in out
+    assert "│ nb/out.de " in out
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert "<h1>na/out.de, nb/out.de</h1>" in page
     assert "</b> nb/out.de</li>" in page

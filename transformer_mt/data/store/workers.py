@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
+from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, TypeVar
@@ -71,17 +72,23 @@ def _cpu_quota(root: Path) -> float:
 
 
 def map_ordered(
-    task: Callable[[T], R], items: Iterable[T], processes: int, *, nice: int = 0
+    task: Callable[[T], R],
+    items: Iterable[T],
+    processes: int,
+    *,
+    nice: int = 0,
+    setting: str = "data.workers",
 ) -> Generator[R, None, None]:
     """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
-    A single item is processed in this process.
+    A single item is processed in this process. Ctrl-C ends the workers at once.
 
     Args:
         task: A picklable callable; each worker process gets a copy when it starts.
         items: Read only a few items ahead of the results that are consumed.
         processes: Maximum number of worker processes; 0 and 1 work in this process.
         nice: Niceness added to the worker processes.
+        setting: Name of the setting of ``processes``, for the error message.
 
     Raises:
         WorkerKilledError: A worker process was killed.
@@ -93,7 +100,11 @@ def map_ordered(
         yield from map(task, items)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(task, nice))
+    # Workers exit as soon as the writer is closed: here, or because this process was killed.
+    reader, writer = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        processes, context, initializer=_start_worker, initargs=(task, nice, reader)
+    )
     pending: deque[Future[R]] = deque()
     try:
         for item in items:
@@ -105,34 +116,37 @@ def map_ordered(
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise WorkerKilledError(
-            "a process that prepares the data was killed; if memory ran out, set data.workers "
-            f"below {processes}. Run the same command to resume"
+            f"a worker process was killed; if memory ran out, set {setting} below {processes}. "
+            "Then run the same command again"
         ) from None
+    except KeyboardInterrupt:
+        writer.close()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+        writer.close()
+        reader.close()
 
 
 _task: Callable[[Any], Any]
 """The task of this worker process."""
 
 
-def _start_worker(task: Callable[[Any], Any], nice: int) -> None:
+def _start_worker(task: Callable[[Any], Any], nice: int, parent: Connection) -> None:
     global _task
     _task = task
     os.nice(nice)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
 def _run_task(item: Any) -> Any:
     return _task(item)
 
 
-def _exit_with_parent() -> None:
-    # Otherwise idle workers would outlive a parent that was killed.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+def _exit_with(parent: Connection) -> None:
+    with suppress(EOFError):
+        parent.recv()  # nothing is ever sent
     os._exit(1)
 
 

@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -93,6 +94,29 @@ def test_a_killed_worker_is_reported_in_one_line() -> None:
     with pytest.raises(WorkerKilledError, match=r"was killed; .* data\.workers below 2") as error:
         list(map_ordered(killed, range(50), 2))
     assert "\n" not in str(error.value)
+
+
+ENDLESS = """
+import time
+from transformer_mt.data.store.workers import map_ordered
+try:
+    for _ in map_ordered(time.sleep, [0, 0, 600, 600], 2):
+        print("started", flush=True)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)  # to this process only: the workers are not in its hands
+    out, err = process.communicate(timeout=60)
+    assert out.endswith("interrupted\n")
+    assert (err, process.returncode) == ("", 0)
 
 
 def test_workers_do_not_import_the_main_program(monkeypatch: pytest.MonkeyPatch) -> None:

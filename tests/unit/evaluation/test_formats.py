@@ -1,0 +1,75 @@
+"""The table of several systems: every number, in 80 columns, with long names too."""
+
+import re
+from typing import Any
+
+import pytest
+
+from transformer_mt.evaluation.formats import to_text
+from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate
+
+REFERENCE = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt.", "Er las das Buch."]
+SYSTEMS = {
+    "runs/transformer_base_seed1.average5.beam4.newstest2014.de": [*REFERENCE[:2], "Er las."],
+    "b.de": ["Zwei Männer sind draußen.", "Die Mail ist verschickt.", "Er liest ein Buch."],
+}
+
+
+def evaluation(**settings: Any) -> Evaluation:
+    defaults = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30, "workers": 0}
+    test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
+    return evaluate(SYSTEMS, test, Settings(**{**defaults, **settings}))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+@pytest.mark.parametrize(
+    "metrics", [["bleu"], ["bleu", "chrf", "ter"], ["bleu", "chrf", "chrf++", "ter"]]
+)
+def test_table_has_every_number_and_fits_a_terminal(metrics: list[str]) -> None:
+    found = evaluation(metrics=metrics, protocols=["paper", "lowercase_tokens"])
+    text = to_text(found)
+    assert max(map(len, text.splitlines())) <= 80
+    for system in found.systems:
+        for score in system.scores:
+            assert f"│ {score.score:.2f} " in text
+            assert f"│ {score.mean:.2f} ± {score.confidence:.2f} " in text
+            assert text.count(f"\n{score.name}\n  nrefs:2|") == 1  # its signature, once
+    for item in found.comparisons:
+        assert f"│ p(bs) {item.p_bootstrap:.4f} " in text
+        assert f"│ p(ar) {item.p_randomization:.4f} " in text
+    assert "\n3 segments, 2 references\n" in text
+    assert "20 resamples, seed 12345" in text
+    assert "30 trials" in text
+
+
+def test_rows_are_systems_and_columns_are_metrics() -> None:
+    found = evaluation(metrics=["bleu", "ter"], protocols=[], bootstrap=0, randomization=0)
+    lines = to_text(found).splitlines()
+    assert cells(lines[1]) == ["System", "BLEU", "TER"]
+    first, second = ([f"{score.score:.2f}" for score in of.scores] for of in found.systems)
+    assert cells(lines[3])[1:] == first
+    assert cells(next(line for line in lines if "b.de" in line)) == ["b.de", *second]
+    assert not re.search(r"p\(|±|baseline if|resamples", "\n".join(lines))
+
+
+def test_a_long_name_is_wrapped_not_cut() -> None:
+    found = evaluation(metrics=["bleu", "chrf", "ter"])
+    table = to_text(found).split("╘")[0].splitlines()
+    start, end = (next(i for i, line in enumerate(table) if line[0] == mark) for mark in "╞├")
+    row = table[start + 1 : end]
+    assert "".join(cells(line)[0] for line in row).replace(" ", "") == (
+        "transformer_base_seed1.average5.beam4.newstest2014.de(baseline)"
+    )
+
+
+def test_star_means_that_every_test_is_significant() -> None:
+    lines = [f"Satz Nummer {i} ist kurz." for i in range(40)]
+    bad = [line.replace("kurz", "lang") for line in lines]
+    test = TestSet(references={"r": lines})
+    settings = Settings(metrics=["chrf"], bootstrap=100, randomization=100, workers=0)
+    text = to_text(evaluate({"bad": bad, "good": lines, "same": bad}, test, settings))
+    assert "│ 100.00 *" in text
+    assert text.count(" *") == 1 + 1  # the good system, and the note

@@ -1,0 +1,112 @@
+"""Text and JSON forms of an evaluation; several systems are a table, as sacreBLEU's."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from tabulate import MIN_PADDING, tabulate
+
+from transformer_mt.evaluation import scores
+from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison
+from transformer_mt.evaluation.resampling import seed_text
+from transformer_mt.evaluation.scores import Score, count_segments, lasting_signature
+from transformer_mt.evaluation.systems import Evaluation
+
+_WIDTH = 80
+_METRICS = 4
+"""Metrics side by side, as many as fit the width; any others make another table."""
+_HEADER = 10
+"""Maximum width of a header, which makes no column wider than ``31.85 ± 0.88`` is."""
+
+
+def to_text(evaluation: Evaluation) -> str:
+    """A list of the scores of one system, or a table of several, for an 80-column terminal."""
+    systems = evaluation.systems
+    if len(systems) > 1:
+        metrics = range(len(systems[0].scores))
+        blocks = [_table(evaluation, metrics[i : i + _METRICS]) for i in metrics[::_METRICS]]
+        return "\n".join([*blocks, *_notes(evaluation), *_signatures(evaluation)])
+    return "\n".join([scores.to_text(systems[0].scores), *_interval_note(evaluation)])
+
+
+def to_json(evaluation: Evaluation) -> str:
+    """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
+    systems = evaluation.systems
+    if len(systems) == 1:
+        return scores.to_json(systems[0].scores)
+    found = {(item.system, item.metric): item for item in evaluation.comparisons}
+    content = []
+    for system in systems:
+        rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
+        for row in rows:
+            item = found.get((system.name, row["name"]))
+            if item is not None:
+                row["baseline"] = systems[0].name
+                row["paired_bs_p_value"] = item.p_bootstrap
+                row["paired_ar_p_value"] = item.p_randomization
+        content.append({"system": system.name, "scores": rows})
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def _table(evaluation: Evaluation, metrics: range) -> str:
+    systems = evaluation.systems
+    compared = {(item.system, item.metric): item for item in evaluation.comparisons}
+    columns = [
+        [_cell(of.scores[i], compared.get((of.name, of.scores[i].name))) for of in systems]
+        for i in metrics
+    ]
+    names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
+    headers = [textwrap.fill(systems[0].scores[i].name, _HEADER) for i in metrics]
+    widths = [
+        max(_width(header) + MIN_PADDING, *map(_width, column))
+        for header, column in zip(headers, columns, strict=True)
+    ]
+    return tabulate(
+        list(zip(names, *columns, strict=True)),
+        headers=["System", *headers],
+        tablefmt="fancy_grid",
+        maxcolwidths=[_WIDTH - len("│  │") - sum(width + len("  │") for width in widths)],
+        disable_numparse=True,
+    )
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
+
+
+def _cell(score: Score, comparison: Comparison | None) -> str:
+    lines = [f"{score.score:.{score.decimals}f}"]
+    if score.mean is not None:
+        lines.append(f"{score.mean:.{score.decimals}f} ± {score.confidence:.{score.decimals}f}")
+    if comparison is not None:
+        lines[0] += " *" * comparison.is_significant
+        tests = ("bs", comparison.p_bootstrap), ("ar", comparison.p_randomization)
+        lines += [f"p({test}) {p:.4f}" for test, p in tests if p is not None]
+    return "\n".join(lines)
+
+
+def _notes(evaluation: Evaluation) -> Iterator[str]:
+    settings, references = evaluation.settings, len(evaluation.test.references)
+    segments = count_segments(len(evaluation.systems[0].hypotheses))
+    yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
+    yield from _interval_note(evaluation)
+    if evaluation.comparisons:
+        yield "p: probability of a difference this large if both systems were equally good"
+        if settings.bootstrap:
+            yield f"  bs: paired bootstrap test, {settings.bootstrap:,} resamples"
+        if settings.randomization:
+            yield f"  ar: paired approximate randomisation test, {settings.randomization:,} trials"
+        yield f"  *: every p is below {SIGNIFICANT}"
+
+
+def _interval_note(evaluation: Evaluation) -> Iterator[str]:
+    if resamples := evaluation.settings.bootstrap:
+        yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed_text()}"
+
+
+def _signatures(evaluation: Evaluation) -> Iterator[str]:
+    yield "Signatures:"
+    for score in evaluation.systems[0].scores:
+        yield score.name
+        yield f"  {lasting_signature(score)}"  # never wrapped: it is copied into papers
