@@ -270,7 +270,9 @@ def test_the_rate_excludes_a_validation_that_is_repeated_on_resume(
         trainer(tmp_path, Bleu(then=lambda _: os.kill(os.getpid(), signal.SIGTERM))).run()
     trainer(tmp_path, Bleu(then=validate)).run()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    rates = {r["step"]: r["tokens_per_second"] for r in map(json.loads, lines) if r["step"] % 5 == 0}
+    rates = {
+        r["step"]: r["tokens_per_second"] for r in map(json.loads, lines) if r["step"] % 5 == 0
+    }
     assert min(rates) == 5
     assert max(rates) == 20
     assert all(rate > 1 for rate in rates.values())
