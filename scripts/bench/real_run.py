@@ -322,6 +322,8 @@ class Process:
     def _start(self) -> None:
         folder = self._run.folder
         if folder.exists():  # an interrupted run
+            if not (folder / "output.log").exists():
+                raise InputError(f"{folder} is not a run of this benchmark: rename --run")
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         with (folder / "output.log").open("wb") as output:
@@ -427,6 +429,8 @@ def pairs_of_text(sources: Sequence[SourceConfig]) -> Iterable[Pair]:
 
 
 if __name__ == "__main__":
+    # Runs that wait for their turn are stopped: they must not stay behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())
     except InputError as error:

@@ -17,7 +17,8 @@ def train_joeynmt(recipe: Recipe, folder: Path) -> None:
     log = Log(folder)
     # It restricts the pieces to the vocabulary, which is all of them here; new versions of
     # SentencePiece have no such method.
-    SentencePieceProcessor.SetVocabulary = lambda *_: None
+    processor: Any = SentencePieceProcessor
+    processor.SetVocabulary = lambda *_: None
 
     class Trainer(training.TrainManager):  # type: ignore[misc]
         """Records what the trainer logs."""

@@ -74,12 +74,10 @@ class Recipe:
             ids = tokenizer.encode(text.removesuffix("\n").split("\n"))
             sides.append([[*line, EOS] for line in ids])
         limit = self.max_tokens if split == "train" else sys.maxsize
-        kept = [
-            pair
-            for pair in zip(*sides, strict=True)
-            if all(1 < len(side) <= limit for side in pair)
-        ]
-        return TokenStore(*(Side.from_lists(side) for side in zip(*kept, strict=True)))
+        pairs = zip(*sides, strict=True)
+        kept = [pair for pair in pairs if all(1 < len(side) <= limit for side in pair)]
+        src, tgt = (Side.from_lists(side) for side in zip(*kept, strict=True))
+        return TokenStore(src, tgt)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -220,7 +218,10 @@ class SortedBatches(Sampler[list[int]]):
 
 
 def train_marian(recipe: Recipe, folder: Path) -> None:
-    """``Seq2SeqTrainer`` with batches grouped by length, and translations in its validations."""
+    """``Seq2SeqTrainer`` with batches grouped by length, and translations in its validations.
+
+    Its learning rate is one update late: the first has none.
+    """
     import datasets
     import sacrebleu
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
@@ -245,6 +246,8 @@ def train_marian(recipe: Recipe, folder: Path) -> None:
 
     class Trainer(Seq2SeqTrainer):  # type: ignore[misc]
         """Counts tokens, and records what the trainer logs."""
+
+        label_smoother: Any
 
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             progress.count((inputs["labels"] != IGNORED).sum())

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ def intervals(records: Records, spans: Sequence[Span] = ()) -> list[Interval]:
     """
     train = [r for r in records if r["split"] == "train"]
     found = []
-    for before, record in zip(train, train[1:], strict=False):
+    for before, record in pairwise(train):
         rate = record.get("tokens_per_second")
         stopped = any(before["time"] < start < record["time"] for start, _ in spans)
         if rate and not stopped:
@@ -162,9 +163,9 @@ def report(runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
     lines = []
     for row in rows:
         reached = [minutes for minutes, nll in row["validations"] if nll <= goal]
-        end = (
-            row["end"] if row["end"] == "time limit" else f"{row['end']}, {row['minutes']:.1f} min"
-        )
+        end = row["end"]
+        if end != "time limit":
+            end += f", {row['minutes']:.1f} min"
         lines.append(
             [
                 row["name"],
@@ -178,8 +179,9 @@ def report(runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
             ]
         )
     details = f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)"
+    hidden = ("data", "max_steps")
     notes = [
-        ", ".join(f"{key} {value}" for key, value in settings.items() if key != "data"),
+        ", ".join(f"{key} {value}" for key, value in settings.items() if key not in hidden),
         "Target tokens without padding. Tenths of the training time, without validations, "
         "checkpoints and the first record, which includes the start-up. Memory: peak of all "
         "processes of the run, pages that they share counted once. Cores: CPU seconds ÷ seconds, "
