@@ -246,7 +246,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     for axes in panels[:2]:
         axes.set_ylim(bottom=0)
     for axes in panels:
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.02 * max((run.minutes(float("inf")) for run in runs), default=1.0))
     panels[0].yaxis.set_major_formatter(EngFormatter(sep=""))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     figure.savefig(path, format="png", dpi=110)
