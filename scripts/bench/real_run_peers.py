@@ -268,10 +268,11 @@ def train_marian(recipe: Recipe, folder: Path) -> None:
             progress.valid(self.state.global_step, {"nll": nll, "bleu": metrics["eval_bleu"]})
             return metrics
 
-        def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-            loss, generated, labels = super().prediction_step(*args, **kwargs)
-            self.nll += float(loss) * int((labels != IGNORED).sum())
-            return loss, generated, labels
+        def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            targets = int((inputs["labels"] != IGNORED).sum())  # the labels returned are padded
+            result = super().prediction_step(model, inputs, *args, **kwargs)
+            self.nll += float(result[0]) * targets
+            return result
 
         def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
             with progress.paused():
