@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import platform
 import random
-import re
 import sys
 import tempfile
 import threading
@@ -35,6 +34,7 @@ from typing import Any
 import numpy as np
 from data_peers import BATCH_TOKENS, PLAIN, Figures, folder_bytes
 from omegaconf import OmegaConf
+from process_tree import usage
 from reporting import SHARED_DATA, argument_parser, heading, table, wrap
 
 from transformer_mt.config import (
@@ -225,33 +225,19 @@ class PeakMemory:
 
     def __init__(self, pid: int):
         self._pid = pid
-        self._before = self._peak = tree_memory(pid)
+        self._before = self._peak = usage(pid).pss
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self._peak = max(self._peak, tree_memory(self._pid))
+            self._peak = max(self._peak, usage(self._pid).pss)
 
     def stop(self) -> int:
         self._over.set()
         self._thread.join()
         return self._peak - self._before
-
-
-def tree_memory(pid: int) -> int:
-    """Proportional set size of a process and its children, in bytes."""
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if task.name != str(pid):
-                children += (task / "children").read_text().split()
-    except OSError:  # it has ended
-        return 0
-    own = int(re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)[0]) * 1024
-    return own + sum(tree_memory(int(child)) for child in children)
 
 
 @dataclass

@@ -173,7 +173,8 @@ class Trainer:
         if state.step == 0 and world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
         if self._validation_is_pending():
-            self._validate(signals)
+            with self._monitor.paused():
+                self._validate(signals)
         elif self._restored_metrics:  # the record may have been lost with the process
             self._monitor.log_validation(state.step, ValidationResult(self._restored_metrics))
         data_seconds, targets = 0.0, 0  # of this process, since the last line of the log

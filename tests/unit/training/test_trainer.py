@@ -253,6 +253,31 @@ def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
     assert records(tmp_path) == records(uninterrupted)
 
 
+def test_the_rate_excludes_a_validation_that_is_repeated_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1e-3
+        return now[0]
+
+    def validate(_: int) -> None:
+        now[0] += 1e6
+
+    monkeypatch.setattr(time, "perf_counter", clock)
+    with pytest.raises(StoppedError):
+        trainer(tmp_path, Bleu(then=lambda _: os.kill(os.getpid(), signal.SIGTERM))).run()
+    trainer(tmp_path, Bleu(then=validate)).run()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    rates = {
+        r["step"]: r["tokens_per_second"] for r in map(json.loads, lines) if r["step"] % 5 == 0
+    }
+    assert min(rates) == 5
+    assert max(rates) == 20
+    assert all(rate > 1 for rate in rates.values())
+
+
 def test_a_signal_during_an_update_stops_training_after_it(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
