@@ -3,7 +3,6 @@
 import json
 import logging
 import platform
-import re
 import shlex
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt import run_layout
+from transformer_mt import processor, run_layout
 from transformer_mt.distributed import World
 from transformer_mt.files import write_text
 
@@ -35,7 +34,7 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int) -> Non
         parameters: Number of parameters of the model.
         step: Number of updates done before.
     """
-    hosts = world.gather((socket.gethostname(), _device_name(world.device)))
+    hosts = world.gather((socket.gethostname(), processor.name(world.device)))
     if not world.is_main:
         return
     revision, dirty = _revision()
@@ -98,11 +97,3 @@ def _revision() -> tuple[str, bool] | tuple[None, None]:
     except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
         return None, None
     return description.removesuffix("-dirty"), description.endswith("-dirty")
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_mt import processor
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.attention import has_varlen_kernel
@@ -21,13 +22,7 @@ def pick_precision(name: str, device: torch.device) -> str:
     """The precision to train in: ``auto`` is bf16 if the hardware has fast bf16 products."""
     if name != "auto":
         return name
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
-    # These functions are private to torch; without them fp32 is the safe choice.
-    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    fast = any(getattr(torch.cpu, name, bool)() for name in tests)
-    return "bf16" if fast else "fp32"
+    return "bf16" if processor.has_fast_bf16(device) else "fp32"
 
 
 def pick_compiled(

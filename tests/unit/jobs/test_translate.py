@@ -310,7 +310,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     translate_nbest = Translator.translate_nbest
 
     def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
-        names.append(self.engine.name)
+        names.append(self.engine.choice.engine)
         return translate_nbest(self, lines, nbest, **settings)
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)
