@@ -122,8 +122,8 @@ class TranslateJob:
     """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is the faster one, with
     this model on this CPU, of those that can do the job; they give the same translations, ties and
     rounding aside. The first time that 256 lines or more arrive together, both are timed on some of
-    them, for 2 seconds or a tenth of the job at most, and the result is kept in the cache; until
-    then it is CTranslate2. On a GPU it is torch."""
+    them (about 2 seconds, less for small jobs), and the result is kept in the cache; until then it
+    is CTranslate2. On a GPU it is torch."""
     compute_type: str = "auto"
     """``auto``, ``float32``, ``bfloat16``, ``int8``, ``float16`` or ``fast``. ``auto`` never trades
     accuracy for speed: it is float32. ``fast`` is the fastest of int8, bfloat16 and float32 here,

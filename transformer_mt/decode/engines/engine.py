@@ -23,7 +23,8 @@ class EngineChoice:
     compute_type: str = "float32"
 
     def __str__(self) -> str:
-        return f"engine={self.engine} compute_type={self.compute_type}"
+        extra = "" if self.compute_type == "float32" else f" compute_type={self.compute_type}"
+        return f"engine={self.engine}{extra}"
 
 
 class Engine(Protocol):

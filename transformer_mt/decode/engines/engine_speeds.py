@@ -17,7 +17,7 @@ Speeds = dict[EngineChoice, float]
 _MAX_SECONDS = 2.0
 _MAX_SHARE = 0.1
 """Of the estimated time of the whole search."""
-_MIN_SECONDS = 0.05
+_MIN_SECONDS = 0.02
 """A shorter run says too little about an engine."""
 _SENTENCES_PER_THREAD = 32
 _GROWTH = (1.5, 4.0)
@@ -33,9 +33,9 @@ def measure(
 
     What matters for the speed of an engine is the number of sentences that it translates at a time,
     so this number is that of a large job, and translations end after as many tokens as are left of
-    their sources. The first round loads libraries and weights and does not count. Another begins
-    only if it will probably end within 2 seconds from the first one's end, and within a tenth of
-    the time that all sentences take. The last one decides.
+    their sources. First each engine translates one, to load libraries and weights, which does not
+    count. After the first round another begins only if it will probably end within 2 seconds from
+    the start, and within a tenth of the time that all sentences take. The last one decides.
 
     Args:
         engines: The engines to compare.
@@ -45,25 +45,23 @@ def measure(
     Returns:
         The speed of each engine; empty if there was too little time to tell.
     """
-    longest_first = sorted(sources, key=len, reverse=True)
-    number = min(_SENTENCES_PER_THREAD * threads, -(-len(sources) // 2))
-    sample, num_tokens = longest_first[:number], sum(len(ids) + 1 for ids in sources)
-    length, speeds, seconds = 1, {}, _time(engines, sample, 1)
-    start = time.perf_counter()
-    while length < len(sample[-1]):
-        whole = min(seconds.values()) * num_tokens / (number * (length + 1))
-        left = min(_MAX_SECONDS, _MAX_SHARE * whole) - (time.perf_counter() - start)
-        growth = min(_GROWTH[1], left / sum(seconds.values()))
-        if growth < _GROWTH[0]:
-            break
-        length = min(int((length + 1) * growth) - 1, len(sample[-1]))
+    upper_half = sorted(sources, key=len)[len(sources) // 2 :]
+    sample = upper_half[: _SENTENCES_PER_THREAD * threads]
+    number, num_tokens = len(sample), sum(len(ids) + 1 for ids in sources)
+    _time(engines, sample[:1], 1)
+    start, length, speeds = time.perf_counter(), 1, {}
+    while True:
         seconds = _time(engines, sample, length)
         latest = {choice: number * (length + 1) / each for choice, each in seconds.items()}
         speeds |= latest
-        least = _HOPELESS * max(latest.values())
-        engines = {choice: e for choice, e in engines.items() if latest[choice] >= least}
-        seconds = {choice: seconds[choice] for choice in engines}
-    return speeds if speeds and min(seconds.values()) >= _MIN_SECONDS else {}
+        best = max(latest.values())
+        engines = {c: engine for c, engine in engines.items() if latest[c] >= _HOPELESS * best}
+        left = min(_MAX_SECONDS, _MAX_SHARE * num_tokens / best) - (time.perf_counter() - start)
+        growth = min(_GROWTH[1], left / sum(seconds[choice] for choice in engines))
+        longer = min(int((length + 1) * growth) - 1, len(sample[0]))
+        if growth < _GROWTH[0] or longer <= length or len(engines) == 1:
+            return speeds if min(seconds.values()) >= _MIN_SECONDS else {}
+        length = longer
 
 
 def _time(

@@ -97,9 +97,9 @@ class FastestEngine:
         if self._is_settled and choice == self.choice:
             return
         if self._types_differ:
-            differs = "some translations and all scores differ from float32's"
-            effect = "" if choice.compute_type == "float32" else f": {differs}"
-            self._report(f"compute_type=fast: using {choice}{effect}")
+            differs = ": some translations and all scores differ from float32's"
+            effect = "" if choice.compute_type == "float32" else differs
+            self._report(f"compute_type=fast is {choice}{effect}")
         self.candidates.sort(key=lambda candidate: candidate != choice)
         self._engines = {each: e for each, e in self._engines.items() if each == choice}
         self._is_settled = True
@@ -140,6 +140,6 @@ class FastestEngine:
         except OSError as error:
             kept = f"not kept ({error})"
         ordered = sorted(speeds.items(), key=lambda item: -item[1])
-        listed = ", ".join(f"{candidate}: {speed:,.0f} tokens/s" for candidate, speed in ordered)
+        listed = ", ".join(f"{candidate} {speed:,.0f} tokens/s" for candidate, speed in ordered)
         self._report(f"timed in {seconds:.1f} s, {kept}: {listed}")
         return speeds
