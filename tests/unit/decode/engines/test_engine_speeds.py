@@ -73,7 +73,7 @@ def test_measurement_takes_a_small_share_of_the_job(clock: Clock) -> None:
 
 
 def test_small_jobs_tell_nothing(clock: Clock) -> None:
-    engines = timed(clock, a=3000, b=2000)
+    engines = timed(clock, a=30000, b=20000)
     assert measure(engines, SENTENCES[:300], threads=2) == {}
     assert len(engines[A].rounds) == 2
 
