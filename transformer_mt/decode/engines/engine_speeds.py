@@ -49,7 +49,8 @@ def measure(
     sample = upper_half[: _SENTENCES_PER_THREAD * threads]
     number, num_tokens = len(sample), sum(len(ids) + 1 for ids in sources)
     _time(engines, sample[:1], 1)
-    start, length, speeds = time.perf_counter(), 1, {}
+    start, length = time.perf_counter(), 1
+    speeds: Speeds = {}
     while True:
         seconds = _time(engines, sample, length)
         latest = {choice: number * (length + 1) / each for choice, each in seconds.items()}

@@ -114,7 +114,9 @@ class TorchEngine:
         beams = nbest if self.config.sampling else max(self.config.beam_size, nbest)
         return map_batches(
             lambda batch: self._search_batch(
-                *([given[i] for i in batch] for given in (sources, prefixes, max_lengths)),
+                [sources[i] for i in batch],
+                [prefixes[i] for i in batch],
+                [max_lengths[i] for i in batch],
                 beams,
                 nbest,
             ),
