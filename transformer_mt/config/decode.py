@@ -8,8 +8,8 @@ from transformer_mt.errors import InputError
 
 ENGINES = ("auto", "torch", "ctranslate2")
 """Values of ``engine``; all but ``auto`` are registered in ``decode.engines.selection``."""
-COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
-"""Data types that an engine can compute in; few devices support all."""
+COMPUTE_TYPES = ("auto", "fast", "float32", "int8", "float16", "bfloat16")
+"""Values of ``compute_type``; few devices support all types."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -119,11 +119,16 @@ class TranslateJob:
     """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
     they are in random order."""
     engine: str = "auto"
-    """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is CTranslate2 where it
-    is installed, supports the job and gives the same translations faster (on a CPU, in float32);
-    otherwise it is torch."""
-    compute_type: str = "float32"
-    """``float32``, ``bfloat16``, ``int8`` or ``float16``. int8 needs CTranslate2, float16 a GPU."""
+    """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is the faster one, with
+    this model on this CPU, of those that can do the job; they give the same translations, ties and
+    rounding aside. The first time that 256 lines or more arrive together, both are timed on some of
+    them (about 2 seconds, less for small jobs), and the result is kept in the cache; until then it
+    is CTranslate2. On a GPU it is torch."""
+    compute_type: str = "auto"
+    """``auto``, ``float32``, ``bfloat16``, ``int8``, ``float16`` or ``fast``. ``auto`` never trades
+    accuracy for speed: it is float32. ``fast`` is the fastest of int8, bfloat16 and float32 here,
+    timed as ``engine=auto`` is; unless float32 wins, some translations and all scores change
+    slightly, and they depend on the machine. int8 needs CTranslate2, float16 a GPU."""
     split: str = "none"
     """``none``, or ``sentences`` to translate the sentences of each line one by one."""
     markup: str = "text"

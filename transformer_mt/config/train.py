@@ -135,6 +135,9 @@ class TrainConfig:
     validate_every: int | None = None
     """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss, perplexity
     and BLEU, and saves a checkpoint."""
+    full_validation_bleu: float = 1.0
+    """BLEU from which on all validation sentences are translated. While BLEU on 100 evenly spaced
+    ones is below it, the model cannot translate yet, and their BLEU is the score. 0: always all."""
     checkpoint_every: int | None = None
     """Interval between checkpoints. null: 1500 steps or 1 epoch. 1500 steps are 10 minutes at the
     paper's 0.4 s per step (§6.1)."""
@@ -157,6 +160,10 @@ class TrainConfig:
                 f"train.{key}={value} must be > 0 (or null)",
             )
         choice("train.kernels", self.kernels, "auto", "torch", "onednn")
+        require(
+            0 <= self.full_validation_bleu <= 100,
+            f"train.full_validation_bleu={self.full_validation_bleu} must be 0 to 100",
+        )
         choice("train.interval", self.interval, "step", "epoch")
         choice("train.best_by", self.best_by, "bleu", "nll")
         choice("train.final", self.final, "average", "best", "ema")

@@ -13,6 +13,7 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.fastest_engine import FastestEngine
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.lines.alignment import align_words
 from transformer_mt.decode.lines.long_lines import join_parts, split_long
@@ -68,7 +69,7 @@ class Translator:
         *,
         device: str = "auto",
         engine: str = "auto",
-        compute_type: str = "float32",
+        compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
         **decode_settings: Any,
@@ -78,9 +79,11 @@ class Translator:
         Args:
             folder: The ``run_dir`` of a training run.
             device: ``auto``, ``cpu`` or ``cuda``.
-            engine: ``torch``, ``ctranslate2`` or ``auto``: the one that ``mt-translate`` would use.
-                CTranslate2 stores a converted model in the folder.
-            compute_type: ``float32``, ``bfloat16``, ``int8`` or ``float16``.
+            engine: ``torch``, ``ctranslate2`` or ``auto``: the faster one, as in ``mt-translate``.
+                The first translation of 256 lines or more at once may time both. CTranslate2 stores
+                a converted model in the folder.
+            compute_type: ``auto``, ``fast``, ``float32``, ``bfloat16``, ``int8`` or ``float16``.
+                ``auto`` is float32; ``fast`` is the fastest, which may change translations.
             step: Takes the weights of this checkpoint; None takes the final, averaged weights.
             ensemble: More model folders with the same vocabulary; probabilities are averaged.
             decode_settings: Fields of ``DecodeConfig`` that differ from the folder's settings, for
@@ -103,6 +106,12 @@ class Translator:
             step=step,
         )
         return cls(open_engine(engine, request), tokenizer, Normalizer.of(job.data), config)
+
+    def settle_engine(self, lines: Sequence[str]) -> None:
+        """With ``engine=auto``, chooses the engine now, for the translation of such lines."""
+        if isinstance(self.engine, FastestEngine):
+            sources = [ids[: self._max_source_tokens] for ids in self._encode_sources(lines) if ids]
+            self.engine.settle(sources)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one."""

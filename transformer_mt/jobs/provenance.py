@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt import run_layout
+from transformer_mt import processor, run_layout
 from transformer_mt.distributed import World
 from transformer_mt.files import write_text
-from transformer_mt.training.hardware import processor_name
 from transformer_mt.training.kernels import Kernels
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
@@ -40,7 +39,7 @@ def record_start(
         step: Number of updates done before.
         kernels: CPU kernels of the training step.
     """
-    hosts = world.gather((socket.gethostname(), _device_name(world.device)))
+    hosts = world.gather((socket.gethostname(), processor.name(world.device)))
     if not world.is_main:
         return
     revision, dirty = _revision()
@@ -57,6 +56,7 @@ def record_start(
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": [{"host": host, "device": device} for host, device in hosts],
+        "processor": processor.exact_model(torch.device("cpu")),
         "threads": torch.get_num_threads(),
         "parameters": parameters,
         "kernels": None if kernels is None else asdict(kernels),
@@ -77,9 +77,8 @@ def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
     starts = _starts(run_dir / run_layout.RUN_INFO)
     last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
-    devices = last.get("devices") or [{}]
-    same = devices[0].get("device") == processor_name()
-    return Kernels.from_json(last.get("kernels")) if same else None
+    same_processor = last.get("processor") == processor.exact_model(torch.device("cpu"))
+    return Kernels.from_json(last.get("kernels")) if same_processor else None
 
 
 def _starts(path: Path) -> list[Any]:
@@ -113,9 +112,3 @@ def _revision() -> tuple[str, bool] | tuple[None, None]:
     except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
         return None, None
     return description.removesuffix("-dirty"), description.endswith("-dirty")
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return processor_name()

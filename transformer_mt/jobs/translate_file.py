@@ -25,6 +25,8 @@ from tqdm import tqdm
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
+from transformer_mt.decode.engines.engine import EngineChoice
+from transformer_mt.decode.engines.fastest_engine import FastestEngine
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import AlignedFile, InputStats
@@ -36,6 +38,8 @@ _LOG_INTERVAL = 30.0
 """Seconds between two progress messages, where there is no terminal."""
 
 _JOB, _LOCK = "job.json", ".lock"
+_CHUNK, _ENGINE = "chunk", "engine"
+"""Keys of ``job.json`` that record how an attempt works, without changing the output."""
 
 ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
 """(lines, number of the first line) → their output."""
@@ -61,14 +65,18 @@ def translate_file(job: TranslateJob) -> InputStats:
     assert job.input is not None
     assert job.output is not None
     with translation_world(job) as world:
+        source = files.expand_user(job.input)
+        target = files.expand_user(job.output).resolve()
         setup = TranslationSetup.open(job, world)
+        _settle_engine(setup, source, _parts(target), world)
         stats = process_file(
-            files.expand_user(job.input),
-            files.expand_user(job.output).resolve(),
+            source,
+            target,
             setup.output_settings(job),
             setup.processor.process_bytes,
             world,
             setup.processor.aligned_file,
+            engine=setup.processor.translator.engine.choice,
         )
         setup.log_input_stats(stats)
         return stats
@@ -80,6 +88,28 @@ def translates_file(job: TranslateJob) -> bool:
     return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
 
 
+def _settle_engine(setup: TranslationSetup, source: Path, parts: Path, world: World) -> None:
+    """With ``engine=auto``, chooses the engine for the whole file; every rank takes the same.
+
+    It is the one of an interrupted attempt, or the fastest with the first lines of the file.
+    """
+    translator = setup.processor.translator
+    engine = translator.engine
+    if not isinstance(engine, FastestEngine):
+        return
+    if world.is_main:
+        known = _read_job(parts)
+        recorded = known.get(_ENGINE) if known.get("model") == setup.request.checksums else None
+        earlier = [choice for choice in engine.candidates if asdict(choice) == recorded]
+        if earlier:
+            engine.use(earlier[0])
+        else:
+            chunk = next(_read_chunks(source, *[CHUNK_LINES[world.device.type]] * 2), [])
+            lines = [line.decode(errors="replace") for line in chunk]
+            translator.settle_engine(lines)
+    engine.use(world.broadcast_object(engine.choice))
+
+
 def process_file(
     source: Path,
     target: Path,
@@ -87,6 +117,8 @@ def process_file(
     process: ProcessChunk,
     world: World,
     aligned_file: AlignedFile | None = None,
+    *,
+    engine: EngineChoice | None = None,
 ) -> InputStats:
     """Process a file chunk by chunk, reusing the chunks of an interrupted attempt.
 
@@ -97,6 +129,7 @@ def process_file(
         process: Produces the output of a chunk.
         world: The ranks that share the work; all see the same files.
         aligned_file: What ``process`` reads in step with the input.
+        engine: The engine that ``process`` uses, recorded for a later attempt.
 
     Returns:
         Counts of unusual input lines, on rank 0.
@@ -105,7 +138,7 @@ def process_file(
         InputError: The input is damaged or differs in length from the aligned file, or another
             process is writing the output.
     """
-    parts = target.with_name(f"{target.name}.parts")
+    parts = _parts(target)
     num_lines = chunk_lines = 0
     with _locked(parts) if world.is_main else nullcontext():
         if world.is_main:
@@ -113,7 +146,7 @@ def process_file(
             if aligned_file is not None:
                 aligned_file.check_line_count(num_lines)
             job = {**settings, "input": checksum, "lines": num_lines}
-            chunk_lines = _open_parts(parts, job, _default_chunk_lines(num_lines, world))
+            chunk_lines = _open_parts(parts, job, _default_chunk_lines(num_lines, world), engine)
         num_lines, chunk_lines = world.broadcast_object((num_lines, chunk_lines))
         with _FileProgress(parts, num_lines, chunk_lines, world.is_main) as progress:
             for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
@@ -169,19 +202,26 @@ def _count_lines(source: Path) -> tuple[int, str]:
     return lines, digest.hexdigest()
 
 
-def _open_parts(parts: Path, job: dict[str, Any], chunk_lines: int) -> int:
+def _read_job(parts: Path) -> dict[str, Any]:
+    """The job that has left chunks; empty if there is none."""
+    try:
+        known = json.loads((parts / _JOB).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _open_parts(
+    parts: Path, job: dict[str, Any], chunk_lines: int, engine: EngineChoice | None
+) -> int:
     """Keep only finished chunks of this very job.
 
     Returns:
         Lines of a chunk: as in an earlier attempt, perhaps on another device, or ``chunk_lines``.
     """
-    try:
-        known = json.loads((parts / _JOB).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = None
-    if not isinstance(known, dict):
-        known = {}
-    earlier = known.pop("chunk", None)
+    known = _read_job(parts)
+    earlier = known.pop(_CHUNK, None)
+    known.pop(_ENGINE, None)
     same = known == job and isinstance(earlier, int) and earlier > 0
     chunk_lines = earlier if same else chunk_lines
     if _num_finished(parts) and not same:
@@ -191,7 +231,8 @@ def _open_parts(parts: Path, job: dict[str, Any], chunk_lines: int) -> int:
         if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
             file.unlink()
     if not same:
-        files.write_text(parts / _JOB, json.dumps({**job, "chunk": chunk_lines}, indent=1))
+        record = {**job, _CHUNK: chunk_lines, _ENGINE: None if engine is None else asdict(engine)}
+        files.write_text(parts / _JOB, json.dumps(record, indent=1))
     if done := _num_finished(parts):
         done_lines = min(done * chunk_lines, job["lines"])
         log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
@@ -203,6 +244,10 @@ def _read_chunks(source: Path, num_lines: int, chunk_lines: int) -> Iterator[lis
         lines = islice(raw_lines(stream, str(source)), num_lines)  # not lines added meanwhile
         while chunk := list(islice(lines, chunk_lines)):
             yield chunk
+
+
+def _parts(target: Path) -> Path:
+    return target.with_name(f"{target.name}.parts")
 
 
 def _part(parts: Path, number: int) -> Path:

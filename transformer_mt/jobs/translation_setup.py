@@ -10,7 +10,6 @@ from transformer_mt import __version__, distributed, files, model_folder
 from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.ctranslate2_conversion import checksum
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -26,7 +25,6 @@ from transformer_mt.jobs.line_processor import (
     format_text,
 )
 from transformer_mt.jobs.output_checks import NamedPath, check_outputs, model_files
-from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +52,8 @@ class TranslationSetup:
     processor: LineProcessor
     trained: TrainJob
     """The job that trained the model, with the decoding settings of the translation job."""
-    models: list[Transformer]
-    tokenizer: Tokenizer
+    request: EngineRequest
+    """What the engine is built from."""
 
     @classmethod
     def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":
@@ -93,24 +91,26 @@ class TranslationSetup:
         token_scores = job.format == "jsonl"
         translator = Translator(engine, tokenizer, normalizer, decode, token_scores=token_scores)
         processor = _line_processor(job, translator, tokenizer, trained)
-        return cls(processor, trained, models, tokenizer)
+        return cls(processor, trained, request)
 
     def output_settings(self, job: TranslateJob) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
         decode = asdict(self.trained.decode)
         del decode["batch_tokens"]  # changes no translation; a second attempt may need less memory
-        keys = ("nbest", "format", "compute_type", "split", "markup", "alignment")
+        keys = ("nbest", "format", "split", "markup", "alignment")
         own: dict[str, object] = {key: getattr(job, key) for key in keys}
         own["prefix"], own["score"] = (
             None if aligned is None else aligned.checksum
             for aligned in (self.processor.prefixes, self.processor.targets)
         )
-        if job.format == "jsonl" or job.compute_type != "float32":
-            own["engine"] = self.processor.translator.engine.name  # else all give the same text
+        engine = self.processor.translator.engine.choice
+        own["compute_type"] = engine.compute_type
+        if job.format == "jsonl" or engine.compute_type != "float32":
+            own["engine"] = engine.engine  # else all give the same text
         data = self.trained.data
         own["data"] = [data.normalization, data.src_lang, data.tgt_lang]
-        checksums = [checksum(model, self.tokenizer) for model in self.models]
-        return {"model": checksums, "settings": {**decode, **own, "version": __version__}}
+        settings = {**decode, **own, "version": __version__}
+        return {"model": self.request.checksums, "settings": settings}
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Log what was unusual about the input."""

@@ -21,12 +21,22 @@ from transformer_mt.training.validation import (
 )
 
 _NUM_SAMPLES = 5
+_NUM_PROBED = 100
+"""Lines that tell whether the model can translate at all."""
 _MAX_MAP_TOKENS = 48
 """Maximum number of tokens of a side in an attention map."""
 
 
 class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
+
+    In its first updates a model seldom ends a translation before the maximum length, which makes
+    such a validation the slowest of all, for a score of nothing. So evenly spaced lines are
+    translated first, and the others only if BLEU on these reaches ``train.full_validation_bleu``;
+    below it their score is the result. This decision depends on the model alone: a resumed run
+    repeats it. A tighter maximum length would save less (translations of a usable model must still
+    fit), and postponing validations by steps or perplexity needs a threshold that depends on the
+    data and the vocabulary.
 
     Args:
         job: Configuration.
@@ -39,9 +49,10 @@ class TranslationValidator:
         self._job, self._tokenizer, self._world = job, tokenizer, world
         self._normalizer = Normalizer.of(job.data)
         self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
-        # Evenly spaced lines, the same at every validation.
-        places = np.linspace(0, len(pairs) - 1, _NUM_SAMPLES).astype(int)
-        self._sample_lines: list[int] = np.unique(places).tolist()
+        # The same at every validation.
+        self._probed_lines = _evenly_spaced(len(pairs), _NUM_PROBED)
+        samples = _evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
+        self._sample_lines = [self._probed_lines[i] for i in samples]
 
     @property
     def higher_is_better(self) -> Mapping[str, bool]:
@@ -53,19 +64,35 @@ class TranslationValidator:
         decode = self._job.decode
         engine = TorchEngine(model, decode)
         translator = Translator(engine, self._tokenizer, self._normalizer, decode)
-        hypotheses = translate_sharded(translator, self._sources, self._world)
-        data, references = self._job.data, [self._references]
-        metrics = {
-            name: metric.function(hypotheses, references, data.tgt_lang, data.normalization)
-            for name, metric in VALIDATION_METRICS.items()
-        }
+        hypotheses = self._translate(translator, self._probed_lines)
+        metrics = self._score(hypotheses)
+        rest = [i for i in range(len(self._sources)) if i not in hypotheses]
+        if rest and metrics["bleu"] >= self._job.train.full_validation_bleu:
+            hypotheses |= self._translate(translator, rest)
+            metrics = self._score(hypotheses)
+        num_lines = len(hypotheses) if len(hypotheses) < len(self._sources) else None
         if not self._world.is_main:
-            return ValidationResult(metrics)
+            return ValidationResult(metrics, num_lines=num_lines)
         samples = [
             TranslationSample(self._sources[i], self._references[i], hypotheses[i])
             for i in self._sample_lines
         ]
-        return ValidationResult(metrics, samples, self._attention(model, samples))
+        attention = self._attention(model, samples)
+        return ValidationResult(metrics, samples, attention, num_lines)
+
+    def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
+        """The translations of some lines, by all ranks together."""
+        sources = [self._sources[i] for i in lines]
+        return dict(zip(lines, translate_sharded(translator, sources, self._world), strict=True))
+
+    def _score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
+        """All metrics of the translated lines."""
+        lines, data = sorted(hypotheses), self._job.data
+        texts, references = [hypotheses[i] for i in lines], [[self._references[i] for i in lines]]
+        return {
+            name: metric.function(texts, references, data.tgt_lang, data.normalization)
+            for name, metric in VALIDATION_METRICS.items()
+        }
 
     def _attention(
         self, model: Transformer, samples: Sequence[TranslationSample]
@@ -85,3 +112,9 @@ class TranslationValidator:
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         pieces = self._tokenizer.pieces
         return AttentionSample(attention_maps(model, src, tgt_in), pieces(src), pieces(tgt_in))
+
+
+def _evenly_spaced(length: int, number: int) -> list[int]:
+    """Up to ``number`` indices of a list, from its first to its last."""
+    indices: list[int] = np.unique(np.linspace(0, length - 1, number).astype(int)).tolist()
+    return indices

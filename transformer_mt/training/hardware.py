@@ -2,14 +2,13 @@
 
 import logging
 import os
-import platform
-import re
 import shutil
 import sysconfig
 from pathlib import Path
 
 import torch
 
+from transformer_mt import processor
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.attention import has_varlen_kernel
@@ -23,13 +22,7 @@ def pick_precision(name: str, device: torch.device) -> str:
     """The precision to train in: ``auto`` is bf16 if the hardware has fast bf16 products."""
     if name != "auto":
         return name
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    # 2–3 times the fp32 rate on a CPU with AVX-512-BF16 or AMX; slower than fp32 on others.
-    # These functions are private to torch; without them fp32 is the safe choice.
-    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    fast = any(getattr(torch.cpu, name, bool)() for name in tests)
-    return "bf16" if fast else "fp32"
+    return "bf16" if processor.has_fast_bf16(device) else "fp32"
 
 
 def pick_compiled(
@@ -69,13 +62,6 @@ def pick_compiled(
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
-
-
-def processor_name() -> str:
-    """Model of the CPU, as the kernel of the operating system calls it."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _has_compiler() -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt import files
+from transformer_mt import files, processor
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import (
@@ -36,7 +36,6 @@ from transformer_mt.model.linear import (
     ProductKernels,
 )
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.hardware import processor_name
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,8 @@ def choose_kernels(model: Transformer, dtype: torch.dtype, rows: int, cache: Pat
     """
     weights = _weights(model)
     heads = f"{model.config.num_heads} heads of {model.config.key_size}"
-    machine = f"{processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    cpu = processor.exact_model(model.embedding.weight.device)
+    machine = f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     key = f"{machine}, {dtype}, {rows} rows, {heads}, {' '.join(weights)}"
     known = _read(cache)
     if (kernels := Kernels.from_json(known.get(key))) is not None:

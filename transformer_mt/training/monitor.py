@@ -107,8 +107,10 @@ class Monitor:
             for name, value in values.items()
             if name not in ("loss", "nll", "ppl")
         ]
+        lines = "" if result.num_lines is None else f"  (on {result.num_lines} lines)"
         self.note(
-            f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.3g}{''.join(scores)}"
+            f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.3g}"
+            f"{''.join(scores)}{lines}"
         )
 
     def note(self, line: str) -> None:

@@ -50,6 +50,8 @@ class ValidationResult:
     """The same few lines at every validation; empty on ranks other than the main one."""
     attention: AttentionSample | None = None
     """Attention weights of one of these lines, on the main rank."""
+    num_lines: int | None = None
+    """Number of translated lines that the metrics are of; None for all."""
 
 
 class Validator(Protocol):

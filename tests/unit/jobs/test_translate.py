@@ -310,8 +310,9 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     translate_nbest = Translator.translate_nbest
 
     def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
-        names.append(self.engine.name)
-        return translate_nbest(self, lines, nbest, **settings)
+        found = translate_nbest(self, lines, nbest, **settings)
+        names.append(self.engine.choice.engine)
+        return found
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)
     return names

@@ -4,6 +4,7 @@ import gzip
 import io
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from support.paths import ROOT
 
 from transformer_mt.cli import translate
 from transformer_mt.config import TranslateJob
+from transformer_mt.decode.engines import engine_speeds, fastest_engine
+from transformer_mt.decode.engines.engine import EngineChoice
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
@@ -382,6 +385,57 @@ def test_different_beam_or_model_starts_again(
     translate_without_joining(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
     assert "is of a different job (model)" in caplog.messages[-1]
     assert len(firsts) == 9
+
+
+def test_a_resumed_job_keeps_its_engine(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is the fastest meanwhile; a different job takes that."""
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(fastest_engine, "MIN_SENTENCES", 3)
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_text("\n".join(TEXT[:25]))
+    used = []
+
+    def translate_with(fastest: str, error: type[Exception] | None = None, **more: Any) -> None:
+        def measure(engines: Any, *_: Any) -> dict[EngineChoice, float]:
+            return {choice: float(choice.engine == fastest) for choice in engines}
+
+        process_bytes, calls = LineProcessor.process_bytes, 0
+
+        def process(self: LineProcessor, raw: list[bytes], first_line: int) -> Any:
+            nonlocal calls
+            calls += 1
+            if error is not None and calls == 2:
+                raise error
+            used.append(self.translator.engine.choice.engine)
+            return process_bytes(self, raw, first_line)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine_speeds, "measure", measure)
+            patched.setattr(LineProcessor, "process_bytes", process)
+            settings: dict[str, Any] = {"format": "jsonl", "device": "cpu", **more}
+            translate.run(
+                TranslateJob(model=str(model), input=str(source), output=str(target), **settings)
+            )
+
+    for engine, other in (("torch", "ctranslate2"), ("ctranslate2", "torch")):
+        with pytest.raises(ZeroDivisionError):
+            translate_with(engine, ZeroDivisionError)
+        shutil.rmtree(tmp_path / ".cache")
+        translate_with(other)
+        assert used == [engine] * 3
+        assert "resuming: 10 of 25 lines are done" in capfd.readouterr().err
+        used.clear()
+    with pytest.raises(ZeroDivisionError):
+        translate_with("torch", ZeroDivisionError)
+    shutil.rmtree(tmp_path / ".cache")
+    write_model(tmp_path / "other", seed=2)
+    used.clear()
+    model = tmp_path / "other"
+    translate_with("ctranslate2")
+    assert used == ["ctranslate2"] * 3
 
 
 def test_ranks_of_torchrun_share_a_file(model: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Validation by translating: metrics, samples, attention maps."""
 
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -132,6 +133,77 @@ def test_a_registered_metric_is_computed(
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
     assert validation.higher_is_better == {"bleu": True, "lines": False}
+
+
+MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]
+
+
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The lines of each call of the translator, which "translates" them to their references."""
+    calls: list[list[str]] = []
+    references = dict(MANY)
+
+    def translate(_: Any, lines: list[str], __: World) -> list[str]:
+        calls.append(lines)
+        return [references[line] for line in lines]
+
+    monkeypatch.setattr(validator_module, "translate_sharded", translate)
+    return calls
+
+
+def validate(tokenizer: Tokenizer, **train: Any) -> Any:
+    with_settings = replace(job(), train=TrainConfig(**train))
+    model = model_of(with_settings.model)
+    return TranslationValidator(with_settings, tokenizer, MANY, World(CPU))(model)
+
+
+def test_a_usable_model_translates_every_line_once(
+    tokenizer: Tokenizer, translated: list[list[str]]
+) -> None:
+    result = validate(tokenizer)
+    assert [len(call) for call in translated] == [100, 150]
+    assert sorted(chain(*translated)) == sorted(pair.src for pair in MANY)
+    assert result.num_lines is None
+    assert result.metrics["bleu"] == pytest.approx(100)  # of lines and references in one order
+    assert [(s.source, s.reference) for s in result.samples] == [
+        pair for pair in MANY if pair.src in [s.source for s in result.samples]
+    ]
+    assert {s.translation == s.reference for s in result.samples} == {True}
+
+
+def test_the_score_of_a_usable_model_is_that_of_all_lines(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines translated first are not counted twice, nor scored alone."""
+    hypotheses = {pair.src: pair.tgt if n % 3 else "ein Haus" for n, pair in enumerate(MANY)}
+    monkeypatch.setattr(
+        validator_module, "translate_sharded", lambda _, lines, __: [hypotheses[x] for x in lines]
+    )
+    expected = sacrebleu.corpus_bleu([*hypotheses.values()], [[pair.tgt for pair in MANY]])
+    assert validate(tokenizer).metrics["bleu"] == pytest.approx(expected.score)
+
+
+def test_a_model_that_cannot_translate_translates_a_hundred_lines(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[list[str]] = []
+
+    def translate(_: Any, lines: list[str], __: World) -> list[str]:
+        translated.append(lines)
+        return [",,,"] * len(lines)
+
+    monkeypatch.setattr(validator_module, "translate_sharded", translate)
+    result = validate(tokenizer)
+    (lines,) = translated
+    places = [int(line.split()[3]) for line in lines]
+    assert (len(lines), places[0], places[-1]) == (100, 0, 249)
+    assert max(b - a for a, b in pairwise(places)) == 3
+    assert result.num_lines == 100
+    assert len(result.samples) == 5
+    translated.clear()
+    assert validate(tokenizer, full_validation_bleu=0.0).num_lines is None
+    assert sum(map(len, translated)) == 250
 
 
 def test_checkpoints_can_be_selected_by_every_metric() -> None:

@@ -274,6 +274,15 @@ def test_the_validation_of_the_resumed_step_is_recorded_once(tmp_path: Path, lin
     assert [r["step"] for r in records(tmp_path)] == [10, 10, 20]
 
 
+def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
+    monitor = Monitor(tmp_path, 0, 100)
+    for step, number in ((1, 100), (2, None)):
+        values = {"loss": 2.2, "nll": 1.0, "bleu": 0.05}
+        monitor.log_validation(step, ValidationResult(values, num_lines=number))
+    monitor.close()
+    assert [line.partition("BLEU")[2] for line in lines()] == [" 0.05  (on 100 lines)", " 0.05"]
+
+
 def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
     """A resumed run never records earlier steps again."""
     monitor = Monitor(tmp_path, 0, 100)

@@ -31,7 +31,7 @@ import torch
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.ctranslate2_conversion import num_positions
-from transformer_mt.decode.engines.engine import TokenPair, WordIds
+from transformer_mt.decode.engines.engine import EngineChoice, TokenPair, WordIds
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.translation import Link
@@ -90,8 +90,6 @@ class CTranslate2Engine:
         InputError: CTranslate2 cannot read the converted model.
     """
 
-    name = "ctranslate2"
-
     def __init__(
         self,
         converted: Path,
@@ -102,7 +100,7 @@ class CTranslate2Engine:
         import ctranslate2
 
         self._fallback, self._config = fallback, fallback.config
-        self._compute_type = compute_type
+        self.choice = EngineChoice("ctranslate2", compute_type)
         self.max_tokens = fallback.max_tokens
         device = fallback.device
         # One worker a core with one thread each: workers share nothing, so none waits.
@@ -144,11 +142,17 @@ class CTranslate2Engine:
         if prefixes is not None or not self._config.is_plain_beam_search:
             return self._fallback.search(sources, nbest, prefixes)
         results = self._search(sources, nbest)
-        if not token_scores or self._compute_type != "float32":
+        if not token_scores or self.choice.compute_type != "float32":
             return results
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
         return [[replace(h, token_log_probs=next(log_probs)) for h in best] for best in results]
+
+    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+        """See ``Engine``."""
+        beams = self._config.beam_size
+        for answer in self._submit(sources, range(len(sources)), beams, max_length).values():
+            self._result(answer)
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
@@ -163,26 +167,10 @@ class CTranslate2Engine:
     def _search(self, sources: Sequence[list[int]], nbest: int) -> list[list[Hypothesis]]:
         beams = max(self._config.beam_size, nbest)
         short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
-        pending: dict[int, Any] = {}
-        for batch in self._batches(short, sources, beams):
-            answers = self._translator.translate_batch(
-                [[self._pieces[token] for token in sources[i]] for i in batch],
-                beam_size=beams,
-                num_hypotheses=beams,
-                length_penalty=_ctranslate2_penalty(self._config.length_penalty),
-                max_input_length=0,
-                min_decoding_length=0,  # its default, 1, changes probabilities in the first step
-                max_decoding_length=max(self._max_output_tokens(sources[i]) for i in batch) + 1,
-                return_scores=True,
-                return_end_token=True,
-                asynchronous=True,
-            )
-            pending.update(zip(batch, answers, strict=True))
         results: dict[int, list[Hypothesis]] = {}
         unfinished: dict[int, list[int]] = {}
-        for i, answer in pending.items():
-            with _explain_missing_libraries():  # some are loaded only when they are needed
-                result = answer.result()
+        for i, answer in self._submit(sources, short, beams).items():
+            result = self._result(answer)
             if hypotheses := self._hypotheses(result, sources[i]):
                 results[i] = hypotheses[:nbest]
             elif beams == 1 and (tokens := self._truncated(result, sources[i])):
@@ -192,6 +180,37 @@ class CTranslate2Engine:
         found = self._fallback.search([sources[i] for i in missing], nbest)
         results.update(zip(missing, found, strict=True))
         return [results[i] for i in range(len(sources))]
+
+    def _submit(
+        self,
+        sources: Sequence[list[int]],
+        indices: Sequence[int],
+        beams: int,
+        max_length: int | None = None,
+    ) -> dict[int, Any]:
+        """Starts the translation of the sources with these indices; the workers do it."""
+        pending: dict[int, Any] = {}
+        for batch in self._batches(indices, sources, beams):
+            longest = max(self._max_output_tokens(sources[i]) for i in batch)
+            answers = self._translator.translate_batch(
+                [[self._pieces[token] for token in sources[i]] for i in batch],
+                beam_size=beams,
+                num_hypotheses=beams,
+                length_penalty=_ctranslate2_penalty(self._config.length_penalty),
+                max_input_length=0,
+                min_decoding_length=0,  # its default, 1, changes probabilities in the first step
+                max_decoding_length=(longest if max_length is None else max_length) + 1,
+                return_scores=True,
+                return_end_token=True,
+                asynchronous=True,
+            )
+            pending.update(zip(batch, answers, strict=True))
+        return pending
+
+    @staticmethod
+    def _result(answer: Any) -> Any:
+        with _explain_missing_libraries():  # some are loaded only when they are needed
+            return answer.result()
 
     def _truncated(self, result: Any, source: list[int]) -> list[int]:
         """The tokens of a greedy translation that reaches its maximum length, cut off there.
@@ -216,10 +235,10 @@ class CTranslate2Engine:
         return hypotheses
 
     def _batches(
-        self, order: list[int], sources: Sequence[list[int]], beams: int
+        self, indices: Sequence[int], sources: Sequence[list[int]], beams: int
     ) -> list[list[int]]:
         """Sentences of similar length, longest first; small batches if workers would be idle."""
-        order = sorted(order, key=lambda i: -len(sources[i]))
+        order = sorted(indices, key=lambda i: -len(sources[i]))
         max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
         batches = []
         while order:

@@ -1,6 +1,7 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from transformer_mt.decode.search.hypothesis import Hypothesis
@@ -13,14 +14,33 @@ WordIds = tuple[list[int], list[int]]
 """Index of the word that each token belongs to, for a source and for its translation."""
 
 
+@dataclass(frozen=True)
+class EngineChoice:
+    """An engine and the data type that it computes in."""
+
+    engine: str
+    """Name in the registry, as in ``engine=NAME``."""
+    compute_type: str = "float32"
+
+    def __str__(self) -> str:
+        extra = "" if self.compute_type == "float32" else f" compute_type={self.compute_type}"
+        return f"engine={self.engine}{extra}"
+
+
 class Engine(Protocol):
     """Translates, scores and aligns token sequences; registered in ``engines.selection``."""
 
-    name: str
-    """Name in the registry, as in ``engine=NAME``."""
-    max_tokens: int | None
-    """Maximum number of tokens of a sentence, without its start or end symbol; None if unlimited
-    (sinusoidal positions)."""
+    @property
+    def choice(self) -> EngineChoice:
+        """Its name in the registry and its data type."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Maximum number of tokens of a sentence, without its start or end symbol; None if
+        unlimited (sinusoidal positions).
+        """
+        ...
 
     def search(
         self,
@@ -40,6 +60,14 @@ class Engine(Protocol):
 
         Returns:
             For each sentence, up to ``nbest`` hypotheses, best first, and at least one.
+        """
+
+    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+        """Does the work of ``search`` for translations of up to this many tokens, to be timed.
+
+        Args:
+            sources: Token ids of each sentence, without special symbols.
+            max_length: Maximum number of tokens of a translation, end symbol not counted.
         """
 
     def score(

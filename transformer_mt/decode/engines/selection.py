@@ -3,19 +3,24 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from transformer_mt import __version__, processor
 from transformer_mt.config import DecodeConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES, ENGINES
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, convert
+from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, checksum, convert
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.engines.engine import Engine, EngineChoice
+from transformer_mt.decode.engines.fastest_engine import FastestEngine
+from transformer_mt.decode.engines.torch_engine import TorchEngine, max_tokens
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -35,11 +40,16 @@ class EngineRequest:
     config: DecodeConfig
     """Search settings."""
     device: torch.device
-    compute_type: str = "float32"
+    compute_type: str = "auto"
     step: int | None = None
     """Step of the checkpoint that the weights are from; None for the folder's final weights."""
     given_translations: Sequence[str] = ()
     """Names of the settings that give (parts of) translations: ``prefix``, ``score``."""
+
+    @cached_property
+    def checksums(self) -> list[str]:
+        """Checksum of each model and its vocabulary."""
+        return [checksum(model, self.tokenizer) for model in self.models]
 
     @property
     def torch_only(self) -> list[str]:
@@ -63,7 +73,7 @@ class EngineRequest:
 def open_engine(
     engine: str, request: EngineRequest, report: Callable[[str], None] = log.warning
 ) -> Engine:
-    """Builds the engine with this name; ``auto`` takes the fastest that can do the job.
+    """Builds an engine: the requested one, or one that becomes the fastest.
 
     Args:
         engine: ``auto`` or a name in ``BUILDERS``.
@@ -75,69 +85,109 @@ def open_engine(
     """
     choice("engine", engine, *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    name = _fastest(request) if engine == "auto" else engine
-    try:
-        return BUILDERS[name](request, report)
-    except InputError as error:
-        if engine != "auto" or name == "torch" or request.compute_type != "float32":
-            raise
-        report(f"{error}; using engine=torch")
-        return BUILDERS["torch"](request, report)
+    candidates = _candidates(engine, request)
+
+    def build(candidate: EngineChoice) -> Engine:
+        return BUILDERS[candidate.engine](request, candidate.compute_type, report)
+
+    if len(candidates) == 1:
+        return build(candidates[0])
+    return FastestEngine(
+        candidates,
+        build,
+        max_tokens=max_tokens(request.models),
+        conditions=partial(_conditions, request, tuple(candidates)),
+        report=report,
+    )
 
 
-def _fastest(request: EngineRequest) -> str:
-    """The engine that ``engine=auto`` stands for.
+def _candidates(engine: str, request: EngineRequest) -> list[EngineChoice]:
+    """The engines that may do the job; until they have been timed, the first one does.
 
-    On a CPU it is CTranslate2 if it is installed and supports the job, in float32, where
-    translations are the same. int8 is faster but changes some translations, so it must be asked
-    for. On a CPU CTranslate2 has no half precision.
+    It is CTranslate2: it is faster for single lines and for small models on every CPU measured
+    (``scripts/bench/RESULTS.md``). On a GPU it needs CUDA libraries other than torch's, so it must
+    be asked for.
     """
-    if request.torch_only:
-        return "torch"
-    if request.compute_type == "int8":
-        return "ctranslate2"
-    on_cpu = request.device.type == "cpu"
-    if request.compute_type != "float32" or not on_cpu or find_spec("ctranslate2") is None:
-        return "torch"
+    compute_type = request.compute_type
+    if compute_type in ("int8", "bfloat16", "float16"):
+        if engine == "auto":  # one engine has it
+            with_int8 = compute_type == "int8" and not request.torch_only
+            engine = "ctranslate2" if with_int8 else "torch"
+        return [EngineChoice(engine, compute_type)]
+    names = [engine]
+    if engine == "auto":
+        names = ["ctranslate2", "torch"] if request.device.type == "cpu" else ["torch"]
+    types = ["int8", "bfloat16", "float32"] if compute_type == "fast" else ["float32"]
+    all_choices = [EngineChoice(name, each) for each in types for name in names]
+    suitable = [each for each in all_choices if _is_suitable(each, request)]
+    return suitable or all_choices[-1:]  # which reports why it is impossible
+
+
+def _is_suitable(candidate: EngineChoice, request: EngineRequest) -> bool:
+    """Whether an engine can do the job in this type, and may be fast at it."""
+    if candidate.engine == "torch":  # where bfloat16 is not fast, it may be 20 times slower
+        return candidate.compute_type == "float32" or (
+            candidate.compute_type == "bfloat16" and processor.has_fast_bf16(request.device)
+        )
+    if request.torch_only or find_spec("ctranslate2") is None:
+        return False
     try:
         check_shape(request.models[0].config)
+        if candidate.compute_type != "float32":
+            check_available(candidate.compute_type, request.device)
     except InputError:
-        return "torch"
-    return "ctranslate2"
+        return False
+    return True
 
 
-def _build_torch(request: EngineRequest, _: Callable[[str], None]) -> Engine:
-    if request.compute_type == "int8":
+def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> dict[str, Any]:
+    """What the speeds of engines depend on, as JSON values."""
+    packages = ("torch", "ctranslate2") if find_spec("ctranslate2") else ("torch",)
+    return {
+        "models": request.checksums,
+        "processor": processor.exact_model(request.device),
+        "threads": torch.get_num_threads(),
+        "versions": {"transformer_mt": __version__, **{name: version(name) for name in packages}},
+        "beam_size": request.config.beam_size,
+        "candidates": [str(candidate) for candidate in candidates],
+    }
+
+
+def _build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], None]) -> Engine:
+    if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
         raise InputError(
             f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
             "set compute_type=float32 or bfloat16"
         )
-    if request.compute_type == "float16" and request.device.type == "cpu":
+    if compute_type == "float16" and request.device.type == "cpu":
         raise InputError(
             "compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16 on a CPU"
         )
-    dtype: torch.dtype = getattr(torch, request.compute_type)
+    dtype: torch.dtype = getattr(torch, compute_type)
     model, *ensemble = (model.to(request.device) for model in request.models)
     return TorchEngine(model, request.config, ensemble, dtype)
 
 
-def _build_ctranslate2(request: EngineRequest, report: Callable[[str], None]) -> Engine:
+def _build_ctranslate2(
+    request: EngineRequest, compute_type: str, report: Callable[[str], None]
+) -> Engine:
     if request.torch_only:
         raise InputError(
             f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
         )
-    check_available(request.compute_type, request.device)
+    check_available(compute_type, request.device)
     model, tokenizer = request.models[0], request.tokenizer
-    converted, note = convert(request.folder, model, tokenizer, request.compute_type)
+    converted, note = convert(request.folder, model, tokenizer, compute_type)
     if note:
         report(note)
     fallback = TorchEngine(model.to(request.device), request.config)
-    return CTranslate2Engine(converted, fallback, tokenizer.vocabulary, request.compute_type)
+    return CTranslate2Engine(converted, fallback, tokenizer.vocabulary, compute_type)
 
 
-BUILDERS: dict[str, Callable[[EngineRequest, Callable[[str], None]], Engine]] = {
+BUILDERS: dict[str, Callable[[EngineRequest, str, Callable[[str], None]], Engine]] = {
     "torch": _build_torch,
     "ctranslate2": _build_ctranslate2,
 }
-"""The registry of engines. Names are listed in ``config.decode.ENGINES`` too."""
+"""The registry of engines: (request, data type, report) → engine. Names are listed in
+``config.decode.ENGINES`` too."""

@@ -9,7 +9,7 @@ import torch
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.engines.engine import TokenPair, WordIds
+from transformer_mt.decode.engines.engine import EngineChoice, TokenPair, WordIds
 from transformer_mt.decode.lines.alignment import soft_alignment, word_alignment
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
@@ -21,6 +21,13 @@ from transformer_mt.decode.search.step_function import ModelStep, StepFunction
 from transformer_mt.decode.translation import Link
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer
+
+
+def max_tokens(models: Sequence[Transformer]) -> int | None:
+    """``Engine.max_tokens`` of engines of these models."""
+    configs = [model.config for model in models]
+    positions = [config.max_positions for config in configs if config.positions == "learned"]
+    return min(positions) - 1 if positions else None
 
 
 class TorchEngine:
@@ -37,8 +44,6 @@ class TorchEngine:
         dtype: Data type of the computation.
     """
 
-    name = "torch"
-
     def __init__(
         self,
         model: Transformer,
@@ -48,12 +53,8 @@ class TorchEngine:
     ):
         self.model, self.config = model, config
         self._models, self._dtype = [model, *ensemble], dtype
-        positions = [
-            member.config.max_positions
-            for member in self._models
-            if member.config.positions == "learned"
-        ]
-        self.max_tokens = min(positions) - 1 if positions else None
+        self.choice = EngineChoice("torch", str(dtype).removeprefix("torch."))
+        self.max_tokens = max_tokens(self._models)
 
     @property
     def device(self) -> torch.device:
@@ -91,11 +92,33 @@ class TorchEngine:
             InputError: The model's output is not a number, or a single sentence does not fit the
                 device's memory.
         """
-        beams = nbest if self.config.sampling else max(self.config.beam_size, nbest)
         given = [[] for _ in sources] if prefixes is None else prefixes
+        limits = [
+            max(self.max_output_tokens(source), len(prefix))
+            for source, prefix in zip(sources, given, strict=True)
+        ]
+        return self._search(sources, nbest, given, limits)
+
+    @torch.inference_mode()
+    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+        """See ``Engine``."""
+        self._search(sources, 1, [[] for _ in sources], [max_length] * len(sources))
+
+    def _search(
+        self,
+        sources: Sequence[list[int]],
+        nbest: int,
+        prefixes: Sequence[list[int]],
+        max_lengths: Sequence[int],
+    ) -> list[list[Hypothesis]]:
+        beams = nbest if self.config.sampling else max(self.config.beam_size, nbest)
         return map_batches(
             lambda batch: self._search_batch(
-                [sources[i] for i in batch], beams, nbest, [given[i] for i in batch]
+                [sources[i] for i in batch],
+                [prefixes[i] for i in batch],
+                [max_lengths[i] for i in batch],
+                beams,
+                nbest,
             ),
             [(len(source) + 1) * beams for source in sources],
             self.batch_tokens,
@@ -104,17 +127,14 @@ class TorchEngine:
     def _search_batch(
         self,
         sources: list[list[int]],
+        prefixes: list[list[int]],
+        max_lengths: list[int],
         beams: int,
         nbest: int,
-        prefixes: list[list[int]],
     ) -> list[list[Hypothesis]]:
         config, device = self.config, self.device
         src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
         model: StepFunction = ModelStep(self._inference_models, src, beams)
-        max_lengths = [
-            max(self.max_output_tokens(source), len(prefix))
-            for source, prefix in zip(sources, prefixes, strict=True)
-        ]
         if config.min_length or config.no_repeat_ngram or any(prefixes):
             constraints = [
                 Constraints(prefix, min(config.min_length, max_length), config.no_repeat_ngram)

@@ -218,6 +218,27 @@ def test_greedy_translations_that_never_end(
         assert other.score == pytest.approx(mine.score, abs=1e-4)
 
 
+def test_a_rehearsal_is_done_by_ctranslate2_alone(
+    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
+) -> None:
+    """Also if no translation ends within its maximum length."""
+    model = model_that_ends(-30.0)
+    engine = ctranslate2_engine(
+        converted(tmp_path / "m", model, tokenizer), model, tokenizer, DecodeConfig()
+    )
+    asked: list[int] = []
+
+    class Library:
+        def translate_batch(self, batch: list[list[str]], **settings: Any) -> Any:
+            asked.extend(settings["max_decoding_length"] for _ in batch)
+            return library.translate_batch(batch, **settings)
+
+    library, engine._translator = engine._translator, Library()
+    engine.rehearse(tokenizer.encode(random_lines(10, 9)), 3)
+    assert asked == [4] * 10
+    assert fallback_lengths == []
+
+
 def test_special_symbols_are_never_generated(
     tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
