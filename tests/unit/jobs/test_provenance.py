@@ -14,8 +14,11 @@ import pytest
 import torch
 
 import transformer_mt
+from transformer_mt import processor
 from transformer_mt.distributed import World
 from transformer_mt.jobs import provenance
+from transformer_mt.model.linear import ProductKernels
+from transformer_mt.training.kernels import Kernels
 
 CPU = World(torch.device("cpu"))
 
@@ -56,6 +59,20 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(root, "tag", "v1")  # the revision is the commit, whatever it is also called
     monkeypatch.setattr(transformer_mt, "__file__", str(code))
     return root
+
+
+def test_kernels_are_recorded_for_the_same_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert provenance.recorded_kernels(tmp_path) is None
+    first, last = (Kernels({"8x4": ProductKernels(name)}) for name in ("torch", "onednn"))
+    for kernels in (first, last):
+        provenance.record_start(tmp_path, CPU, 1234, 0, kernels)
+    assert provenance.recorded_kernels(tmp_path) == last
+    monkeypatch.setattr(processor, "exact_model", lambda _: "another")
+    assert provenance.recorded_kernels(tmp_path) is None
+    provenance.record_start(tmp_path, CPU, 1234, 0)  # on a GPU
+    assert provenance.recorded_kernels(tmp_path) is None
 
 
 def test_every_start_is_kept(

@@ -96,6 +96,7 @@ def trainer(
         "validate_every": 6,
         "average_checkpoints": 3,
         "precision": "fp32",
+        "kernels": "torch",
         **config,
     }
     job = TrainJob(
