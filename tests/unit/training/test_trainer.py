@@ -34,6 +34,7 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
+from transformer_mt.training.kernels import Kernels
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.signals import StoppedError
@@ -86,6 +87,7 @@ def trainer(
     translate: Bleu | None = None,
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
     clock: Callable[[], float] = time.perf_counter,
+    recorded: Kernels | None = None,
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -111,7 +113,9 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    return Trainer(job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock)
+    return Trainer(
+        job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock, recorded
+    )
 
 
 def weights(path: Path) -> Weights:
@@ -550,3 +554,16 @@ def test_too_many_skipped_updates_stop_the_run(
     )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
+
+
+def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
+    recorded = Kernels(attention="fused")  # not what a measurement returns: it has products
+    resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
+    assert resumed.kernels == recorded
+    assert {module.kernel for module in resumed.model.modules() if hasattr(module, "kernel")} == {
+        "fused"
+    }
+    # A setting by hand comes first.
+    by_hand = trainer(tmp_path, recorded=recorded, kernels="torch").kernels
+    assert by_hand is not None
+    assert by_hand.attention != "fused"
