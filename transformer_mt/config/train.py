@@ -8,6 +8,9 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 
+TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
+"""Names of ``trackers``."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
@@ -212,6 +215,10 @@ class TrainJob:
     """Folder of vocabularies and encoded corpora, shared by runs."""
     stage: str = "train"
     """``train``, or ``prepare`` to only learn the vocabulary and encode the corpus."""
+    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """Experiment trackers, any of ``tensorboard``, ``trackio``, ``wandb`` and ``mlflow``. Each but
+    the first is an extra: ``pip install 'transformer-mt[wandb]'``. They record what
+    ``metrics.jsonl`` does, and more; a tracker that fails never stops training."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -233,6 +240,12 @@ class TrainJob:
         choice("stage", self.stage, "train", "prepare")
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
+        for name in self.trackers:
+            choice("trackers", name, *TRACKERS)
+        require(
+            len(set(self.trackers)) == len(self.trackers),
+            f"trackers=[{','.join(self.trackers)}] has a name twice",
+        )
         limit = self.train.max_tokens_per_device
         require(
             limit is None or limit >= self.data.cleaning.max_tokens,
