@@ -24,6 +24,10 @@ from transformer_mt.training.trackers.tracker import TrackedRun
 _WORKER = "transformer_mt.training.trackers.worker"
 _MAX_QUEUED = 1000
 """Maximum number of records that wait for the process."""
+_CALL_SECONDS = 300.0
+"""Maximum duration of one call of the tracker, such as its start."""
+_CLOSE_SECONDS = 30.0
+"""Maximum time to wait at the end for the rest to be recorded."""
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +42,9 @@ class BackgroundTracker:
     Args:
         name: Registered tracker.
         run: The run that it records.
-        call_seconds: Maximum duration of one call of the tracker, such as its start.
-        close_seconds: Maximum time to wait at the end for the rest to be recorded.
     """
 
-    def __init__(
-        self,
-        name: str,
-        run: TrackedRun,
-        *,
-        call_seconds: float = 300.0,
-        close_seconds: float = 60.0,
-    ):
-        self._name, self._close_seconds = name, close_seconds
+    def __init__(self, name: str, run: TrackedRun):
         self._failure: str | None = None
         folder = run.folder / run_layout.TRACKERS
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +68,7 @@ class BackgroundTracker:
             folder=str(run.folder),
             settings=run.settings,
             last_step=run.last_step,
-            call_seconds=call_seconds,
+            call_seconds=_CALL_SECONDS,
         )
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
@@ -105,10 +99,10 @@ class BackgroundTracker:
             self._send("close", finished=finished)
             with suppress(queue.Full):
                 self._queue.put_nowait(None)
-            self._process.wait(self._close_seconds)
-            self._reader.join(self._close_seconds)
+            self._process.wait(_CLOSE_SECONDS)
+            self._reader.join(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            self._failure = f"it did not finish within {self._close_seconds:.0f} s"
+            self._failure = f"it did not finish within {_CLOSE_SECONDS:.0f} s"
         finally:
             self._kill()
         if self._failure:

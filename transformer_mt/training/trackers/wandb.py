@@ -31,8 +31,11 @@ class WandbTracker:
         self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
         self._run.config.update(run.settings, allow_val_change=True)
-        self.location = self._run.url or (
-            f"offline; to upload it: wandb sync --append {Path(self._run.dir).parent}"
+        folder = Path(self._run.dir).parents[1]  # each start of a run adds a folder to it
+        self.location = (
+            f"offline; to upload it: wandb sync {folder}/*-{run.entry}"
+            if self._run.offline
+            else self._run.url
         )
 
     @staticmethod

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from PIL import Image
@@ -52,9 +51,7 @@ class Recorder:
         place = folder / run_layout.TRACKERS
         self._path, store = place / f"{name}.json", place / name
         store.mkdir(exist_ok=True)
-        state = _read_state(self._path)
-        self._entry = str(state.get("entry") or secrets.token_hex(4))
-        self._recorded = {key: int(step) for key, step in state.get("recorded", {}).items()}
+        self._entry, self._recorded = _read_state(self._path)
         self._save()  # before there is an entry, so that a kill leaves none without its name
         run = TrackedRun(folder, settings, last_step, self._entry, store)
         self._tracker = tracker_class(name)(run)
@@ -177,13 +174,13 @@ def _record(name: str, channel: Channel) -> None:
             recorder.close(finished)
 
 
-def _read_state(path: Path) -> dict[str, Any]:
-    """The state of earlier starts; empty if there is none or it is damaged."""
+def _read_state(path: Path) -> tuple[str, dict[str, int]]:
+    """Entry and last recorded steps of earlier starts; new ones if there are none, or damaged."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
+        return str(state["entry"]), {key: int(step) for key, step in state["recorded"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return secrets.token_hex(4), {}
 
 
 if __name__ == "__main__":
