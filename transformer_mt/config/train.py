@@ -106,8 +106,8 @@ class TrainConfig:
     """Stop after this many validations without improvement. null: never. ``best_by`` defines
     improvement."""
     best_by: str = "bleu"
-    """Metric of the best validation: ``bleu`` or ``nll``. ``nll`` is equivalent to perplexity;
-    while BLEU is 0, it decides as well."""
+    """Metric of the best validation: ``bleu``, ``chrf`` (chrF2) or ``nll``. ``nll`` is equivalent to
+    perplexity; while BLEU or chrF is 0, it decides as well."""
     final: str = "average"
     """Final model: ``average``, ``best`` or ``ema``. The average of the last checkpoints (§6.1),
     the checkpoint with the best validation, or the exponential moving average of the weights."""
@@ -133,8 +133,8 @@ class TrainConfig:
     interval: str = "step"
     """Unit of the two intervals below: ``step`` or ``epoch``."""
     validate_every: int | None = None
-    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss, perplexity
-    and BLEU, and saves a checkpoint."""
+    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
+    perplexity, BLEU and chrF2, and saves a checkpoint."""
     checkpoint_every: int | None = None
     """Interval between checkpoints. null: 1500 steps or 1 epoch. 1500 steps are 10 minutes at the
     paper's 0.4 s per step (§6.1)."""
@@ -157,7 +157,7 @@ class TrainConfig:
                 f"train.{key}={value} must be > 0 (or null)",
             )
         choice("train.interval", self.interval, "step", "epoch")
-        choice("train.best_by", self.best_by, "bleu", "nll")
+        choice("train.best_by", self.best_by, "bleu", "chrf", "nll")
         choice("train.final", self.final, "average", "best", "ema")
         if self.final == "ema":
             require(

@@ -166,7 +166,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if world.is_main:
         resume.check_weights(run_dir, trainer.done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
-            log.warning("warning: BLEU of earlier validations used other settings: %s", changed)
+            log.warning("warning: scores of earlier validations used other settings: %s", changed)
         run_folder.write_start(run_dir, job, data)
         _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
@@ -212,7 +212,7 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
     ):
         log.warning(
             "warning: the validation set has no spaces between words, which BLEU relies on: set "
-            "train.best_by=nll, or correct data.tgt_lang"
+            "train.best_by=chrf, or correct data.tgt_lang"
         )
 
 

@@ -26,6 +26,8 @@ _LOG_WIDTH = 80
 """Maximum number of characters in a line of the log."""
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
+"""Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 
 
 class Monitor:
@@ -113,7 +115,7 @@ class Monitor:
             pictures, caption = attention_pictures(attention), attention_caption(attention)
             self._trackers.log_attention(step, pictures, caption)
         scores = [
-            f"  {name.upper()} {value:.2f}"
+            f"  {_LABELS.get(name, name)} {value:.2f}"
             for name, value in values.items()
             if name not in ("loss", "nll", "ppl")
         ]

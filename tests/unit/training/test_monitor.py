@@ -69,10 +69,11 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
+    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
     monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
     monitor.log_training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
-    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.345}))
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
     monitor.close()
     train, valid = records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
@@ -83,11 +84,11 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert train["data_wait"] == 0.25  # half a second of two
     assert {k: train[k] for k in TRAIN} == TRAIN
     assert (train["skipped"], train["extra"]) == (2, 7.5)
-    assert valid["bleu"] == 12.345
+    assert {name: valid[name] for name in scores} == scores
     assert lines() == [
         # With lr it would exceed 80 characters; 90 updates of 0.2 s remain.
         "10/100 loss 2.500 ppl 7.39 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 <00:18",
-        "  validation: loss 2.200  ppl 2.72  BLEU 12.35",
+        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
     ]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     for split, record in (("train", train), ("valid", valid)):
