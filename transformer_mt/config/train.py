@@ -106,8 +106,8 @@ class TrainConfig:
     """Stop after this many validations without improvement. null: never. ``best_by`` defines
     improvement."""
     best_by: str = "bleu"
-    """Metric of the best validation: ``bleu``, ``chrf`` (chrF2) or ``nll``. ``nll`` is equivalent to
-    perplexity; while BLEU or chrF is 0, it decides as well."""
+    """Metric of the best validation: ``bleu``, ``chrf`` (chrF2) or ``nll``. ``nll`` is equivalent
+    to perplexity; while BLEU or chrF is 0, it decides as well."""
     final: str = "average"
     """Final model: ``average``, ``best`` or ``ema``. The average of the last checkpoints (§6.1),
     the checkpoint with the best validation, or the exponential moving average of the weights."""
