@@ -71,8 +71,8 @@ def train(job: TrainJob) -> TrainResult:
         if job.stage == "train":  # preparing alone needs no GPU
             num_processes = _num_processes(job)
             metrics.check_language(job.data.tgt_lang)
-            check_installed(job.trackers)
             if is_main:
+                check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
                 resume.check_config(run_dir, job)
         if is_main:

@@ -26,7 +26,7 @@ _MAX_QUEUED = 1000
 """Maximum number of records that wait for the process."""
 _CALL_SECONDS = 300.0
 """Maximum duration of one call of the tracker, such as its start."""
-_CLOSE_SECONDS = 30.0
+_CLOSE_SECONDS = 60.0
 """Maximum time to wait at the end for the rest to be recorded."""
 
 log = logging.getLogger(__name__)

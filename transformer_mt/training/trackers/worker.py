@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from PIL import Image
@@ -53,14 +54,17 @@ class Recorder:
         store.mkdir(exist_ok=True)
         self._entry, self._recorded = _read_state(self._path)
         self._save()  # before there is an entry, so that a kill leaves none without its name
-        run = TrackedRun(folder, settings, last_step, self._entry, store)
-        self._tracker = tracker_class(name)(run)
+        self._run = TrackedRun(folder, settings, last_step, self._entry, store)
+        self._tracker = tracker_class(name)(self._run)
         self.location = self._tracker.location
-        for record in read_records(folder):
-            if (step := int(record.pop("step"))) <= last_step:
-                split, _ = record.pop("split"), record.pop("time", None)
+
+    def missing(self) -> Iterator[dict[str, Any]]:
+        """Arguments of ``log_scalars`` for what earlier starts may not have recorded."""
+        for record in read_records(self._run.folder):
+            split, step, _ = record.pop("split"), int(record.pop("step")), record.pop("time", None)
+            if step <= self._run.last_step:
                 values = {key: value for key, value in record.items() if value is not None}
-                self.log_scalars(split, step, values)
+                yield {"split": split, "step": step, "values": values}
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train`` or ``valid`` by name."""
@@ -160,6 +164,9 @@ def _record(name: str, channel: Channel) -> None:
         with channel.limited(seconds, "its start"):
             recorder = Recorder(name, folder, **opening)
         channel.send(note=f"{name}: {recorder.location}")
+        for arguments in recorder.missing():
+            with channel.limited(seconds, "log_scalars"):
+                recorder.log_scalars(**arguments)
         finished = False
         for line in channel.calls:
             if not line.endswith(b"\n"):
