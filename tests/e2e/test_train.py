@@ -241,7 +241,7 @@ def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[...,
     status, _, err = train(copy, "train.max_steps=60", "decode.beam_size=1").wait()
     assert status == 0
     assert (
-        "warning: BLEU of earlier validations used other settings: decode.beam_size was 4, now 1\n"
+        "warning: scores of earlier validations used other settings: decode.beam_size was 4, now 1"
     ) in err
 
 

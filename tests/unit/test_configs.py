@@ -301,7 +301,8 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
         assert config.pop("run_dir") == "runs/${hydra:runtime.choices.data}"
     for key, value in config.items():
         if isinstance(value, list):
-            assert listed[key] == ("[...]" if value else "[]"), key
+            sources = any(isinstance(item, dict) for item in value)
+            assert listed[key] == ("[...]" if sources else f"[{','.join(value)}]"), key
         elif isinstance(value, str):
             assert listed[key] == (value or "???"), key
         else:

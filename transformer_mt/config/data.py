@@ -215,7 +215,7 @@ class DataConfig:
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
     valid: list[SourceConfig] = field(default_factory=list)
-    """Validation sources, for loss, perplexity and BLEU."""
+    """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)

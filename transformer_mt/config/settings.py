@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -65,7 +65,8 @@ class Setting:
         if self.default in (omegaconf.MISSING, ""):
             return "???"
         if isinstance(self.default, list):
-            return "[]" if not self.default else "[...]"
+            plain = all(isinstance(item, str) for item in self.default)
+            return f"[{','.join(self.default)}]" if plain else "[...]"
         if not isinstance(self.default, str):
             return json.dumps(self.default)
         return self.default.replace("${hydra:runtime.choices.data}", "<data>")
@@ -130,7 +131,7 @@ def _sections(
             continue
         default = defaults.get(key, item.default)
         if default is dataclasses.MISSING:
-            default = []  # the one default_factory of a setting
+            default = cast(Callable[[], Any], item.default_factory)()
         if item.name not in meanings and item.name in search:
             text = field_docstrings(DecodeConfig).get(item.name, "")
             inherited.append(Setting(key, default, text))

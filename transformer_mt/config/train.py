@@ -8,6 +8,9 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 
+TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
+"""Names of ``trackers``."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
@@ -103,8 +106,8 @@ class TrainConfig:
     """Stop after this many validations without improvement. null: never. ``best_by`` defines
     improvement."""
     best_by: str = "bleu"
-    """Metric of the best validation: ``bleu`` or ``nll``. ``nll`` is equivalent to perplexity;
-    while BLEU is 0, it decides as well."""
+    """Metric of the best validation: ``bleu``, ``chrf`` (chrF2) or ``nll``. ``nll`` is equivalent
+    to perplexity; while BLEU or chrF is 0, it decides as well."""
     final: str = "average"
     """Final model: ``average``, ``best`` or ``ema``. The average of the last checkpoints (§6.1),
     the checkpoint with the best validation, or the exponential moving average of the weights."""
@@ -133,8 +136,8 @@ class TrainConfig:
     interval: str = "step"
     """Unit of the two intervals below: ``step`` or ``epoch``."""
     validate_every: int | None = None
-    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss, perplexity
-    and BLEU, and saves a checkpoint."""
+    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
+    perplexity, BLEU and chrF2, and saves a checkpoint."""
     full_validation_bleu: float = 1.0
     """BLEU from which on all validation sentences are translated. While BLEU on 100 evenly spaced
     ones is below it, the model cannot translate yet, and their BLEU is the score. 0: always all."""
@@ -165,7 +168,7 @@ class TrainConfig:
             f"train.full_validation_bleu={self.full_validation_bleu} must be 0 to 100",
         )
         choice("train.interval", self.interval, "step", "epoch")
-        choice("train.best_by", self.best_by, "bleu", "nll")
+        choice("train.best_by", self.best_by, "bleu", "chrf", "nll")
         choice("train.final", self.final, "average", "best", "ema")
         if self.final == "ema":
             require(
@@ -223,6 +226,10 @@ class TrainJob:
     """Folder of vocabularies and encoded corpora, shared by runs."""
     stage: str = "train"
     """``train``, or ``prepare`` to only learn the vocabulary and encode the corpus."""
+    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """Experiment trackers, any of ``tensorboard``, ``trackio``, ``wandb`` and ``mlflow``. Each but
+    the first is an extra: ``pip install 'transformer-mt[wandb]'``. They record what
+    ``metrics.jsonl`` does, and more; a tracker that fails never stops training."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -244,6 +251,12 @@ class TrainJob:
         choice("stage", self.stage, "train", "prepare")
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
+        for name in self.trackers:
+            choice("trackers", name, *TRACKERS)
+        require(
+            len(set(self.trackers)) == len(self.trackers),
+            f"trackers=[{','.join(self.trackers)}] has a name twice",
+        )
         limit = self.train.max_tokens_per_device
         require(
             limit is None or limit >= self.data.cleaning.max_tokens,

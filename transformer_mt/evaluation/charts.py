@@ -15,6 +15,7 @@ CURVES = {
     "loss": "Loss",
     "ppl": "Perplexity",
     "bleu": "BLEU",
+    "chrf": "chrF2",
     "lr": "Learning rate",
     "tokens_per_second": "Target tokens per second",
 }

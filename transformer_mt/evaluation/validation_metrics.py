@@ -7,7 +7,7 @@ select checkpoints by it as well, add its name to the choices of ``train.best_by
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transformer_mt.evaluation.scores import validation_bleu
+from transformer_mt.evaluation.scores import score, validation_bleu
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,17 @@ def _bleu(
     ).score
 
 
+def _chrf(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tgt_lang: str,
+    normalization: str,
+) -> float:
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
+
+
 VALIDATION_METRICS: dict[str, ValidationMetric] = {
     "bleu": ValidationMetric(_bleu),
+    "chrf": ValidationMetric(_chrf),
 }
 """Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""

@@ -54,6 +54,7 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.CTRANSLATE2,
         Path(run_layout.CLEANING_REPORT).parent,
         run_layout.TENSORBOARD,
+        run_layout.TRACKERS,
     ):
         yield from (("the model", path) for path in (folder / subfolder).rglob("*"))
     for key in ("train", "valid", "test"):

@@ -34,6 +34,7 @@ _MAY_CHANGE = (
     "train.compile",
     "data.workers",
     "stage",
+    "trackers",
     "train.device",
     "train.log_every",
     "train.validate_every",

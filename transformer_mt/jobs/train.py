@@ -27,8 +27,9 @@ from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.provenance import record_start, recorded_kernels
 from transformer_mt.jobs.validator import TranslationValidator
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.signals import StoppedError
-from transformer_mt.training.trackers import log_final_scores
+from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def train(job: TrainJob) -> TrainResult:
             num_processes = _num_processes(job)
             metrics.check_language(job.data.tgt_lang)
             if is_main:
+                check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
                 resume.check_config(run_dir, job)
         if is_main:
@@ -165,31 +167,40 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if world.is_main:
         resume.check_weights(run_dir, trainer.done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
-            log.warning("warning: BLEU of earlier validations used other settings: %s", changed)
+            log.warning("warning: scores of earlier validations used other settings: %s", changed)
         run_folder.write_start(run_dir, job, data)
         _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
     record_start(run_dir, world, parameters, trainer.done, trainer.kernels)
-    try:
-        model = trainer.run()
-    except StoppedError as stopped:
+    with open_trackers(job if world.is_main else None, trainer.done) as trackers:
+        try:
+            model = trainer.run(trackers)
+        except StoppedError as stopped:
+            if world.is_main:
+                log.info("Stopped. Run the same command to resume.")
+            raise SystemExit(128 + stopped.signal) from None
         if world.is_main:
-            log.info("Stopped. Run the same command to resume.")
-        raise SystemExit(128 + stopped.signal) from None
-    if world.is_main:
-        log.info("the model is in %s", run_dir)
-    if not data.test:
-        if world.is_main:
-            files.write_text(run_dir / run_layout.TEST_SCORES, "[]\n")  # marks the run as finished
-        return None
-    engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
-    translator = Translator(engine, tokenizer, normalizer, job.decode)
-    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
+            log.info("the model is in %s", run_dir)
+        scores = _test(job, data, model, tokenizer, world)
+        if scores:
+            trackers.log_final_scores(trainer.done, {item.name: item.score for item in scores})
+    return scores if data.test else None
+
+
+def _test(
+    job: TrainJob, data: Prepared, model: Transformer, tokenizer: Tokenizer, world: World
+) -> list[Score] | None:
+    """Translate and score the test set, if there is one; the main rank returns the scores."""
+    hypotheses: list[str] = []
+    if data.test:
+        engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
+        translator = Translator(engine, tokenizer, normalizer, job.decode)
+        hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
     if not world.is_main:
         return None
-    scores = _score(job, data, hypotheses)
-    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
+    scores = _score(job, data, hypotheses) if data.test else []
+    # Without scores as well: the file marks the run as finished.
+    files.write_text(Path(job.run_dir) / run_layout.TEST_SCORES, to_json(scores) + "\n")
     return scores
 
 
@@ -202,7 +213,7 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
     ):
         log.warning(
             "warning: the validation set has no spaces between words, which BLEU relies on: set "
-            "train.best_by=nll, or correct data.tgt_lang"
+            "train.best_by=chrf, or correct data.tgt_lang"
         )
 
 

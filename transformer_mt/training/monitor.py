@@ -13,7 +13,11 @@ from typing import Any
 from tqdm import tqdm
 
 from transformer_mt.training.metrics_log import MetricsLog
-from transformer_mt.training.trackers import open_trackers
+from transformer_mt.training.trackers import Trackers
+from transformer_mt.training.trackers.attention_pictures import (
+    attention_caption,
+    attention_pictures,
+)
 from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
@@ -22,6 +26,8 @@ _LOG_WIDTH = 80
 """Maximum number of characters in a line of the log."""
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
+"""Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 
 
 class Monitor:
@@ -32,14 +38,20 @@ class Monitor:
         last_step: Updates done so far; records of later ones are removed.
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
+        trackers: Record the run as well; whoever has opened them closes them.
     """
 
     def __init__(
-        self, run_dir: Path, last_step: int, max_steps: int, peak_rate: float | None = None
+        self,
+        run_dir: Path,
+        last_step: int,
+        max_steps: int,
+        peak_rate: float | None = None,
+        trackers: Trackers | None = None,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
         self._metrics = MetricsLog(run_dir, last_step)
-        self._trackers = open_trackers(run_dir, last_step)
+        self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
             initial=last_step,
@@ -97,13 +109,13 @@ class Monitor:
             return
         values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
         self._record("valid", step, values)
-        for tracker in self._trackers:
-            if result.samples:
-                tracker.log_samples(step, result.samples)
-            if result.attention is not None:
-                tracker.log_attention(step, result.attention)
+        if result.samples:
+            self._trackers.log_samples(step, result.samples)
+        if (attention := result.attention) is not None:
+            pictures, caption = attention_pictures(attention), attention_caption(attention)
+            self._trackers.log_attention(step, pictures, caption)
         scores = [
-            f"  {name.upper()} {value:.2f}"
+            f"  {_LABELS.get(name, name)} {value:.2f}"
             for name, value in values.items()
             if name not in ("loss", "nll", "ppl")
         ]
@@ -130,16 +142,13 @@ class Monitor:
         self._metrics.sync()
 
     def close(self) -> None:
-        """Flushes and closes everything."""
+        """Closes the progress bar and ``metrics.jsonl``."""
         self._bar.close()
         self._metrics.close()
-        for tracker in self._trackers:
-            tracker.close()
 
     def _record(self, split: str, step: int, values: Mapping[str, float]) -> None:
         self._metrics.append(split, step, values)
-        for tracker in self._trackers:
-            tracker.log_scalars(split, step, values)
+        self._trackers.log_scalars(split, step, values)
 
     def _warn_if_long(self, seconds_per_update: float, remaining_steps: int) -> None:
         seconds = seconds_per_update * remaining_steps

@@ -30,6 +30,7 @@ from transformer_mt.training.monitor import Monitor, NullMonitor
 from transformer_mt.training.schedule import learning_rate
 from transformer_mt.training.signals import Signals, StoppedError, handle_signals
 from transformer_mt.training.step import StepResult
+from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.training_errors import (
     explain_out_of_memory,
     not_finite,
@@ -103,8 +104,11 @@ class Trainer:
         """Whether no update and no validation remains."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()
 
-    def run(self) -> Transformer:
+    def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
+
+        Args:
+            trackers: Record the run; the main rank's are used.
 
         Returns:
             The final model in ``eval`` mode, on every rank.
@@ -115,7 +119,7 @@ class Trainer:
                 written, or memory does not suffice.
         """
         if self._world.is_main:
-            self._open()
+            self._open(trackers)
         batches = prefetch(self._batches.read, range(self.done + 1, self._criteria.last_step + 1))
         try:
             with handle_signals() as signals:
@@ -156,14 +160,14 @@ class Trainer:
         self._world.broadcast(parameters.values())
         return model.eval()
 
-    def _open(self) -> None:
+    def _open(self, trackers: Trackers | None) -> None:
         """Opens the log and the checkpoints, on the main rank."""
         job, components, last_step = self._job, self._components, self._criteria.last_step
         log_components(job, components, len(self._train), self.done, self._world)
         peak_rate = peak_token_rate(
             job.model, self.model.vocab_size, self._train, components.precision, self._world
         )
-        self._monitor = Monitor(self._run_dir, self.done, last_step, peak_rate)
+        self._monitor = Monitor(self._run_dir, self.done, last_step, peak_rate, trackers)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
         if self._validation_is_pending():
             self._checkpoints.prune_leftovers()

@@ -58,6 +58,13 @@ def translations(tokenizer: Tokenizer, job: TrainJob) -> list[str]:
     return translator.translate(SOURCES)
 
 
+def expected_metrics(hypotheses: list[str]) -> dict[str, Any]:
+    references = [[pair.tgt for pair in PAIRS]]
+    bleu = sacrebleu.corpus_bleu(hypotheses, references).score
+    chrf = sacrebleu.corpus_chrf(hypotheses, references).score
+    return {"bleu": pytest.approx(bleu), "chrf": pytest.approx(chrf)}
+
+
 def test_lower_case_models_are_scored_in_lower_case(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,8 +83,7 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
     model = model_of(job().model)
     result = validation(model)
     hypotheses = translations(tokenizer, job())
-    expected = sacrebleu.corpus_bleu(hypotheses, [[pair.tgt for pair in PAIRS]])
-    assert result.metrics == {"bleu": pytest.approx(expected.score)}
+    assert result.metrics == expected_metrics(hypotheses)
     lines = [0, 2, 5, 7, 10]  # five of eleven, from the first to the last
     assert result.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
     with torch.no_grad():
@@ -85,6 +91,14 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
     later = validation(model)
     assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in result.samples]
     assert [s[2] for s in later.samples] != [s[2] for s in result.samples]
+
+
+def test_partly_correct_translations(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hypotheses = [pair.tgt[: 10 + i] for i, pair in enumerate(PAIRS)]
+    monkeypatch.setattr(validator_module, "translate_sharded", lambda *_: hypotheses)
+    result = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
+    assert result.metrics == expected_metrics(hypotheses)
+    assert 1 < result.metrics["bleu"] < result.metrics["chrf"] < 99
 
 
 def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
@@ -132,7 +146,7 @@ def test_a_registered_metric_is_computed(
     monkeypatch.setitem(VALIDATION_METRICS, "lines", metric)
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
-    assert validation.higher_is_better == {"bleu": True, "lines": False}
+    assert validation.higher_is_better == {"bleu": True, "chrf": True, "lines": False}
 
 
 MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]
@@ -226,7 +240,5 @@ def test_the_ranks_share_the_work_and_the_main_one_returns_samples(
         monkeypatch.setattr(World, "gather", gather)
         world = World(CPU, rank, 2)
         result = TranslationValidator(job(), tokenizer, PAIRS, world)(model_of(job().model))
-        references = [[pair.tgt for pair in PAIRS]]
-        expected = sacrebleu.corpus_bleu(hypotheses, references).score
-        assert result.metrics == {"bleu": pytest.approx(expected)}
+        assert result.metrics == expected_metrics(hypotheses)
         assert bool(result.samples) == (result.attention is not None) == (rank == 0)

@@ -29,8 +29,9 @@ from transformer_mt.config import TrainJob
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor, format_values, perplexity
-from transformer_mt.training.trackers import log_final_scores
-from transformer_mt.training.trackers.tensorboard import heat_map
+from transformer_mt.training.trackers import Trackers, open_trackers
+from transformer_mt.training.trackers.attention_pictures import heat_map
+from transformer_mt.training.trackers.tracker import TrackedRun
 from transformer_mt.training.validation import (
     AttentionSample,
     TranslationSample,
@@ -57,6 +58,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+def tensorboard(folder: Path, last_step: int = 0) -> Trackers:
+    return Trackers(["tensorboard"], TrackedRun(folder, {}, last_step))
+
+
 def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -64,10 +69,11 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4)
+    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
+    monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
     monitor.log_training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
-    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.345}))
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
     monitor.close()
     train, valid = records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
@@ -78,11 +84,11 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert train["data_wait"] == 0.25  # half a second of two
     assert {k: train[k] for k in TRAIN} == TRAIN
     assert (train["skipped"], train["extra"]) == (2, 7.5)
-    assert valid["bleu"] == 12.345
+    assert {name: valid[name] for name in scores} == scores
     assert lines() == [
         # With lr it would exceed 80 characters; 90 updates of 0.2 s remain.
         "10/100 loss 2.500 ppl 7.39 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 <00:18",
-        "  validation: loss 2.200  ppl 2.72  BLEU 12.35",
+        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
     ]
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     for split, record in (("train", train), ("valid", valid)):
@@ -109,7 +115,7 @@ def test_paused_time_does_not_count_in_the_rate(
 def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Monitor(tmp_path, 0, 100)
+    first = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     for step in (10, 20, 30):
         first.log_training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
     first.close()
@@ -117,7 +123,7 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
         file.write('{"step": 40, "spl')  # killed here
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
-    second = Monitor(tmp_path, 20, 100)
+    second = Monitor(tmp_path, 20, 100, trackers=tensorboard(tmp_path, 20))
     second.log_training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
     second.close()
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == [(10, 10), (20, 20), (30, 3)]
@@ -285,7 +291,7 @@ def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
 
 def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
     """A resumed run never records earlier steps again."""
-    monitor = Monitor(tmp_path, 0, 100)
+    monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_training(10, 100, 0.0, TRAIN)
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == [10]
@@ -293,7 +299,7 @@ def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> Non
 
 
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
-    monitor = Monitor(tmp_path, 0, 100)
+    monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
     monitor.close()
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -332,7 +338,7 @@ SAMPLES = [
 
 def test_samples_are_rendered_literally(tmp_path: Path) -> None:
     """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
-    monitor = Monitor(tmp_path, 0, 100)
+    monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
     monitor.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -348,7 +354,7 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
     shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
     kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
     attention = AttentionSample(AttentionMaps(*kinds), ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
-    monitor = Monitor(tmp_path, 0, 100)
+    monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
     monitor.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -356,7 +362,7 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
         (event,) = board.Images(f"valid/attention_{kind}")
         assert event.step == 10
         pixels = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
-        assert (pixels == heat_map(layers)[0].numpy()).all()
+        assert (pixels == heat_map(layers).numpy()).all()
         H, T, S = layers[0].shape
         side, height, width = 120 // max(T, S), len(pixels) // len(layers), len(pixels[0]) // H
         for layer, weights in enumerate(layers):  # read the middle of every square back
@@ -377,7 +383,8 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
 def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> None:
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
-    log_final_scores(tmp_path, TrainJob(), {"BLEU": 27.5, "chrF2": 55.0}, 100)
+    with open_trackers(TrainJob(run_dir=str(tmp_path)), 100) as trackers:
+        trackers.log_final_scores(100, {"BLEU": 27.5, "chrF2": 55.0})
     folder = tmp_path / "tensorboard"
     assert all(path.is_file() for path in folder.iterdir())  # no folder of its own
     board = EventAccumulator(str(folder)).Reload()

@@ -1,56 +1,143 @@
-"""Experiment trackers: the interface, and the registry of those that a run writes to.
+"""Experiment trackers: their registry, and the one that a run writes to, which forwards to all.
 
-To add a tracker, write a module with a class that has the methods of ``Tracker``, and register the
-class in ``TRACKERS``.
+To add a tracker, write a module here that is named like its package and has a class with the
+methods of ``Tracker``, register the class in ``TRACKERS``, and add the name to
+``config/train.py`` and an extra of this name to ``pyproject.toml``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from transformer_mt.config import TrainJob
-from transformer_mt.training.trackers.tensorboard import TensorBoardTracker
-from transformer_mt.training.validation import AttentionSample, TranslationSample
+from PIL.Image import Image
+from tqdm import tqdm
+
+from transformer_mt.config import TrainJob, dotted
+from transformer_mt.errors import InputError
+from transformer_mt.training.trackers.background import BackgroundTracker
+from transformer_mt.training.trackers.tracker import TrackedRun, Tracker
+
+TRACKERS = {
+    "tensorboard": "TensorBoardTracker",
+    "trackio": "TrackioTracker",
+    "wandb": "WandbTracker",
+    "mlflow": "MlflowTracker",
+}
+"""Class of each tracker; its module, its package and its extra have the tracker's name."""
+
+_IN_PROCESS = ("tensorboard",)
+"""Trackers that only write local files, as ``metrics.jsonl``; all others get their own process."""
+
+log = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
-    """Records one run; everything logged must survive a kill of the process."""
+def check_installed(names: Sequence[str]) -> None:
+    """Checks that the packages of trackers are installed, without importing them.
+
+    Raises:
+        InputError: One is not.
+    """
+    for name in names:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:  # without an origin: any folder of this name
+            raise InputError(
+                f"trackers=[{name}] needs {name}: pip install 'transformer-mt[{name}]'"
+            )
+
+
+def tracker_class(name: str) -> Callable[[TrackedRun], Any]:
+    """The class of a registered tracker; imports its package."""
+    found: Callable[[TrackedRun], Any] = getattr(
+        import_module(f"{__name__}.{name}"), TRACKERS[name]
+    )
+    return found
+
+
+@contextmanager
+def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
+    """Opens the trackers of a job, and closes them at the end of the context.
+
+    Args:
+        job: The configuration; None opens none, as on all ranks but the main one.
+        last_step: Updates done so far.
+    """
+    if job is None:
+        yield Trackers()
+        return
+    settings = {
+        key: value if type(value) in (int, float) else str(value)
+        for key, value in dotted(asdict(job)).items()
+    }
+    run = TrackedRun(Path(job.run_dir), settings, last_step)
+    trackers = Trackers(job.trackers, run)
+    try:
+        yield trackers
+        trackers.finished = True
+    finally:
+        trackers.close()
+
+
+class Trackers:
+    """Forwards to several trackers; one that fails is switched off with a warning.
+
+    Args:
+        names: Registered trackers.
+        run: The run that they record.
+
+    Attributes:
+        finished: Whether the run has reached its end.
+    """
+
+    def __init__(self, names: Sequence[str] = (), run: TrackedRun | None = None):
+        self.finished = False
+        self._open: dict[str, Tracker] = {}
+        for name in names:
+            assert run is not None
+            with self._switched_off_on_failure(name):
+                self._open[name] = (
+                    tracker_class(name)(run)
+                    if name in _IN_PROCESS
+                    else BackgroundTracker(name, run)
+                )
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train`` or ``valid`` by name."""
-        ...
+        self._each(lambda tracker: tracker.log_scalars(split, step, values))
 
-    def log_samples(self, step: int, samples: Sequence[TranslationSample]) -> None:
-        """Logs sample translations of a validation."""
-        ...
+    def log_samples(self, step: int, samples: Sequence[Sequence[str]]) -> None:
+        """Logs sample translations of a validation: source, reference, translation."""
+        self._each(lambda tracker: tracker.log_samples(step, samples))
 
-    def log_attention(self, step: int, attention: AttentionSample) -> None:
-        """Logs the attention weights of one sample."""
-        ...
+    def log_attention(self, step: int, maps: Mapping[str, Image], caption: str) -> None:
+        """Logs attention weights of one sample, as a picture for each kind of attention."""
+        self._each(lambda tracker: tracker.log_attention(step, maps, caption))
 
-    def log_final_scores(self, step: int, scores: Mapping[str, float], job: TrainJob) -> None:
-        """Logs the scores of the test set together with the hyper-parameters."""
-        ...
+    def log_final_scores(self, step: int, scores: Mapping[str, float]) -> None:
+        """Logs the scores of the test set by name."""
+        self._each(lambda tracker: tracker.log_final_scores(step, scores))
 
     def close(self) -> None:
-        """Flushes and closes the tracker."""
-        ...
+        """Flushes and closes all trackers."""
+        self._each(lambda tracker: tracker.close(self.finished))
+        self._open.clear()
 
+    def _each(self, call: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._open.items()):
+            with self._switched_off_on_failure(name):
+                call(tracker)
 
-TRACKERS: dict[str, Callable[[Path, int | None], Tracker]] = {
-    "tensorboard": TensorBoardTracker,
-}
-"""Constructors of trackers by name. Arguments: the run folder, and the number of updates done so
-far (records of later steps are discarded), or None to add to a finished run."""
-
-
-def open_trackers(run_dir: Path, last_step: int | None) -> list[Tracker]:
-    """Opens every registered tracker."""
-    return [tracker(run_dir, last_step) for tracker in TRACKERS.values()]
-
-
-def log_final_scores(run_dir: Path, job: TrainJob, scores: Mapping[str, float], step: int) -> None:
-    """Logs the test scores of a run that ended at ``step`` with all trackers."""
-    for tracker in open_trackers(run_dir, None):
-        tracker.log_final_scores(step, scores, job)
-        tracker.close()
+    @contextmanager
+    def _switched_off_on_failure(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._open.pop(name, None)
+            reason = " ".join(str(error).split()) or type(error).__name__
+            with tqdm.external_write_mode(file=sys.stderr):
+                log.warning("warning: the tracker %s is switched off: %s", name, reason)
