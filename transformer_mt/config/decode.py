@@ -11,6 +11,9 @@ ENGINES = ("auto", "torch", "ctranslate2")
 COMPUTE_TYPES = ("float32", "int8", "float16", "bfloat16")
 """Data types that an engine can compute in; few devices support all."""
 
+_MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000}
+"""Largest values: with more, a model from a stranger could translate a line for ever."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class DecodeConfig:
@@ -61,6 +64,9 @@ class DecodeConfig:
             for key in keys:
                 value = getattr(self, key)
                 require(value >= minimum, f"decode.{key}={value} must be ≥ {minimum}")
+        for key, maximum in _MAXIMA.items():
+            value = getattr(self, key)
+            require(value <= maximum, f"decode.{key}={value} must be ≤ {maximum:,}")
         require(
             self.max_length is None or self.max_length >= max(self.min_length, 1),
             f"decode.max_length={self.max_length} must be ≥ 1 and ≥ decode.min_length",
