@@ -65,8 +65,7 @@ def _split(reference: str) -> tuple[str, str | None]:
     match = _REFERENCE.fullmatch(reference)
     if not match:
         raise InputError(
-            f"{reference} is not the name of a model: write hf://ORG/NAME or "
-            "hf://ORG/NAME@REVISION"
+            f"{reference} is not the name of a model: write hf://ORG/NAME or hf://ORG/NAME@REVISION"
         )
     return match[1], match[2]
 

@@ -47,7 +47,11 @@ class Hub:
 
     def downloads(self) -> list[str]:
         """Paths of the files that were downloaded."""
-        return [r.split("/resolve/")[1] for r in self.requests if r.startswith("GET") and "/resolve/" in r]
+        return [
+            r.split("/resolve/")[1]
+            for r in self.requests
+            if r.startswith("GET") and "/resolve/" in r
+        ]
 
 
 @contextmanager

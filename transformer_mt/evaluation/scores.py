@@ -10,9 +10,11 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.errors import InputError
+from transformer_mt.files import read_regular
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
+_MAX_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +122,9 @@ def read_scores(path: Path) -> list[Score] | None:
                 segments=row["segments"],
                 verbose=row.get("verbose_score", ""),
             )
-            for row in json.loads(path.read_text(encoding="utf-8"))
+            for row in json.loads(read_regular(path, _MAX_BYTES))
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -53,6 +53,8 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.TEST_SCORES,
         run_layout.RUN_INFO,
         run_layout.LOG,
+        run_layout.MODEL_CARD,
+        run_layout.CURVES,
     ):
         yield "the model", folder / name
     for subfolder in (

@@ -21,6 +21,7 @@ from transformer_mt.files import read_regular
 _MAY_CHANGE = (
     "run_dir",
     "cache_dir",
+    "card.",
     "distributed.",
     "decode.",
     "data.train",  # the paths; the content is checked by check_data

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, files, run_layout
+from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
@@ -25,6 +25,7 @@ from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.provenance import record_start
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.training.signals import StoppedError
@@ -159,6 +160,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             data.epoch_stores.remove()
         if not world.is_main:
             return None
+        _update_card(run_dir, job)
         log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
         return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
     if world.is_main:
@@ -180,6 +182,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if not data.test:
         if world.is_main:
             files.write_text(run_dir / run_layout.TEST_SCORES, "[]\n")  # marks the run as finished
+            write_model_card(run_dir)
         return None
     engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
     translator = Translator(engine, tokenizer, normalizer, job.decode)
@@ -189,7 +192,17 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     scores = _score(job, data, hypotheses)
     files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
     log_final_scores(run_dir, job, {item.name: item.score for item in scores}, trainer.done)
+    write_model_card(run_dir)
     return scores
+
+
+def _update_card(run_dir: Path, job: TrainJob) -> None:
+    """Write the model card of a finished run if it is missing or its settings have changed."""
+    changed = model_folder.read_config(run_dir).card != job.card
+    if changed:
+        model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
+    if changed or not (run_dir / run_layout.MODEL_CARD).exists():
+        write_model_card(run_dir)
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
