@@ -114,7 +114,7 @@ class TranslateJob:
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
     model: str = ""
-    """Model folder; required."""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
     input: str | None = None
     """File to translate; null: standard input."""
     output: str | None = None
@@ -140,7 +140,7 @@ class TranslateJob:
     step: int | None = None
     """Use the checkpoint of this training step. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
-    """More model folders with the same vocabulary. Their probabilities are averaged with those of
+    """More models with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
     prefix: str | None = None
     """File with the beginning of each line's translation. It has as many lines as the input."""

@@ -85,7 +85,7 @@ class TrainConfig:
     seed: int = 1
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model folder to fine-tune. Training starts from its weights and vocabulary, with a new
+    """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights and vocabulary, with a new
     optimizer state and schedule."""
     batch_tokens: int = 25000
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
