@@ -85,8 +85,8 @@ class TrainConfig:
     seed: int = 1
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights and vocabulary, with a new
-    optimizer state and schedule."""
+    """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights
+    and vocabulary, with a new optimizer state and schedule."""
     batch_tokens: int = 25000
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = None
@@ -208,7 +208,7 @@ class CardConfig:
     """Model card: ``README.md`` of the run folder, for publishing it."""
 
     name: str | None = None
-    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: the name of ``run_dir``."""
+    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: that of ``run_dir``."""
     license: str | None = None
     """Licence of the model, as the Hub names it, e.g. ``cc-by-4.0``. null: none is stated."""
 

@@ -1,4 +1,4 @@
-"""The model card: ``README.md`` of a run folder, which makes it a repository of the Hugging Face Hub.
+"""The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
 
 Everything in it is read from the run folder. What a folder lacks, as one that was downloaded from
 the Hub does, is left out.
