@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
 def expand_user(path: str | Path) -> Path:
@@ -71,7 +71,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def open_regular(path: Path, max_bytes: int | None = None) -> BinaryIO:
+def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     """Open a file of a folder that is not trusted; a link to a file counts as that file.
 
     Raises:

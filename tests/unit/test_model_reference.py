@@ -3,9 +3,11 @@
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import evaluate, translate
 from transformer_mt.config import EvaluateJob, TranslateJob
 from transformer_mt.errors import InputError
-from transformer_mt.model_folder import load_model
+from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.model_folder import load_model, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
 FILES = {"config.yaml", "tokenizer.model", "model.safetensors"}
@@ -185,6 +188,32 @@ def test_downloaded_files_are_verified(hub: Hub, tmp_path: Path) -> None:
     hub.push(NAME, files | {"model.safetensors": bytes(content)})
     with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wrong"):
         load_model(model_reference.resolve(f"hf://{NAME}"))
+
+
+def test_fine_tuning_stays_with_the_commit_that_it_started_from(
+    hub: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, run_dir = load_model(MODEL)[2], tmp_path / "run"
+    job = replace(
+        trained,
+        run_dir=str(run_dir),
+        train=replace(trained.train, init_from=f"hf://{NAME}"),
+    )
+    started = with_initial_vocabulary(job)
+    folder = model_reference.resolve(f"hf://{NAME}")
+    assert started.train.init_from == f"hf://{NAME}@{folder.name}"
+    assert started.tokenizer.path == str(folder / "tokenizer.model")
+    run_dir.mkdir()
+    write_config(run_dir, started)
+    hub.push(NAME, hub_server.read_files(MODEL) | {"more": b""})
+    assert with_initial_vocabulary(job) == started
+    tagged = replace(job, train=replace(job.train, init_from=f"hf://{NAME}@main"))
+    assert with_initial_vocabulary(tagged).train.init_from != started.train.init_from
+    # Once there is a checkpoint, neither the Hub nor the cache is needed.
+    (run_dir / "checkpoints/step_00000001").mkdir(parents=True)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    shutil.rmtree(cache)
+    assert with_initial_vocabulary(job) == started
 
 
 def test_a_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
