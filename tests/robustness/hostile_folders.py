@@ -114,6 +114,17 @@ def read_header(folder: Path) -> dict[str, Any]:
     return found
 
 
+def header_of_nothing(folder: Path) -> None:
+    """A sparse file of zeros, in which the header has no bytes."""
+    header(folder, b"")
+    sparse(folder / WEIGHTS)
+
+
+def many_positions(folder: Path) -> None:
+    setting(folder, "  max_positions: 1024", "  max_positions: 10000000")
+    setting(folder, "  positions: sinusoidal", "  positions: learned")
+
+
 def huge_but_consistent(folder: Path) -> None:
     """A sparse file that really has the weights of a model of two terabytes."""
     setting(folder, "  d_model: 16", "  d_model: 100000")
@@ -169,7 +180,7 @@ FOLDERS: dict[str, Harm] = {
     # Sizes.
     "configuration of a terabyte": lambda f: sparse(f / CONFIG),
     "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
-    "weights of a terabyte, header of none": lambda f: [header(f, b""), sparse(f / WEIGHTS)],
+    "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
     "configuration of 20 MB": lambda f: config(f, "# comment\n" * 2_000_000),
     # Settings.
@@ -185,10 +196,7 @@ FOLDERS: dict[str, Harm] = {
     "a trillion positions": lambda f: setting(
         f, "  max_positions: 1024", "  max_positions: 1000000000000"
     ),
-    "ten million learned positions": lambda f: [
-        setting(f, "  max_positions: 1024", "  max_positions: 10000000"),
-        setting(f, "  positions: sinusoidal", "  positions: learned"),
-    ],
+    "ten million learned positions": many_positions,
     "a billion beams": lambda f: setting(f, "  beam_size: 4", "  beam_size: 1000000000"),
     "endless translations": lambda f: setting(
         f, "  max_extra_tokens: 5", f"  max_extra_tokens: {10**18}"

@@ -112,7 +112,11 @@ def ratios(name: str, series: Sequence[Sequence[float]], widest: float) -> str:
 
 def curves(name: str, series: Sequence[Series]) -> str:
     """Line chart of values over training steps."""
-    return _svg(name, lambda axes: _draw_curves(axes, series, _SERIES))
+
+    def draw(axes: Axes) -> None:
+        _draw_curves(axes, series, _SERIES)
+
+    return _svg(name, draw)
 
 
 def curve_image(file: BinaryIO, panels: Mapping[str, Mapping[str, Series]]) -> None:

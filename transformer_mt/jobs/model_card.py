@@ -175,7 +175,7 @@ def _is_hub_id(source: SourceConfig) -> bool:
     return source.hub is not None and "hub" not in source.paths and not source.hub.startswith("/")
 
 
-def _dataset(sources: Sequence[SourceConfig]) -> dict[str, str | None]:
+def _dataset(sources: Sequence[SourceConfig]) -> dict[str, Any]:
     """Identification of a test set in ``model-index``."""
     first = sources[0] if sources else None
     if first is not None and len(sources) == 1 and first.hub and _is_hub_id(first):
