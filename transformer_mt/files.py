@@ -79,6 +79,8 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
             folder: reading from these may never end.
     """
     status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     if max_bytes is not None and status.st_size > max_bytes:
