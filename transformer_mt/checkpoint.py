@@ -3,20 +3,22 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from transformer_mt import run_layout
-from transformer_mt.errors import InputError
-from transformer_mt.files import atomic, sha256, sync, write_text
+from transformer_mt.errors import InputError, printable
+from transformer_mt.files import atomic, open_regular, read_regular, sha256, sync, write_text
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,9 @@ FORMAT = 3
 _EMA_PREFIX = "running_mean."
 """Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
-_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_MAX_JSON_BYTES = 2**20
+
+_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""
 
 
@@ -47,7 +51,7 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """Metrics of the validation of these weights; None if it was not completed."""
         try:
-            content = json.loads((self.path / run_layout.CHECKPOINT_VALIDATION).read_text())
+            content = _read_json(self.path / run_layout.CHECKPOINT_VALIDATION)
             values: dict[str, float] = content["values"]
             return values if _digest(values) == content["sha256"] else None
         except _INVALID:
@@ -194,14 +198,32 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         _write(tensors, temporary, {"sha256": _tensors_digest(tensors)})
 
 
+def check_shapes(model: nn.Module, path: Path) -> None:
+    """Checks that a safetensors file has the weights of a model, by its header alone.
+
+    Args:
+        model: The model, which may be on the device ``meta``.
+        path: The file.
+
+    Raises:
+        InputError: The file is missing, damaged, or of a model of a different shape.
+    """
+    expected = _shapes(parameters(model))
+    with _opened(path) as file:
+        names = file.keys()[: len(expected) + 1]  # of a longer list the rest does not matter
+        found = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    _compare_shapes(expected, found, path)
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Copies the weights of a safetensors file into a model.
 
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
     """
+    check_shapes(model, path)
     tensors = _load(path)
-    with safe_open(path, "pt") as file:
+    with _opened(path) as file:
         expected = (file.metadata() or {}).get("sha256")
     if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
         raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
@@ -215,17 +237,24 @@ def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snaps
     }
 
 
-def _copy_into(targets: dict[str, Tensor], values: dict[str, Tensor], path: Path) -> None:
-    expected, found = (
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        for tensors in (targets, values)
-    )
+_Shapes = dict[str, tuple[int, ...]]
+
+
+def _shapes(tensors: dict[str, Tensor]) -> _Shapes:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _compare_shapes(expected: _Shapes, found: _Shapes, path: Path) -> None:
     if expected != found:
         name = min(name for name, _ in expected.items() ^ found.items())
         raise InputError(
-            f"{path} does not fit the configuration: {name} has shape {found.get(name)}, "
-            f"expected {expected.get(name)}"
+            f"{path} does not fit the configuration: {printable(name[:100])} has shape "
+            f"{found.get(name)}, expected {expected.get(name)}"
         )
+
+
+def _copy_into(targets: dict[str, Tensor], values: dict[str, Tensor], path: Path) -> None:
+    _compare_shapes(_shapes(targets), _shapes(values), path)
     for name, tensor in targets.items():
         tensor.copy_(values[name])
 
@@ -238,14 +267,25 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    with _opened(path) as file:
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A safetensors file, opened for reading; errors name the file."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        path.open("rb").close()  # safetensors reports an unreadable file as missing
-        tensors: dict[str, Tensor] = load_file(path)
+        open_regular(path, max_bytes=memory).close()  # safetensors would wait for a pipe
+        with safe_open(path, "pt") as file:
+            yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except MemoryError:
+        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
     except SafetensorError as error:
         raise InputError(f"{path} is damaged ({error}): copy it again") from None
-    return tensors
 
 
 def _name(step: int) -> str:
@@ -254,7 +294,7 @@ def _name(step: int) -> str:
 
 def _verify(path: Path) -> Checkpoint:
     """Reads a checkpoint's state and compares all checksums."""
-    state = json.loads((path / run_layout.CHECKPOINT_STATE).read_text())
+    state = _read_json(path / run_layout.CHECKPOINT_STATE)
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
@@ -265,6 +305,10 @@ def _verify(path: Path) -> Checkpoint:
         if sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(read_regular(path, _MAX_JSON_BYTES))
 
 
 def _state_digest(state: dict[str, Any]) -> str:

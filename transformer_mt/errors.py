@@ -12,6 +12,11 @@ class UsageError(InputError):
     """Arguments that cannot be parsed, or name no setting; the commands exit with status 2."""
 
 
+def printable(text: str) -> str:
+    """The text with unprintable characters escaped: those of a file could control a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "mkl_malloc",

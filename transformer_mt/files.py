@@ -1,10 +1,12 @@
-"""Atomic writes, checksums and paths."""
+"""Atomic writes, bounded reads of untrusted files, checksums and paths."""
 
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 
@@ -69,9 +71,33 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
+    """Open a file of a folder that is not trusted; a link to a file counts as that file.
+
+    Raises:
+        OSError: It cannot be read, is larger than ``max_bytes``, or is a pipe, a device or a
+            folder: reading from these may never end.
+    """
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if max_bytes is not None and status.st_size > max_bytes:
+        message = f"its size is {status.st_size:,} bytes, the limit {max_bytes:,}"
+        raise OSError(errno.EFBIG, message, str(path))
+    return path.open("rb")
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Content of a file, read under the conditions of ``open_regular``."""
+    with open_regular(path, max_bytes) as file:
+        return file.read(max_bytes)
+
+
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    """SHA-256 of a regular file, in hexadecimal."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

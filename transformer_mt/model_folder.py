@@ -1,6 +1,7 @@
 """Model folders: the configuration, vocabulary and weights that translation needs.
 
-Loading a folder is safe: nothing is unpickled, and nothing in it can name code to run.
+Loading a folder from a stranger is safe: nothing is unpickled, nothing in it can name code to run,
+only regular files are opened, and no more memory is asked for than its files justify.
 """
 
 from collections.abc import Sequence
@@ -8,22 +9,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.config import TrainJob, schema
+from transformer_mt.config import ModelConfig, TrainJob, schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.errors import InputError
-from transformer_mt.files import sha256, write_text
+from transformer_mt.errors import InputError, printable
+from transformer_mt.files import read_regular, sha256, write_text
 from transformer_mt.model.transformer import Transformer
 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
 _CHECKSUM = "tokenizer_sha256"
+_MAX_CONFIG_BYTES = 2**18
+"""Maximum size of ``config.yaml``: room for a thousand data sources."""
+_MAX_CONFIG_DEPTH = 20
+"""Maximum nesting of ``config.yaml``; ours is four levels deep."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 
@@ -56,7 +62,7 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
     """The configuration and the vocabulary's checksum, which older folders do not have."""
     path = folder / run_layout.CONFIG
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, _MAX_CONFIG_BYTES).decode()
     except OSError as error:
         raise InputError(
             f"{folder} is not a model folder: cannot read {path.name} ({error.strerror})"
@@ -66,26 +72,53 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
     if "${" in text:
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also for YAML of other programs
-        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+        values = _parse_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:  # also for YAML of other programs
+        raise InputError(f"{path} is damaged: {_excerpt(error)}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it has no settings")
     found, checksum = values.pop("format", None), values.pop(_CHECKSUM, None)
     if found is None:
         raise InputError(f"{path} has no format: it is truncated, or was not written by mt-train")
     if found != FORMAT:
-        raise InputError(f"{path} has format {found}, but this version reads format {FORMAT}")
+        raise InputError(
+            f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
+        )
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:
         raise InputError(
-            f"{path}: unknown setting {error.full_key}; another version wrote this file"
+            f"{path}: unknown setting {_excerpt(error.full_key)}; another version wrote this file"
         ) from None
-    except (OmegaConfBaseException, InputError, RecursionError, ValueError) as error:
-        raise InputError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    except (OmegaConfBaseException, InputError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {_excerpt(error)}") from None
     assert isinstance(job, TrainJob)
     return job, checksum
+
+
+def _parse_yaml(text: str) -> object:
+    """The content of a YAML document without aliases, whose expansion may be exponentially long.
+
+    Raises:
+        ValueError: It has aliases, or is nested too deeply.
+        yaml.YAMLError: It is not valid YAML.
+    """
+    # The loader in C is fast but unsafe for deep nesting; its events are safe.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("aliases (*name) are not allowed in a model folder")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_CONFIG_DEPTH:
+            raise ValueError(f"nested more than {_MAX_CONFIG_DEPTH} levels deep")
+    return loader(text).get_single_data()
+
+
+def _excerpt(content: object) -> str:
+    """The beginning of something from a folder, as one line."""
+    return printable(" ".join(str(content)[:500].split()))
 
 
 def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
@@ -125,7 +158,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
             else " yet: its training has not reached the first checkpoint"
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
-    model = Transformer(job.model, tokenizer.vocab_size)
+    model = _build_model(job.model, tokenizer.vocab_size, weights)
     ckpt.load_weights(model, weights)
     for name, tensor in ckpt.parameters(model).items():
         if not tensor.isfinite().all():
@@ -133,6 +166,16 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
                 f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
             )
     return model.eval(), tokenizer, job
+
+
+def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> Transformer:
+    """A model whose weights are yet to be loaded, once the weights file is known to fit it."""
+    with torch.device("meta"):
+        model = Transformer(config, vocab_size)
+    ckpt.check_shapes(model, weights)
+    model.to_empty(device="cpu")
+    model.embedding.reset_sinusoids()
+    return model
 
 
 def load_models(

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors import safe_open
 from support.training_runs import (
     TIMEOUT,
@@ -64,7 +65,7 @@ def same_model(run_dir: Path, expected: Path) -> None:
 def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     run_dir, out = finished
     for name in ("config.yaml", "tokenizer.model", "model.safetensors", "test.json",
-                 "metrics.jsonl", "train.log"):  # fmt: skip
+                 "metrics.jsonl", "train.log", "README.md", "curves.png"):  # fmt: skip
         assert (run_dir / name).stat().st_size > 0
     assert [path.name for path in checkpoints(run_dir)] == [
         f"step_{step:08d}" for step in (8, 16, 20, 24, 32, 40)
@@ -105,11 +106,29 @@ def test_run_folder_has_no_pickle(finished: tuple[Path, str]) -> None:
         if path.is_dir() or "tfevents" in path.name or path.name == ".lock":
             continue
         content = path.read_bytes()
-        assert path.suffix in (".safetensors", ".json", ".jsonl", ".yaml", ".model", ".log"), path
+        text = (".json", ".jsonl", ".yaml", ".log", ".md")
+        assert path.suffix in (*text, ".safetensors", ".model", ".png"), path
         assert not content.startswith((b"PK", b"\x80")), path
         with pytest.raises((ValueError, UnicodeError, IndexError)):
             for _ in pickletools.genops(content):
                 pass
+
+
+def test_model_card_of_a_finished_run_follows_its_settings(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    card, weights = copy / "README.md", (copy / "model.safetensors").stat()
+    (score, *_) = json.loads((copy / "test.json").read_text())
+    (result, *_) = ModelCard.load(card).data.eval_results
+    assert (result.metric_type, result.metric_value) == ("bleu", round(score["score"], 2))
+    card.unlink()
+    assert train(copy, "card.license=mit", "card.name=org/new").wait()[0] == 0
+    assert (ModelCard.load(card).data.license, ModelCard.load(card).data.model_name) == (
+        "mit",
+        "org/new",
+    )
+    assert model_folder.read_config(copy).card.license == "mit"
+    assert (copy / "model.safetensors").stat() == weights
 
 
 def test_finished_run_started_again_changes_nothing(

@@ -136,7 +136,7 @@ def contents(run_dir: Path) -> dict[str, Any]:
                 {key: value for key, value in record.items() if key not in TIME_KEYS}
                 for record in records(run_dir)
             ]
-        elif name == "run.json":  # lists the starts: only check that it exists
+        elif name in ("run.json", "README.md"):  # with times: only check that it exists
             found[name] = None
         elif path.name == "state.json":
             found[name] = json.loads(path.read_text(encoding="utf-8"))

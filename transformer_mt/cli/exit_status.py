@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from transformer_mt.cli.config_errors import first_line
-from transformer_mt.errors import InputError, UsageError, format_os_error, is_out_of_memory
+from transformer_mt.errors import (
+    InputError,
+    UsageError,
+    format_os_error,
+    is_out_of_memory,
+    printable,
+)
 
 
 @contextmanager
@@ -54,7 +60,7 @@ def exit_status(program: str) -> Iterator[None]:
 
 
 def _fail(program: str, message: str, status: int) -> NoReturn:
-    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{program}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(status)
 
 

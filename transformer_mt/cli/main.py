@@ -96,18 +96,20 @@ def _new_sweep(program: str, overrides: list[str]) -> "Sweep":
 
 @contextmanager
 def messages_to_stderr(program: str) -> Iterator[None]:
-    """Print the log messages of ``transformer_mt.jobs`` to standard error, after the program."""
-    logger = logging.getLogger("transformer_mt.jobs")
+    """Print the log messages for the user to standard error, after the name of the program."""
+    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "model_reference")]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def _set_up_stdout() -> None:

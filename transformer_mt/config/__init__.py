@@ -14,6 +14,7 @@ from transformer_mt.config.decode import DecodeConfig, TranslateJob
 from transformer_mt.config.evaluate import EvaluateJob
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.config.train import (
+    CardConfig,
     DistributedConfig,
     OptimizerConfig,
     ScheduleConfig,
@@ -23,6 +24,7 @@ from transformer_mt.config.train import (
 from transformer_mt.errors import InputError
 
 __all__ = [
+    "CardConfig",
     "CleaningConfig",
     "DataConfig",
     "DecodeConfig",

@@ -11,6 +11,9 @@ ENGINES = ("auto", "torch", "ctranslate2")
 COMPUTE_TYPES = ("auto", "fast", "float32", "int8", "float16", "bfloat16")
 """Values of ``compute_type``; few devices support all types."""
 
+_MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000}
+"""Largest values: with more, a model from a stranger could translate a line for ever."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class DecodeConfig:
@@ -61,6 +64,9 @@ class DecodeConfig:
             for key in keys:
                 value = getattr(self, key)
                 require(value >= minimum, f"decode.{key}={value} must be ≥ {minimum}")
+        for key, maximum in _MAXIMA.items():
+            value = getattr(self, key)
+            require(value <= maximum, f"decode.{key}={value} must be ≤ {maximum:,}")
         require(
             self.max_length is None or self.max_length >= max(self.min_length, 1),
             f"decode.max_length={self.max_length} must be ≥ 1 and ≥ decode.min_length",
@@ -108,7 +114,7 @@ class TranslateJob:
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
     model: str = ""
-    """Model folder; required."""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
     input: str | None = None
     """File to translate; null: standard input."""
     output: str | None = None
@@ -139,7 +145,7 @@ class TranslateJob:
     step: int | None = None
     """Use the checkpoint of this training step. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
-    """More model folders with the same vocabulary. Their probabilities are averaged with those of
+    """More models with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
     prefix: str | None = None
     """File with the beginning of each line's translation. It has as many lines as the input."""

@@ -13,8 +13,8 @@ class EvaluateJob:
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     model: str | None = None
-    """Model folder; its own test set is translated and scored, unless ``testset``, ``subset`` or
-    ``references`` select another."""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
+    unless ``testset``, ``subset`` or ``references`` select another."""
     subset: str | None = None
     """Which of the model's own sets: ``test`` (null), or ``valid`` for choosing settings."""
     step: int | None = None

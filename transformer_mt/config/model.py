@@ -4,6 +4,13 @@ from dataclasses import dataclass
 
 from transformer_mt.config.checks import choice, require
 
+_MAXIMA = {
+    **dict.fromkeys(("d_model", "d_ff", "num_heads", "d_k", "d_v"), 10**5),
+    **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1000),
+    "max_positions": 10**7,
+}
+"""Largest values: no matrix has more than 2⁶³ bytes, and no model takes long to describe."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class ModelConfig:
@@ -35,8 +42,12 @@ class ModelConfig:
     """Maximum number of learned positions; sinusoids have no limit."""
 
     def __post_init__(self) -> None:
-        for key in ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers"):
-            require(getattr(self, key) >= 1, f"model.{key}={getattr(self, key)} must be ≥ 1")
+        for key, maximum in _MAXIMA.items():
+            value = getattr(self, key)
+            require(
+                value is None or 1 <= value <= maximum,
+                f"model.{key}={value} must be 1 to {maximum:,}",
+            )
         require(
             self.d_model % 2 == 0, f"model.d_model={self.d_model} must be even (sines and cosines)"
         )
@@ -47,11 +58,9 @@ class ModelConfig:
                 f"model.d_model={self.d_model} is not a multiple of "
                 f"model.num_heads={self.num_heads}: change one, or set model.{key}",
             )
-            require(value is None or value >= 1, f"model.{key}={value} must be ≥ 1")
         require(0 <= self.dropout < 1, f"model.dropout={self.dropout} must be in [0, 1)")
         choice("model.norm", self.norm, "post", "pre")
         choice("model.positions", self.positions, "sinusoidal", "learned")
-        require(self.max_positions >= 1, "model.max_positions must be ≥ 1")
 
     @property
     def key_size(self) -> int:

@@ -1,6 +1,7 @@
 """Settings of training: ``optimizer``, ``schedule``, ``train``, ``distributed``; and the job."""
 
 import math
+import re
 from dataclasses import dataclass, field
 
 from transformer_mt.config.checks import choice, require
@@ -87,8 +88,8 @@ class TrainConfig:
     seed: int = 1
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model folder to fine-tune. Training starts from its weights and vocabulary, with a new
-    optimizer state and schedule."""
+    """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights
+    and vocabulary, with a new optimizer state and schedule."""
     batch_tokens: int = 25000
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = None
@@ -217,6 +218,26 @@ class DistributedConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
+class CardConfig:
+    """Model card: ``README.md`` of the run folder, for publishing it."""
+
+    name: str | None = None
+    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: that of ``run_dir``."""
+    license: str | None = None
+    """Licence of the model, as the Hub names it, e.g. ``cc-by-4.0``. null: none is stated."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.name is None or bool(re.fullmatch(r"([\w.-]+/)?[\w.-]+", self.name)),
+            f"card.name={self.name!r} must be NAME or ORG/NAME, of letters, digits, and any of -_.",
+        )
+        require(
+            self.license is None or bool(re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license)),
+            f"card.license={self.license!r} is not the name of a licence, such as apache-2.0",
+        )
+
+
+@dataclass(kw_only=True, frozen=True)
 class TrainJob:
     """Configuration of ``mt-train``; the resolved copy is saved as ``config.yaml``."""
 
@@ -246,6 +267,8 @@ class TrainJob:
     """Search settings of validations and of the test set."""
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     """Data-parallel training."""
+    card: CardConfig = field(default_factory=CardConfig)
+    """Model card."""
 
     def __post_init__(self) -> None:
         choice("stage", self.stage, "train", "prepare")

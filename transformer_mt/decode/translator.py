@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_mt import files
+from transformer_mt import model_reference
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
@@ -74,10 +74,11 @@ class Translator:
         ensemble: Sequence[str | Path] = (),
         **decode_settings: Any,
     ) -> "Translator":
-        """Opens a model folder as ``mt-translate`` does; nothing in it is run as code.
+        """Opens a model as ``mt-translate`` does; nothing in it is run as code.
 
         Args:
-            folder: The ``run_dir`` of a training run.
+            folder: The ``run_dir`` of a training run, or ``hf://ORG/NAME[@REVISION]``: a repository
+                of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
             engine: ``torch``, ``ctranslate2`` or ``auto``: the faster one, as in ``mt-translate``.
                 The first translation of 256 lines or more at once may time both. CTranslate2 stores
@@ -85,15 +86,15 @@ class Translator:
             compute_type: ``auto``, ``fast``, ``float32``, ``bfloat16``, ``int8`` or ``float16``.
                 ``auto`` is float32; ``fast`` is the fastest, which may change translations.
             step: Takes the weights of this checkpoint; None takes the final, averaged weights.
-            ensemble: More model folders with the same vocabulary; probabilities are averaged.
+            ensemble: More models with the same vocabulary; probabilities are averaged.
             decode_settings: Fields of ``DecodeConfig`` that differ from the folder's settings, for
                 example ``beam_size=1``.
 
         Raises:
-            InputError: Something in a folder is missing or damaged, or the engine cannot be used.
+            InputError: Something in a folder is missing or damaged, a repository cannot be
+                downloaded, or the engine cannot be used.
         """
-        folder = files.expand_user(folder)
-        others = [files.expand_user(other) for other in ensemble]
+        folder, *others = map(model_reference.resolve, (folder, *ensemble))
         models, tokenizer, job = load_models(folder, step, others)
         config = replace(job.decode, **decode_settings)
         request = EngineRequest(

@@ -1,8 +1,8 @@
 """Charts of a report: scores by groups of sentences, length ratios, and training curves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from transformer_mt.evaluation import breakdown, figures
 from transformer_mt.evaluation.statistics import Statistics
@@ -108,9 +108,24 @@ def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
 
 def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
     """Training and validation curves from the records of ``metrics.jsonl``."""
-    found = []
-    for key, title in CURVES.items():
-        series, legend = [], []
+    return [
+        Chart(CURVES[key], figures.curves(f"curve-{key}", [*series.values()]), "", [*series])
+        for key, series in curve_series(records, CURVES).items()
+    ]
+
+
+def curve_image(file: BinaryIO, records: Sequence[dict[str, Any]], keys: Collection[str]) -> None:
+    """Write the curves of some keys of ``CURVES`` as a PNG, side by side."""
+    series = curve_series(records, keys)
+    figures.curve_image(file, {CURVES[key]: values for key, values in series.items()})
+
+
+def curve_series(
+    records: Sequence[dict[str, Any]], keys: Collection[str]
+) -> dict[str, dict[str, figures.Series]]:
+    """Steps and values of training and of validation, by key; of keys that have any."""
+    found: dict[str, dict[str, figures.Series]] = {}
+    for key in keys:
         for split, name in (("train", "training"), ("valid", "validation")):
             points = [
                 (record["step"], record[key])
@@ -118,8 +133,6 @@ def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
                 if record["split"] == split and isinstance(record.get(key), int | float)
             ]
             if points:
-                series.append(([step for step, _ in points], [value for _, value in points]))
-                legend.append(name)
-        if series:
-            found.append(Chart(title, figures.curves(f"curve-{key}", series), "", legend))
+                steps, values = zip(*points, strict=True)
+                found.setdefault(key, {})[name] = (steps, values)
     return found

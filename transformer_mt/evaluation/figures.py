@@ -8,12 +8,13 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
 # Placeholder colours, replaced by CSS variables that differ between light and dark mode.
@@ -24,6 +25,8 @@ _CSS = {
     _LINE: "var(--line)",
     **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
 }
+Series = tuple[Sequence[float], Sequence[float]]
+"""Steps and values of a curve."""
 MAX_SERIES = len(_SERIES)
 """Maximum number of systems in a chart."""
 
@@ -107,30 +110,56 @@ def ratios(name: str, series: Sequence[Sequence[float]], widest: float) -> str:
     return _svg(name, draw)
 
 
-def curves(name: str, series: Sequence[tuple[Sequence[float], Sequence[float]]]) -> str:
-    """Line chart of values over training steps; each series is (steps, values).
+def curves(name: str, series: Sequence[Series]) -> str:
+    """Line chart of values over training steps."""
+
+    def draw(axes: Axes) -> None:
+        _draw_curves(axes, series, _SERIES)
+
+    return _svg(name, draw)
+
+
+def curve_image(file: BinaryIO, panels: Mapping[str, Mapping[str, Series]]) -> None:
+    """Draw line charts over training steps side by side, as a PNG.
+
+    Args:
+        file: Binary file to write to.
+        panels: Series by name, of every chart by title.
+    """
+    with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
+        figure = Figure(figsize=(4.5 * len(panels), 2.8), layout="constrained")
+        grid = figure.subplots(1, len(panels), squeeze=False)
+        for axes, (title, series) in zip(grid[0], panels.items(), strict=True):
+            colors = [f"C{i}" for i in range(len(series))]
+            lines = _draw_curves(axes, [*series.values()], colors)
+            axes.set_title(title)
+            axes.set_xlabel("update")
+            axes.legend(lines, [*series])
+        figure.savefig(file, format="png", dpi=100)
+
+
+def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) -> list[Line2D]:
+    """Draw values over steps.
 
     The first tenth does not count for the axis range: it would flatten the rest.
     """
-
-    def draw(axes: Axes) -> None:
-        for i, (steps, values) in enumerate(series):
-            marker = "o" if len(values) < 20 else None
-            axes.plot(steps, values, color=_SERIES[i], marker=marker, markersize=3.5)
-        settled = [value for _, values in series for value in values[len(values) // 10 :]]
-        settled = [value for value in settled if math.isfinite(value)]
-        if settled:
-            low, high = min(settled), max(settled)
-            margin = 0.05 * (high - low) or 0.05 * abs(high) or 1
-            axes.set_ylim(low - margin, high + margin)
-            if high >= 1000:
-                axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-            elif high < 0.1:
-                axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-    return _svg(name, draw)
+    lines = []
+    for color, (steps, values) in zip(colors, series, strict=False):
+        marker = "o" if len(values) < 20 else None
+        lines += axes.plot(steps, values, color=color, marker=marker, markersize=3.5)
+    settled = [value for _, values in series for value in values[len(values) // 10 :]]
+    settled = [value for value in settled if math.isfinite(value)]
+    if settled:
+        low, high = min(settled), max(settled)
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1
+        axes.set_ylim(low - margin, high + margin)
+        if high >= 1000:
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        elif high < 0.1:
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return lines
 
 
 def _svg(name: str, draw: Callable[[Axes], None], *, height: float = 2.4) -> str:

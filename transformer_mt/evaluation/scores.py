@@ -11,9 +11,11 @@ from transformer_mt.evaluation.metrics import DEFAULT
 from transformer_mt.evaluation.protocols import OF_NORMALIZATION
 from transformer_mt.evaluation.resampling import Scores, interval, resample, seed_text
 from transformer_mt.evaluation.statistics import Statistics, collect
+from transformer_mt.files import read_regular
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
+_MAX_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +144,9 @@ def read_scores(path: Path) -> list[Score] | None:
                 segments=row["segments"],
                 verbose=row.get("verbose_score", ""),
             )
-            for row in json.loads(path.read_text(encoding="utf-8"))
+            for row in json.loads(read_regular(path, _MAX_BYTES))
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import distributed, files, model_folder
+from transformer_mt import distributed, files, model_folder, model_reference
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
@@ -104,7 +104,7 @@ class _System:
     @classmethod
     def load(cls, job: EvaluateJob) -> "_System":
         assert job.model is not None
-        folder = Path(job.model)
+        folder = model_reference.resolve(job.model)
         model, tokenizer, trained = model_folder.load_model(folder, job.step)
         model.to(distributed.pick_device(job.device))
         normalizer = Normalizer.of(trained.data)
@@ -129,7 +129,7 @@ def _expand_users(job: EvaluateJob) -> EvaluateJob:
     paths: dict[str, Any] = {
         key: str(files.expand_user(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
-        if (value := getattr(job, key)) is not None
+        if (value := getattr(job, key)) is not None and not model_reference.is_remote(value)
     }
     for key in ("hypotheses", "references"):
         paths[key] = [str(files.expand_user(path)) for path in getattr(job, key)]
@@ -182,6 +182,10 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(f"{system.folder} was trained without a test set (data.test)")
+    for source in sources:
+        for path in source.paths.values():
+            if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
+                raise InputError(f"data.{subset} of {system.folder}: {path} is not a regular file")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
     if evaluation_data_differs(system.folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)

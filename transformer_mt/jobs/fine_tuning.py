@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from transformer_mt import model_folder, model_reference, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 
@@ -18,11 +18,21 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
     """
     if job.train.init_from is None:
         return job
-    folder = Path(job.train.init_from)
+    recorded = _recorded(job)
+    if recorded is not None:
+        reference = recorded.train.init_from
+    elif model_reference.is_remote(job.train.init_from):
+        reference = model_reference.pin(job.train.init_from)  # the same for all workers
+    else:
+        reference = job.train.init_from
+    assert reference is not None
+    job = replace(job, train=replace(job.train, init_from=reference))
+    if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
+        path = job.tokenizer.path or recorded.tokenizer.path
+        return replace(job, tokenizer=replace(job.tokenizer, path=path))
+    folder = model_reference.resolve(reference)
     vocabulary = str(folder / run_layout.TOKENIZER)
     if not (folder / run_layout.WEIGHTS).exists():
-        if ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
-            return replace(job, tokenizer=replace(job.tokenizer, path=vocabulary))
         raise InputError(f"train.init_from={folder}: there is no {run_layout.WEIGHTS}")
     trained, _ = model_folder.open_vocabulary(folder)
     needed = [
@@ -44,3 +54,19 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
             "that folder is used; leave tokenizer.path out"
         )
     return replace(job, tokenizer=replace(job.tokenizer, path=vocabulary))
+
+
+def _recorded(job: TrainJob) -> TrainJob | None:
+    """The job that the run folder was started with, if it started from the same model.
+
+    A repository without a revision is the same at the recorded commit.
+    """
+    run_dir, reference = Path(job.run_dir), job.train.init_from
+    if reference is None or not (run_dir / run_layout.CONFIG).exists():
+        return None
+    recorded = model_folder.read_config(run_dir)
+    found = recorded.train.init_from or ""
+    same = found == reference
+    if model_reference.is_remote(reference):
+        same |= found.rpartition("@")[0] == reference
+    return recorded if same else None

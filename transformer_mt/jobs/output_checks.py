@@ -9,7 +9,7 @@ from transformer_mt.config import DataConfig
 from transformer_mt.errors import InputError
 
 NamedPath = tuple[str, str | Path]
-"""A file, preceded by what it is called in messages."""
+"""A file or folder, preceded by what it is called in messages."""
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]) -> None:
@@ -17,7 +17,7 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]
 
     Args:
         outputs: Setting → path, or None where it is not used.
-        inputs: Files that the command reads.
+        inputs: Files and folders that the command reads.
 
     Raises:
         InputError: One would overwrite another.
@@ -30,15 +30,21 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]
         for called, other in taken:
             # Not Path.exists, which raises if a parent folder is not readable.
             same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
-            if same or path.resolve() == other.resolve():
+            target = path.resolve()
+            if same or target == other.resolve() or _is_inside(target, other):
                 raise InputError(
                     f"{key}={value} would overwrite the file of {called}: choose another file"
                 )
         taken.append((key, path))
 
 
+def _is_inside(path: Path, folder: str | Path) -> bool:
+    """Whether the path is an existing file below the folder."""
+    return path.is_file() and path.is_relative_to(Path(folder).resolve())
+
+
 def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
-    """The files of a model folder, and the data files that it was trained on."""
+    """The files and folders of a model folder, and the data files that it was trained on."""
     for name in (
         run_layout.CONFIG,
         run_layout.TOKENIZER,
@@ -47,6 +53,8 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.TEST_SCORES,
         run_layout.RUN_INFO,
         run_layout.LOG,
+        run_layout.MODEL_CARD,
+        run_layout.CURVES,
     ):
         yield "the model", folder / name
     for subfolder in (
@@ -56,7 +64,7 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.TENSORBOARD,
         run_layout.TRACKERS,
     ):
-        yield from (("the model", path) for path in (folder / subfolder).rglob("*"))
+        yield "the model", folder / subfolder
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in source.paths.values():

@@ -16,10 +16,12 @@ from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores
+from transformer_mt.files import read_regular
 
 _MAY_CHANGE = (
     "run_dir",
     "cache_dir",
+    "card.",
     "distributed.",
     "decode.",
     "data.train",  # the paths; the content is checked by check_data
@@ -43,6 +45,8 @@ _MAY_CHANGE = (
     "train.final",
 )
 """Prefixes of the settings that may differ when a run resumes."""
+
+_MAX_REPORT_BYTES = 2**20
 
 _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final")
 """Prefixes of the settings that the final scores depend on, given the checkpoints."""
@@ -175,8 +179,8 @@ def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        return dict(json.loads(read_regular(path, _MAX_REPORT_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError):
         raise InputError(
             f"{path} is damaged: delete it, and the data are assumed to be unchanged"
         ) from None

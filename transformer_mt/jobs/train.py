@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, files, run_layout
+from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
@@ -25,6 +25,7 @@ from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.scores import Score, read_scores, score, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.provenance import record_start, recorded_kernels
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
@@ -162,6 +163,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             data.epoch_stores.remove()
         if not world.is_main:
             return None
+        _update_card(run_dir, job)
         log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
         return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
     if world.is_main:
@@ -201,7 +203,17 @@ def _test(
     scores = _score(job, data, hypotheses) if data.test else []
     # Without scores as well: the file marks the run as finished.
     files.write_text(Path(job.run_dir) / run_layout.TEST_SCORES, to_json(scores) + "\n")
+    write_model_card(Path(job.run_dir))
     return scores
+
+
+def _update_card(run_dir: Path, job: TrainJob) -> None:
+    """Write the model card of a finished run if it is missing or its settings have changed."""
+    changed = model_folder.read_config(run_dir).card != job.card
+    if changed:
+        model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
+    if changed or not (run_dir / run_layout.MODEL_CARD).exists():
+        write_model_card(run_dir)
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:

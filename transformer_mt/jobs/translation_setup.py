@@ -1,12 +1,13 @@
 """Set-up of a translation job: checks, models, engine and line processor."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from transformer_mt import __version__, distributed, files, model_folder
+from transformer_mt import __version__, distributed, files, model_folder, model_reference
 from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -63,9 +64,9 @@ class TranslationSetup:
             InputError: A file or a model is missing or damaged, or the settings conflict.
         """
         _check_output(job)
-        folder, ensemble = files.expand_user(job.model), map(files.expand_user, job.ensemble)
-        models, tokenizer, trained = model_folder.load_models(folder, job.step, list(ensemble))
-        check_outputs({"output": job.output}, _inputs(job, trained))
+        folder, *ensemble = map(model_reference.resolve, (job.model, *job.ensemble))
+        models, tokenizer, trained = model_folder.load_models(folder, job.step, ensemble)
+        check_outputs({"output": job.output}, _inputs(job, [folder, *ensemble], trained))
         decode = trained.decode.with_settings(job)
         trained = replace(trained, decode=decode)
         if job.alignment and not Normalizer.of(trained.data).keeps_words:
@@ -136,12 +137,12 @@ def _check_output(job: TranslateJob) -> None:
         raise InputError(f"output={job.output} is a folder: name a file")
 
 
-def _inputs(job: TranslateJob, trained: TrainJob) -> Iterator[NamedPath]:
+def _inputs(job: TranslateJob, folders: Iterable[Path], trained: TrainJob) -> Iterator[NamedPath]:
     for key in ("input", "prefix", "score"):
         if (path := getattr(job, key)) is not None:
             yield key, files.expand_user(path)
-    for folder in (job.model, *job.ensemble):
-        yield from model_files(files.expand_user(folder), trained.data)
+    for folder in folders:
+        yield from model_files(folder, trained.data)
 
 
 def _line_processor(

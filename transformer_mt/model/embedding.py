@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.linear import TORCH_KERNELS
 
+_INITIAL_POSITIONS = 1024
+"""Maximum size of the first table of sinusoids; longer sequences extend it."""
+
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
     """Sinusoidal positional encoding (§3.5): sine in even dimensions, cosine in odd ones.
@@ -48,14 +51,21 @@ class Embedding(nn.Module):
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
-            table = sinusoids(config.max_positions, config.d_model)
+            table = torch.empty(min(config.max_positions, _INITIAL_POSITIONS), config.d_model)
             self.register_buffer("sinusoids", table, persistent=False)
-        self.reset_parameters()
+        if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
+            self.reset_sinusoids()
+            self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws from N(0, 1/d_model), so that the scaled embeddings have unit variance."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.d_model**-0.5)
+
+    def reset_sinusoids(self) -> None:
+        """Computes the table of sinusoids, which weights files do not contain."""
+        if not hasattr(self, "positions"):
+            self._set_sinusoids(len(self.sinusoids))
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
@@ -80,7 +90,10 @@ class Embedding(nn.Module):
             return self.positions
         if len(self.sinusoids) < length:
             # Doubled, so that decoding step by step seldom extends it.
-            with torch.inference_mode(mode=False):  # training may use it later
-                table = sinusoids(2 * length, self.d_model)
-                self.sinusoids = table.to(self.weight.device, self.weight.dtype)
+            self._set_sinusoids(2 * length)
         return self.sinusoids
+
+    def _set_sinusoids(self, num_positions: int) -> None:
+        with torch.inference_mode(mode=False):  # training may use it later
+            table = sinusoids(num_positions, self.d_model)
+            self.sinusoids = table.to(self.weight.device, self.weight.dtype)

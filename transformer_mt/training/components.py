@@ -2,13 +2,12 @@
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import run_layout
+from transformer_mt import model_reference, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.store.epoch_stores import EpochStores
@@ -75,7 +74,8 @@ def build_components(
     torch.manual_seed(config.seed)
     model = Transformer(job.model, vocab_size).to(device)
     if config.init_from is not None and not resuming:
-        ckpt.load_weights(model, Path(config.init_from) / run_layout.WEIGHTS)
+        folder = model_reference.resolve(config.init_from)
+        ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
     compiled = pick_compiled(config.compile, job.model, device, precision)
     compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes

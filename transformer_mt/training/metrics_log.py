@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
-from transformer_mt.files import write_text
+from transformer_mt.files import open_regular, write_text
 
 TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -61,12 +61,19 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
     path = run_dir / run_layout.METRICS
     if not path.exists():
         return []
+    with open_regular(path) as file:
+        text = file.read().decode(errors="replace")
     records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.splitlines():
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = json.loads(line, parse_int=_parse_int)
+        except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and {"step", "split"} <= record.keys():
+        if isinstance(record, dict) and "split" in record and type(record.get("step")) is int:
             records.append(record)
     return records
+
+
+def _parse_int(digits: str) -> int | float:
+    """An integer, or a float where an integer is too large to be plotted."""
+    return int(digits) if len(digits) <= 15 else float(digits)

@@ -11,6 +11,7 @@ from typing import Self
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning.filters import SideFilter
 from transformer_mt.data.cleaning.registry import active_filters
+from transformer_mt.errors import printable
 
 EXAMPLES = 5
 """Number of dropped pairs that a report shows for each filter: the first ones."""
@@ -118,5 +119,4 @@ class CleaningReport:
 def _excerpt(text: str) -> str:
     """The beginning of a text, with unprintable characters escaped."""
     start = text[:_EXAMPLE_CHARACTERS]
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
-    return shown if len(start) == len(text) else shown + "…"
+    return printable(start) + ("" if len(start) == len(text) else "…")

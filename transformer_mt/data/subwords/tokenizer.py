@@ -4,7 +4,6 @@ import io
 import random
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,11 +12,15 @@ import sentencepiece as spm
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError
+from transformer_mt.files import read_regular
 
 T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
+
+_MAX_BYTES = 2**28
+"""Maximum size of a model file; ten million pieces take less."""
 
 _BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
@@ -26,7 +29,7 @@ class Tokenizer:
     """Converts text to subword ids and back with a trained SentencePiece model.
 
     Args:
-        model: Path of a ``tokenizer.model`` file. Nothing in it is executed.
+        model: Path of a ``tokenizer.model`` file, which is not trusted.
 
     Raises:
         InputError: The file does not exist, is not a SentencePiece model, or gives the special
@@ -35,11 +38,13 @@ class Tokenizer:
 
     def __init__(self, model: Path):
         try:
-            content = model.read_bytes()
+            content = read_regular(model, _MAX_BYTES)
             if not content:
                 raise InputError(f"cannot load the vocabulary {model}: the file is empty")
             self._sp = spm.SentencePieceProcessor(model_proto=content)
-        except (OSError, RuntimeError) as error:
+            self.vocabulary: list[str] = self._sp.id_to_piece([*range(self.vocab_size)])
+            """All pieces, by id."""
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
             raise InputError(f"cannot load the vocabulary {model}: {reason}") from None
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
@@ -77,11 +82,6 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Piece of each id; the first piece of a word starts with ``▁``."""
         return [self.vocabulary[i] for i in ids]
-
-    @cached_property
-    def vocabulary(self) -> list[str]:
-        """All pieces, by id."""
-        return [self._sp.id_to_piece(i) for i in range(self.vocab_size)]
 
 
 def one_line(text: str) -> str:

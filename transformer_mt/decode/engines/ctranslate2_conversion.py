@@ -77,7 +77,7 @@ def convert(
     """Converts a model, unless a conversion of the same weights exists.
 
     It is stored in ``ctranslate2/<compute_type>`` in the model folder or, where that cannot be
-    written, in the cache.
+    written or has links, such as in the Hugging Face cache, in our cache.
 
     Args:
         folder: The model folder.
@@ -93,14 +93,15 @@ def convert(
     """
     check_shape(model.config)
     made_from = {"model": checksum(model, tokenizer), "version": _VERSION}
-    in_folder = folder / "ctranslate2"
+    in_folder = folder / run_layout.CTRANSLATE2
     cache = files.expand_user(TrainJob.cache_dir) / "ctranslate2" / str(made_from["model"])[:16]
-
-    for parent in (in_folder, cache):
+    linked = in_folder.is_symlink() or (folder / run_layout.WEIGHTS).is_symlink()
+    places = [cache] if linked else [in_folder, cache]
+    for parent in places:
         if _is_valid(parent / compute_type, made_from):
             return parent / compute_type, None
     obstacles = []
-    for parent in (in_folder, cache):
+    for parent in places:
         target = parent / compute_type
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -192,12 +193,12 @@ def _copy(weight: Tensor) -> Tensor:
 def _is_valid(converted: Path, made_from: dict[str, object]) -> bool:
     """Whether a converted folder is of this model and all its files are intact."""
     try:
-        found = json.loads((converted / _MADE_FROM).read_text(encoding="utf-8"))
+        found = json.loads(files.read_regular(converted / _MADE_FROM, 2**20))
         checksums = found.pop("files")
         return bool(
             found == made_from and checksums and checksums == _checksums(converted, checksums)
         )
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return False
 
 

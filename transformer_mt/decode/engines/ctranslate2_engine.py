@@ -116,7 +116,7 @@ class CTranslate2Engine:
                     inter_threads=self._workers,
                     intra_threads=1,
                 )
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
             raise InputError(
                 f"CTranslate2 cannot read {converted} ({error}): delete that folder, or set "
                 "engine=torch"

@@ -1,0 +1,316 @@
+"""Model folders made to harm: each must be refused in one line, soon, and in little memory.
+
+    python tests/robustness/hostile_folders.py            # all of them
+    python tests/robustness/hostile_folders.py FIFO       # those with this word in their name
+
+mt-translate, mt-eval and Translator.load run in processes of their own, with bounded memory
+(``ulimit -v``) and time. This prints a table, and exits with status 1 unless every command ended
+with status 1 and one line.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from transformer_mt import InputError, Translator
+from transformer_mt.cli import evaluate, translate
+
+MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
+"""The intact model: d_model 16, one layer each, vocabulary 290."""
+MEMORY = 8 * 2**30
+"""Address space of a command in bytes; PyTorch alone takes about three GiB of it."""
+TERABYTE = 10**12
+
+CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
+Harm = Callable[[Path], object]
+
+
+def fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link(path: Path, target: str) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def unix_socket(path: Path) -> None:
+    path.unlink()
+    before = Path.cwd()
+    os.chdir(path.parent)  # the name of a socket has at most 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def sparse(path: Path, size: int = TERABYTE) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def setting(folder: Path, old: str, new: str) -> None:
+    path = folder / CONFIG
+    text = path.read_text()
+    assert text.count(f"{old}\n") == 1, old
+    path.write_text(text.replace(f"{old}\n", f"{new}\n"))
+
+
+def config(folder: Path, text: str) -> None:
+    with (folder / CONFIG).open("a") as file:
+        file.write(text)
+
+
+def replace(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(old) == 1, content.count(old)
+    path.write_bytes(content.replace(old, new))
+
+
+def alias_bomb(folder: Path) -> None:
+    lines = ["x0: &x0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    lines += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 30)]
+    config(folder, "\n".join(lines) + "\n")
+
+
+def header(folder: Path, entries: Any, size: int | None = None, data: int = 64) -> None:
+    """Weights with this header, which claims to have ``size`` bytes."""
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    length = struct.pack("<Q", len(text) if size is None else size)
+    (folder / WEIGHTS).write_bytes(length + text + bytes(data))
+
+
+def entry(dtype: str, shape: Sequence[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    content = (folder / WEIGHTS).read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    found: dict[str, Any] = json.loads(content[8 : 8 + size])
+    return found
+
+
+def header_of_nothing(folder: Path) -> None:
+    """A sparse file of zeros, in which the header has no bytes."""
+    header(folder, b"")
+    sparse(folder / WEIGHTS)
+
+
+def many_positions(folder: Path) -> None:
+    setting(folder, "  max_positions: 1024", "  max_positions: 10000000")
+    setting(folder, "  positions: sinusoidal", "  positions: learned")
+
+
+def huge_but_consistent(folder: Path) -> None:
+    """A sparse file that really has the weights of a model of two terabytes."""
+    setting(folder, "  d_model: 16", "  d_model: 100000")
+    setting(folder, "  d_ff: 32", "  d_ff: 100000")
+    entries, end = {}, 0
+    for name, old in read_header(folder).items():
+        if name == "__metadata__":
+            continue
+        shape = [{16: 100_000, 32: 100_000, 48: 300_000}.get(n, n) for n in old["shape"]]
+        size = 4
+        for n in shape:
+            size *= n
+        entries[name] = entry("F32", shape, end, end + size)
+        end += size
+    header(folder, entries, data=0)
+    sparse(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + end)
+
+
+def other_dtype(folder: Path, dtype: str, size: int) -> None:
+    """The right shapes, all zero, of another data type."""
+    entries, end = {}, 0
+    for name, old in read_header(folder).items():
+        if name == "__metadata__":
+            continue
+        count = 1
+        for n in old["shape"]:
+            count *= n
+        entries[name] = entry(dtype, old["shape"], end, end + count * size)
+        end += count * size
+    header(folder, entries, data=end)
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch HARMED",)
+
+
+FOLDERS: dict[str, Harm] = {
+    # What is no file.
+    "FIFO as weights": lambda f: fifo(f / WEIGHTS),
+    "FIFO as configuration": lambda f: fifo(f / CONFIG),
+    "FIFO as vocabulary": lambda f: fifo(f / TOKENIZER),
+    "folder as weights": lambda f: folder(f / WEIGHTS),
+    "folder as configuration": lambda f: folder(f / CONFIG),
+    "folder as vocabulary": lambda f: folder(f / TOKENIZER),
+    "socket as vocabulary": lambda f: unix_socket(f / TOKENIZER),
+    "socket as weights": lambda f: unix_socket(f / WEIGHTS),
+    "weights linked to /dev/zero": lambda f: link(f / WEIGHTS, "/dev/zero"),
+    "configuration linked to /dev/zero": lambda f: link(f / CONFIG, "/dev/zero"),
+    "vocabulary linked to /dev/urandom": lambda f: link(f / TOKENIZER, "/dev/urandom"),
+    "configuration linked to itself": lambda f: link(f / CONFIG, CONFIG),
+    "vocabulary linked to nothing": lambda f: link(f / TOKENIZER, "/nowhere"),
+    # Sizes.
+    "configuration of a terabyte": lambda f: sparse(f / CONFIG),
+    "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
+    "weights of a terabyte, header of none": header_of_nothing,
+    "weights that are a model of a terabyte": huge_but_consistent,
+    "configuration of 20 MB": lambda f: config(f, "# comment\n" * 2_000_000),
+    # Settings.
+    "d_model 100,000": lambda f: setting(f, "  d_model: 16", "  d_model: 100000"),
+    "d_model 10^30": lambda f: setting(f, "  d_model: 16", f"  d_model: 1{'0' * 30}"),
+    "d_model of 50,000 hexadecimal digits": lambda f: setting(
+        f, "  d_model: 16", f"  d_model: 0x{'f' * 50_000}"
+    ),
+    "a billion layers": lambda f: setting(
+        f, "  num_encoder_layers: 1", "  num_encoder_layers: 1000000000"
+    ),
+    "200 layers": lambda f: setting(f, "  num_decoder_layers: 1", "  num_decoder_layers: 200"),
+    "a trillion positions": lambda f: setting(
+        f, "  max_positions: 1024", "  max_positions: 1000000000000"
+    ),
+    "ten million learned positions": many_positions,
+    "a billion beams": lambda f: setting(f, "  beam_size: 4", "  beam_size: 1000000000"),
+    "endless translations": lambda f: setting(
+        f, "  max_extra_tokens: 5", f"  max_extra_tokens: {10**18}"
+    ),
+    # YAML.
+    "aliases that expand to 9^30 items": alias_bomb,
+    "100,000 nested lists": lambda f: config(f, "x: " + "[" * 100_000),
+    "50,000 nested block lists": lambda f: config(f, "x:\n  " + "- " * 50_000 + "x\n"),
+    "10,000 nested mappings": lambda f: config(f, "x: " + "{a: " * 10_000 + "1" + "}" * 10_000),
+    "a Python object": lambda f: config(f, "x: !!python/object/apply:os.system [touch HARMED]\n"),
+    "an interpolation": lambda f: config(f, "x: ${oc.env:HOME}\n"),
+    "a number of base 60": lambda f: config(f, f"x: 1{':00' * 30_000}\n"),
+    "control characters as a key": lambda f: config(f, '"\\e[2J\\e]0;harm\\a\\nline": 1\n'),
+    "a key of 200,000 characters": lambda f: config(f, f"? {'x' * 200_000}\n: 1\n"),
+    "_target_ as a key": lambda f: config(f, "_target_: os.system\n"),
+    # Headers of safetensors.
+    "header of 2^63 bytes": lambda f: header(f, {}, size=2**63),
+    "header longer than the file": lambda f: header(f, {}, size=99_999_999),
+    "header of 100,000 tensors": lambda f: header(
+        f, {f"x{i}": entry("U8", [0], 0, 0) for i in range(100_000)}, data=0
+    ),
+    "header of 100,000 nested lists": lambda f: header(f, b'{"x":' + b"[" * 100_000),
+    "tensors that overlap": lambda f: header(
+        f, {"a": entry("F32", [8], 0, 32), "b": entry("F32", [8], 16, 48)}
+    ),
+    "tensors beyond the end": lambda f: header(f, {"a": entry("F32", [10**9], 0, 4 * 10**9)}),
+    "sizes that overflow": lambda f: header(f, {"a": entry("F32", [2**40, 2**40], 0, 64)}),
+    "negative sizes": lambda f: header(f, {"a": entry("F32", [-4, -4], 0, 64)}),
+    "names with control characters": lambda f: header(
+        f, {"\x1b[2J\n" * 1000: entry("F32", [16], 0, 64)}
+    ),
+    "data type that does not exist": lambda f: other_dtype(f, "F13", 4),
+    # Other contents.
+    "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(_Payload())),
+    "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(_Payload())),
+    "random bytes as vocabulary": lambda f: (f / TOKENIZER).write_bytes(os.urandom(9999)),
+    "pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"\x0a\x01a", b"\x0a\x01\xff"),
+    "byte pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"<0x25>", b"<\xb8x25>"),
+    "zip archive as weights": lambda f: (f / WEIGHTS).write_bytes(b"PK\x03\x04" + bytes(999)),
+}
+"""Folders that no command may use: changes to a copy of ``MODEL``, by description."""
+
+
+def make(name: str, to: Path) -> Path:
+    """A copy of the model, harmed."""
+    shutil.copytree(MODEL, to)
+    FOLDERS[name](to)
+    return to
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    summary, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("word", nargs="?", default="", help="part of the names of the folders")
+    options = parser.parse_args(arguments)
+    rows, failed = [], 0
+    for number, name in enumerate(name for name in FOLDERS if options.word in name):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = make(name, Path(scratch) / f"model{number}")
+            for command in COMMANDS:
+                started = time.perf_counter()
+                status, out, err = run(command, folder)
+                seconds = time.perf_counter() - started
+                harmed = list(Path(scratch).rglob("HARMED"))
+                good = status == 1 and len(err.splitlines()) == 1 and not out and not harmed
+                failed += not good
+                message = err.strip().replace(str(folder), "FOLDER")[-300:]
+                rows.append([name, command, status, f"{seconds:.1f}", message])
+                mark = "" if good else "  <<< " + message
+                print(f"{name}, {command}: {seconds:.1f} s{mark}", file=sys.stderr, flush=True)
+    head = ["folder", "command", "status", "s", "message"]
+    print(tabulate(rows, head, tablefmt="pipe", disable_numparse=True))
+    return 1 if failed else 0
+
+
+COMMANDS = ("mt-translate", "mt-eval", "Translator.load")
+
+
+def run(command: str, folder: Path) -> tuple[int | None, str, str]:
+    """Exit status (124: it took more than three minutes), stdout and stderr of a command."""
+    context = multiprocessing.get_context("forkserver")  # loads PyTorch once
+    context.set_forkserver_preload(
+        ["transformer_mt.jobs.evaluate", "transformer_mt.jobs.translate_file", __name__]
+    )
+    process = context.Process(target=_serve, args=(command, folder))
+    process.start()
+    process.join(180)
+    if process.is_alive():
+        process.kill()
+        return 124, "", "timed out"
+    outputs = (folder.parent / name for name in ("out", "err"))
+    out, err = (path.read_text(encoding="utf-8", errors="replace") for path in outputs)
+    return process.exitcode, out, err
+
+
+def _serve(command: str, folder: Path) -> None:
+    """Runs a command in this process, as in an empty folder of a machine without a network."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.chdir(folder.parent)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.argv = [command, f"model={folder}"]
+    if command == "mt-translate":
+        translate.main()
+    elif command == "mt-eval":
+        evaluate.main()
+    else:
+        try:
+            Translator.load(folder)
+        except InputError as error:
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Model folders made to harm are refused in one line, without waiting and in little memory."""
+
+import json
+import resource
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hostile_folders import CONFIG, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+
+from transformer_mt import Translator
+from transformer_mt.cli import evaluate, translate
+from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.errors import InputError
+from transformer_mt.model_folder import load_model
+
+SECONDS = 60
+GROWTH = 2 * 2**30
+"""Bytes of address space that a test may add."""
+
+
+@pytest.fixture(autouse=True)
+def _bounded() -> Iterator[None]:
+    """Bounds the time and the memory of a test: a failure must not take the machine with it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    bound = pages * resource.getpagesize() + GROWTH
+    resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+    before = signal.signal(signal.SIGALRM, _timeout)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _timeout(*_: object) -> None:
+    raise AssertionError(f"still at work after {SECONDS} seconds")
+
+
+def assert_one_line(error: BaseException) -> None:
+    assert str(error).isprintable()
+    assert len(str(error)) < 2000
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make(name, tmp_path / "model")
+    with pytest.raises(InputError) as error:
+        Translator.load(folder, device="cpu", engine="torch")
+    assert str(folder) in str(error.value)
+    assert_one_line(error.value)
+    assert not (tmp_path / "HARMED").exists()
+
+
+@pytest.mark.parametrize("name", ["FIFO as weights", "d_model 100,000"])
+def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
+    folder = str(make(name, tmp_path / "model"))
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        translate.run(TranslateJob(model=folder))
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        evaluate.run(EvaluateJob(model=folder))
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        Translator.load(MODEL, device="cpu", ensemble=[folder])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The intact model, with a test set that it was trained with."""
+    folder = Path(shutil.copytree(MODEL, tmp_path / "model"))
+    (tmp_path / "test.tsv").write_text("a b\tA B\n")
+    config = folder / CONFIG
+    config.write_text(config.read_text().replace("/made/in", str(tmp_path)))
+    return folder
+
+
+def test_links_to_files_are_followed(folder: Path, tmp_path: Path) -> None:
+    """The Hub's cache is made of them."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in (CONFIG, TOKENIZER, WEIGHTS):
+        (linked / name).symlink_to(folder / name)
+    expected, _, _ = load_model(folder)
+    model, _, _ = load_model(linked)
+    assert torch.equal(model.embedding.weight, expected.embedding.weight)
+
+
+@pytest.mark.parametrize("name", ["data/cleaning.json", "metrics.jsonl"])
+def test_mt_eval_does_not_wait_for_a_pipe(folder: Path, tmp_path: Path, name: str) -> None:
+    fifo(folder / name)
+    with pytest.raises((InputError, OSError)) as error:
+        evaluate.run(EvaluateJob(model=str(folder), report=str(tmp_path / "report.html")))
+    assert_one_line(error.value)
+
+
+def test_mt_eval_does_not_read_a_test_set_from_a_device(folder: Path) -> None:
+    config = folder / CONFIG
+    config.write_text(config.read_text().replace(f"{folder.parent}/test.tsv", "/dev/zero"))
+    with pytest.raises(InputError, match=r"data\.test .*/dev/zero is not a regular file"):
+        evaluate.run(EvaluateJob(model=str(folder)))
+
+
+def test_records_that_are_no_numbers_are_skipped(folder: Path, tmp_path: Path) -> None:
+    records = [
+        {"step": 1, "split": "train", "loss": 10**400},
+        {"step": "x", "split": "train", "loss": 1},
+        {"step": 10**400, "split": "train", "loss": 1},
+        {"step": 2, "split": [], "loss": {}},
+        {"step": 3, "split": "train", "loss": 2.5},
+    ]
+    lines = [*map(json.dumps, records), "[" * 100_000, "null", ""]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    report = tmp_path / "report.html"
+    evaluate.run(EvaluateJob(model=str(folder), report=str(report)))
+    assert "<svg" in report.read_text()
+
+
+def test_checkpoint_with_a_pipe_is_refused(folder: Path) -> None:
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    for name in ("state.json", WEIGHTS):
+        kept = (checkpoint / name).read_bytes()
+        fifo(checkpoint / name)
+        with pytest.raises(InputError, match="not a regular file"):
+            load_model(folder, 400)
+        (checkpoint / name).unlink()
+        (checkpoint / name).write_bytes(kept)
+    load_model(folder, 400)
+
+
+def test_linked_subfolder_is_not_searched(folder: Path, tmp_path: Path) -> None:
+    """Its files must not be overwritten, but it may be the whole disk."""
+    link(folder / "data", "/")
+    (tmp_path / "in").write_text("a\n")
+    job = TranslateJob(
+        model=str(folder), input=str(tmp_path / "in"), output=str(tmp_path / "out"), engine="torch"
+    )
+    with pytest.raises(InputError, match="would overwrite the file of the model"):
+        translate.run(TranslateJob(model=str(folder), output=str(tmp_path / "in"), engine="torch"))
+    link(folder / "data", str(tmp_path / "elsewhere"))
+    translate.run(job)
+    assert (tmp_path / "out").read_text().count("\n") == 1
+
+
+def test_conversion_is_not_written_through_a_link(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "float32").mkdir(parents=True)
+    (elsewhere / "float32" / "mine").touch()
+    link(folder / "ctranslate2", str(elsewhere))
+    Translator.load(folder, device="cpu", engine="ctranslate2")
+    assert [path.name for path in (elsewhere / "float32").iterdir()] == ["mine"]
+    assert list((tmp_path / "home").rglob("model.bin"))
+
+
+def test_the_model_itself_is_good() -> None:
+    translator = Translator.load(MODEL, device="cpu", engine="torch")
+    assert len(translator.translate(["a b", ""])) == 2

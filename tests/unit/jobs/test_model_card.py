@@ -1,0 +1,200 @@
+"""The model card, as the parser of huggingface_hub reads it."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from support.model_folders import JOB
+
+from transformer_mt import model_folder
+from transformer_mt.config import CardConfig, DataConfig, ModelConfig, SourceConfig, TrainJob
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import Score, to_json
+from transformer_mt.jobs.model_card import MARKER, write_model_card
+
+SCORES = [
+    Score(name="BLEU", score=38.394, signature="nrefs:1|tok:13a", segments=1000, verbose=""),
+    Score(name="chrF2", score=62.1, signature="nrefs:1|nc:6", segments=1000, verbose=""),
+    Score(name="TER", score=44.0, signature="nrefs:1|tok:tercom", segments=1000, verbose=""),
+    Score(name="BLEU (paper protocol)", score=40, signature="other", segments=1000, verbose=""),
+]
+START = {
+    "version": "0.1.0",
+    "command": "/home/me/bin/mt-train run_dir=runs/x 'data.train=[{tsv: a b}]'",
+    "parameters": 1234567,
+    "devices": [{"host": "a", "device": "H100"}, {"host": "b", "device": "H100"}],
+    "cuda": "12.8",
+    "threads": 8,
+}
+DATA = DataConfig(
+    src_lang="en",
+    tgt_lang="pt_BR",
+    train=[
+        SourceConfig(hub="org/corpus", split="train"),
+        SourceConfig(src="/secret/a|b.en", tgt="/secret/a|b.pt"),
+    ],
+    valid=[SourceConfig(tsv="/secret/dev.tsv")],
+    test=[SourceConfig(hub="org/test-set", config="en-pt", split="test", revision="abc")],
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "en-pt.small"
+    (folder / "checkpoints/step_00000020").mkdir(parents=True)
+    (folder / "data").mkdir()
+    write_config(folder, TrainJob(data=DATA, card=CardConfig(license="cc-by-4.0")))
+    (folder / "test.json").write_text(to_json(SCORES))
+    (folder / "run.json").write_text(json.dumps({"starts": [START]}))
+    (folder / "data/cleaning.json").write_text('{"total": 2000, "kept": 1990}')
+    (folder / "checkpoints/step_00000020/state.json").write_text('{"step": 20, "seconds": 4000}')
+    records = [
+        {
+            "step": step,
+            "split": split,
+            "loss": 9 / step,
+            **({"bleu": step} if split == "valid" else {}),
+        }
+        for step in (10, 20)
+        for split in ("train", "valid")
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    return folder
+
+
+def write_config(folder: Path, job: TrainJob) -> None:
+    model_folder.write_config(folder, job)
+
+
+def test_metadata(folder: Path) -> None:
+    write_model_card(folder)
+    data = ModelCard.load(folder / "README.md").data
+    assert data.language == ["en", "pt"]
+    assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
+    assert data.library_name == "transformer_mt"
+    assert data.datasets == ["org/corpus", "org/test-set"]
+    assert data.metrics == ["bleu", "chrf", "ter"]
+    assert data.model_name == "en-pt.small"
+    results = data.eval_results
+    assert [r.metric_type for r in results] == ["bleu", "chrf", "ter"]
+    assert [r.metric_value for r in results] == [38.39, 62.1, 44.0]
+    assert [r.metric_args["signature"] for r in results] == [s.signature for s in SCORES[:3]]
+    assert {
+        (r.dataset_type, r.dataset_config, r.dataset_split, r.dataset_revision) for r in results
+    } == {("org/test-set", "en-pt", "test", "abc")}
+
+
+def test_text_has_the_facts_of_the_run(folder: Path) -> None:
+    write_model_card(folder)
+    text = ModelCard.load(folder / "README.md").text
+    for fact in (
+        "| BLEU | 38.39 | `nrefs:1\\|tok:13a` |",
+        "| BLEU (paper protocol) | 40.00 |",
+        "org/test-set (test), 1,000 segments",
+        "| parameters | 1,234,567 |",
+        "| pairs | 1,990 of 2,000 after cleaning |",
+        "| time | 1 h 7 min |",
+        "| hardware | 2 × H100 |",
+        "a\\|b.en",
+        "mt-train run_dir=runs/x 'data.train=[{tsv: a b}]'",
+        "model=hf://ORG/en-pt.small",
+        "](curves.png)",
+    ):
+        assert fact in text, fact
+    assert "/secret" not in text
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
+    write_model_card(folder)
+    blocks = (folder / "README.md").read_text().split("```python\n")[1:]
+    assert len(blocks) == 3
+    for block in blocks:
+        compile(block.split("```")[0], "card", "exec")
+
+
+@pytest.mark.parametrize(
+    ("card", "repository", "title"),
+    [
+        (CardConfig(), "hf://ORG/en-pt.small", "# en-pt.small"),
+        (CardConfig(name="mine"), "hf://ORG/mine", "# mine"),
+        (CardConfig(name="us/mine"), "hf://us/mine", "# us/mine"),
+    ],
+)
+def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
+    write_config(folder, TrainJob(data=DATA, card=card))
+    write_model_card(folder)
+    text = (folder / "README.md").read_text()
+    assert f"model={repository} " in text
+    assert f"\n{title}\n" in text
+    assert "license" not in yaml.safe_load(text.split("---\n")[1])
+
+
+def test_base_model_is_that_of_the_hub(folder: Path) -> None:
+    train = replace(JOB.train, init_from=f"hf://org/base@{'0' * 40}")
+    write_config(folder, TrainJob(data=DATA, train=train))
+    write_model_card(folder)
+    assert ModelCard.load(folder / "README.md").data.base_model == "org/base"
+    write_config(folder, TrainJob(data=DATA, train=replace(train, init_from="/home/me/base")))
+    write_model_card(folder)
+    assert ModelCard.load(folder / "README.md").data.base_model is None
+    assert "/home/me" not in ModelCard.load(folder / "README.md").text.split("```")[-1]
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[", b"[]", b"null", b'{"starts": 3}', b"\xff", b"[" * 10**5]
+)
+def test_what_a_folder_lacks_is_left_out(
+    folder: Path, content: bytes | None, tmp_path: Path
+) -> None:
+    names = ("test.json", "run.json", "data/cleaning.json", "metrics.jsonl")
+    for name in (*names, "checkpoints/step_00000020/state.json"):
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+    output = tmp_path / "published"
+    output.mkdir()
+    write_model_card(folder, output)
+    card = ModelCard.load(output / "README.md")
+    assert card.data.eval_results is None
+    assert "## Scores" not in card.text
+    assert "hardware" not in card.text
+    assert [path.name for path in output.iterdir()] == ["README.md"]
+    assert not (folder / "README.md").exists()
+
+
+def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="transformer_mt")
+    path = folder / "README.md"
+    write_model_card(folder)
+    written = path.read_text()
+    path.write_text(written.replace("# en-pt.small", "# Other"))
+    write_model_card(folder)
+    assert path.read_text() == written  # the line says so
+    edited = written.replace(MARKER, "").replace("# en-pt.small", "# Other")
+    path.write_text(edited)
+    write_model_card(folder)
+    assert path.read_text() == edited
+    assert "has been edited and is kept" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", ["", "a/b/c", "a b", "org/", "<b>", "a\nb"])
+def test_invalid_names_are_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match=r"card\.name"):
+        CardConfig(name=wrong)
+    with pytest.raises(InputError, match=r"card\.license"):
+        CardConfig(license=wrong)
+
+
+def test_greedy_search_and_small_models(folder: Path) -> None:
+    decode = replace(JOB.decode, beam_size=1)
+    write_config(folder, TrainJob(data=DATA, decode=decode, model=ModelConfig(norm="pre")))
+    write_model_card(folder)
+    text = (folder / "README.md").read_text()
+    assert "with greedy search" in text
+    assert "pre-norm" in text

@@ -1,0 +1,243 @@
+"""References to models on the Hub, fetched by the real client from a server on this machine."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from support import hub_server
+from support.hub_server import Hub
+from support.paths import ROOT
+
+from transformer_mt import Translator, model_reference
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.cli import evaluate, translate
+from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.model_folder import load_model, write_config
+
+MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
+FILES = {"config.yaml", "tokenizer.model", "model.safetensors"}
+NAME = "some-org/en-de.tiny"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return cache
+
+
+@pytest.fixture
+def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub with the model, and other files that nobody may download."""
+    with hub_server.serve() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        more = {"pytorch_model.bin": b"\x80\x04.", "modeling.py": b"1/0", "sub/config.yaml": b"x"}
+        hub.push(NAME, hub_server.read_files(MODEL) | more, "v1")
+        yield hub
+
+
+@pytest.fixture
+def expected() -> list[str]:
+    return Translator.load(MODEL, device="cpu", engine="torch").translate(["a b", "c"])
+
+
+def test_only_what_translation_needs_is_downloaded(hub: Hub, expected: list[str]) -> None:
+    folder = model_reference.resolve(f"hf://{NAME}")
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert {Path(path).name for path in hub.downloads()} == FILES
+    assert all((folder / name).read_bytes() == (MODEL / name).read_bytes() for name in FILES)
+    translator = Translator.load(f"hf://{NAME}@v1", device="cpu", engine="torch")
+    assert translator.translate(["a b", "c"]) == expected
+    assert len(hub.downloads()) == 3  # not again
+
+
+def test_commands_and_ensembles_take_references(
+    hub: Hub, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text("a b\nc\n")
+    reference = f"hf://{NAME}"
+    translate.run(
+        TranslateJob(model=reference, ensemble=[reference], input=str(source), output=str(output))
+    )
+    assert output.read_text().splitlines() == expected
+    (tmp_path / "ref").write_text("A B\nC\n")
+    evaluate.run(
+        EvaluateJob(model=reference, source=str(source), references=[str(tmp_path / "ref")])
+    )
+    assert "BLEU" in capsys.readouterr().out
+
+
+def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub) -> None:
+    old = model_reference.resolve(f"hf://{NAME}")
+    files = hub_server.read_files(MODEL)
+    commit = hub.push(NAME, files | {"tokenizer.model": b"new"})
+    new = model_reference.resolve(f"hf://{NAME}")
+    assert (new / "tokenizer.model").read_bytes() == b"new"
+    assert new.name == commit
+    assert model_reference.resolve(f"hf://{NAME}@v1") == old
+    assert model_reference.resolve(f"hf://{NAME}@{old.name}") == old
+    assert model_reference.resolve(f"hf://{NAME}@main") == new
+    assert model_reference.pin(f"hf://{NAME}@v1") == f"hf://{NAME}@{old.name}"
+
+
+def test_a_commit_in_the_cache_needs_no_connection(hub: Hub) -> None:
+    pinned = model_reference.pin(f"hf://{NAME}")
+    hub.requests.clear()
+    model_reference.resolve(pinned)
+    assert hub.requests == []
+
+
+def test_the_cache_is_used_where_the_hub_cannot_be_reached(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="transformer_mt")
+    folder = model_reference.resolve(f"hf://{NAME}")
+    assert caplog.messages == []
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert model_reference.resolve(f"hf://{NAME}") == folder
+    (note,) = caplog.messages
+    assert "127.0.0.1:9 cannot be reached" in note
+    assert f"using hf://{NAME} from the cache" in note
+    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: http.* cannot be reached"):
+        model_reference.resolve("hf://a/b")
+
+
+def test_the_cache_is_used_while_the_hub_is_down(
+    hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model_reference.resolve(f"hf://{NAME}")
+    hub.status = 500
+    assert model_reference.resolve(f"hf://{NAME}") == folder
+    assert "status 500" in caplog.text
+    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .* status 500"):
+        model_reference.resolve("hf://a/b")
+
+
+def test_offline_mode(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model_reference.resolve(f"hf://{NAME}")
+    hub.requests.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert model_reference.resolve(f"hf://{NAME}") == folder
+    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: HF_HUB_OFFLINE is set"):
+        model_reference.resolve("hf://a/b")
+    with pytest.raises(InputError, match=r"cannot fetch hf://.*@v2: HF_HUB_OFFLINE is set"):
+        model_reference.resolve(f"hf://{NAME}@v2")
+    assert hub.requests == []
+    assert caplog.messages == []
+
+
+def test_an_incomplete_copy_in_the_cache_is_not_used(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_reference.resolve(f"hf://{NAME}")
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"cannot be reached"):
+        model_reference.resolve(f"hf://{NAME}")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("hf://no-org/nothing", r"hf://no-org/nothing does not exist or is private"),
+        (f"hf://{NAME}@v9", r"@v9: there is no such revision"),
+        (f"hf://{NAME}@{'0' * 40}", r"@0{40}: there is no such revision"),
+        ("hf://some-org/gated", r"gated.*accept its conditions at http"),
+        ("hf://some-org/bert", r"not a model of transformer_mt: it has no config\.yaml, tok"),
+        ("hf://bert", r"write hf://ORG/NAME or hf://ORG/NAME@REVISION"),
+        ("hf://a/b/c", r"write hf://ORG/NAME"),
+        ("hf://a/b@", r"write hf://ORG/NAME"),
+        ("hf://", r"write hf://ORG/NAME"),
+        ("hf://../..", r"hf://\.\./\.\.: "),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, message: str) -> None:
+    hub.push("some-org/bert", {"config.json": b"{}", "model.safetensors": bytes(10**6)})
+    hub.push("some-org/gated", hub_server.read_files(MODEL))
+    hub.gated.add("some-org/gated")
+    with pytest.raises(InputError, match=message) as error:
+        model_reference.resolve(reference)
+    assert "\n" not in str(error.value)
+    assert hub.downloads() == [] or reference.endswith("gated")
+
+
+def test_downloaded_files_are_verified(hub: Hub, tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    ckpt.save_tensors(ckpt.parameters(load_model(MODEL)[0]), weights)
+    content = bytearray(weights.read_bytes())
+    files = hub_server.read_files(MODEL)
+    hub.push(NAME, files | {"model.safetensors": bytes(content)})
+    load_model(model_reference.resolve(f"hf://{NAME}"))
+    content[-1] ^= 1
+    hub.push(NAME, files | {"model.safetensors": bytes(content)})
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wrong"):
+        load_model(model_reference.resolve(f"hf://{NAME}"))
+
+
+def test_fine_tuning_stays_with_the_commit_that_it_started_from(
+    hub: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, run_dir = load_model(MODEL)[2], tmp_path / "run"
+    job = replace(
+        trained,
+        run_dir=str(run_dir),
+        train=replace(trained.train, init_from=f"hf://{NAME}"),
+    )
+    started = with_initial_vocabulary(job)
+    folder = model_reference.resolve(f"hf://{NAME}")
+    assert started.train.init_from == f"hf://{NAME}@{folder.name}"
+    assert started.tokenizer.path == str(folder / "tokenizer.model")
+    run_dir.mkdir()
+    write_config(run_dir, started)
+    hub.push(NAME, hub_server.read_files(MODEL) | {"more": b""})
+    assert with_initial_vocabulary(job) == started
+    tagged = replace(job, train=replace(job.train, init_from=f"hf://{NAME}@main"))
+    assert with_initial_vocabulary(tagged).train.init_from != started.train.init_from
+    # Once there is a checkpoint, neither the Hub nor the cache is needed.
+    (run_dir / "checkpoints/step_00000001").mkdir(parents=True)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    shutil.rmtree(cache)
+    assert with_initial_vocabulary(job) == started
+
+
+def test_a_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert model_reference.resolve("runs/mine") == Path("runs/mine")
+    assert model_reference.resolve(tmp_path) == tmp_path
+    assert model_reference.resolve("~/mine") == tmp_path / "mine"
+
+
+@pytest.mark.long
+def test_the_command_with_the_environment_of_the_hub(
+    hub: Hub, tmp_path: Path, expected: list[str]
+) -> None:
+    """HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are the client's own settings."""
+    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model=hf://{NAME}@v1"]
+    for offline in ("0", "1"):
+        env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": offline}
+        done = subprocess.run(
+            [*command, "format=jsonl", "engine=torch"],
+            env={**os.environ, **env},
+            input="a b\nc\n",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [line["translations"][0]["text"] for line in lines] == expected

@@ -1,0 +1,280 @@
+"""The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
+
+Everything in it is read from the run folder. What a folder lacks, as one that was downloaded from
+the Hub does, is left out.
+"""
+
+import json
+import logging
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+import transformer_mt
+from transformer_mt import model_folder, model_reference, run_layout
+from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.evaluation.scores import Score, read_scores
+from transformer_mt.files import atomic, read_regular, write_text
+from transformer_mt.training.metrics_log import read_records
+
+MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
+_LIBRARY = "transformer_mt"
+_METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+_MAX_BYTES = 2**22
+
+log = logging.getLogger(__name__)
+
+
+def write_model_card(run_dir: Path, to: Path | None = None) -> None:
+    """Writes the card and the picture of the training curves.
+
+    A card that somebody has edited, so that it lacks ``MARKER``, is kept.
+
+    Args:
+        run_dir: The run folder that the card is about.
+        to: The folder to write to; None for the run folder itself.
+
+    Raises:
+        InputError: The configuration is missing or damaged.
+    """
+    folder = run_dir if to is None else to
+    path = folder / run_layout.MODEL_CARD
+    if path.exists() and MARKER not in path.read_text(encoding="utf-8", errors="replace"):
+        log.info("%s has been edited and is kept", path)
+        return
+    run = _Run.read(run_dir)
+    has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
+    write_text(path, _render(run, has_curves=has_curves))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The facts about a run."""
+
+    job: TrainJob
+    folder_name: str
+    scores: list[Score]
+    starts: list[dict[str, Any]]
+    """Provenance of each start, of ``run.json``."""
+    cleaning: dict[str, Any]
+    state: dict[str, Any]
+    """State of the latest checkpoint."""
+
+    @classmethod
+    def read(cls, run_dir: Path) -> "_Run":
+        latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
+        states = (path / run_layout.CHECKPOINT_STATE for path in latest)
+        starts = _read_json(run_dir / run_layout.RUN_INFO, "starts").get("starts")
+        return cls(
+            job=model_folder.read_config(run_dir),
+            folder_name=run_dir.resolve().name,
+            scores=read_scores(run_dir / run_layout.TEST_SCORES) or [],
+            starts=starts if isinstance(starts, list) else [],
+            cleaning=_read_json(run_dir / run_layout.CLEANING_REPORT, "total", "kept"),
+            state=next((_read_json(path, "step", "seconds") for path in states), {}),
+        )
+
+    @property
+    def name(self) -> str:
+        return self.job.card.name or self.folder_name
+
+
+def _read_json(path: Path, *keys: str) -> dict[str, Any]:
+    """The object in a file; empty if it is missing or damaged, or lacks a key."""
+    try:
+        content = json.loads(read_regular(path, _MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) and content.keys() >= set(keys) else {}
+
+
+def _render(run: _Run, *, has_curves: bool) -> str:
+    """The text of the card; the parser of huggingface_hub has accepted its front matter."""
+    from huggingface_hub import ModelCard  # takes a fraction of a second
+
+    job, decode = run.job, run.job.decode
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(
+        card_data=_front_matter(run),
+        marker=MARKER,
+        title=run.name,
+        repository=run.name if "/" in run.name else f"ORG/{run.name}",
+        version=run.starts[-1]["version"] if run.starts else transformer_mt.__version__,
+        src_lang=job.data.src_lang,
+        tgt_lang=job.data.tgt_lang,
+        scores=run.scores,
+        test_set=_names(job.data.test),
+        search=(
+            f"beam search ({decode.beam_size} beams, length penalty {decode.length_penalty:g})"
+            if decode.beam_size > 1
+            else "greedy search"
+        ),
+        beam_size=decode.beam_size,
+        max_source_tokens=decode.max_source_tokens,
+        normalization=job.data.normalization,
+        facts=list(_facts(run)),
+        command=_command(run),
+        curves=run_layout.CURVES if has_curves else None,
+        training_data=_names(job.data.train),
+    )
+    ModelCard(text)  # raises if the Hub could not read it
+    return text
+
+
+def _front_matter(run: _Run) -> str:
+    """The metadata that the Hub reads, as YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    data = run.job.data
+    results = [
+        EvalResult(
+            task_type="translation",
+            task_name=f"Translation {data.src_lang}-{data.tgt_lang}",
+            metric_type=_METRIC_TYPES[score.name],
+            metric_name=score.name,
+            metric_value=round(score.score, 2),
+            metric_args={"signature": score.signature, "segments": score.segments},
+            **_dataset(data.test),
+        )
+        for score in run.scores
+        if score.name in _METRIC_TYPES  # other kinds of BLEU would be taken for this one
+    ]
+    sources = [*data.train, *data.valid, *data.test]
+    ids = dict.fromkeys(source.hub for source in sources if _is_hub_id(source))
+    return ModelCardData(
+        language=[_language(code) for code in (data.src_lang, data.tgt_lang)],
+        license=run.job.card.license,
+        library_name=_LIBRARY,
+        pipeline_tag="translation",
+        tags=["translation", "transformer"],
+        datasets=[name for name in ids if name] or None,
+        base_model=model_reference.repository(run.job.train.init_from),
+        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        model_name=run.name,
+        eval_results=results or None,
+    ).to_yaml()
+
+
+def _language(code: str) -> str:
+    """The ISO 639 code, without region and script."""
+    return re.split("[-_]", code)[0].lower()
+
+
+def _is_hub_id(source: SourceConfig) -> bool:
+    return source.hub is not None and "hub" not in source.paths and not source.hub.startswith("/")
+
+
+def _dataset(sources: Sequence[SourceConfig]) -> dict[str, Any]:
+    """Identification of a test set in ``model-index``."""
+    first = sources[0] if sources else None
+    if first is not None and len(sources) == 1 and first.hub and _is_hub_id(first):
+        return {
+            "dataset_type": first.hub,
+            "dataset_name": _names(sources),
+            "dataset_config": first.config,
+            "dataset_split": first.split,
+            "dataset_revision": first.revision,
+        }
+    name = _names(sources) or "test"
+    return {"dataset_type": re.sub(r"[^\w.-]+", "-", name).strip("-"), "dataset_name": name}
+
+
+def _names(sources: Sequence[SourceConfig]) -> str:
+    """Short names of data sources, without the folders of this machine."""
+    names = []
+    for source in sources:
+        if source.kind == "sample":
+            name = f"built-in sample ({source.sample})"
+        elif source.kind == "testset":
+            name = f"{source.testset} ({source.langs})"
+        elif _is_hub_id(source):
+            name = f"{source.hub} ({source.split})"
+        elif source.kind == "hub":
+            name = f"{Path(source.name).name} ({source.split})"
+        else:
+            name = Path(source.name).name
+        names.append(name)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _facts(run: _Run) -> Iterator[tuple[str, str]]:
+    """Rows of the table about the training."""
+    job, model, config = run.job, run.job.model, run.job.train
+    size = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model "
+    size += f"{model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm, "
+    yield "model", f"{size}{model.positions} positions, dropout {model.dropout:g}"
+    if run.starts:
+        yield "parameters", f"{run.starts[-1]['parameters']:,}"
+    yield "vocabulary", f"SentencePiece ({job.tokenizer.type}), {job.tokenizer.vocab_size:,} pieces"
+    if config.init_from is not None:
+        yield "started from", _reference_name(config.init_from)
+    yield "training data", _names(job.data.train)
+    if run.cleaning:
+        yield "pairs", f"{run.cleaning['kept']:,} of {run.cleaning['total']:,} after cleaning"
+    yield "validation data", _names(job.data.valid)
+    schedule = f"{job.optimizer.name}, {job.schedule.name} schedule, "
+    schedule += f"{job.schedule.warmup_steps:,} updates of warm-up"
+    if job.schedule.peak_lr is not None:
+        schedule += f", peak {job.schedule.peak_lr:g}"
+    yield "optimizer", schedule
+    updates = f"{config.batch_tokens:,} target tokens each, label smoothing "
+    updates += f"{config.label_smoothing:g}, seed {config.seed}"
+    if run.state:
+        updates = f"{run.state['step']:,}, of {updates}"
+        yield "updates", updates
+        final = {"average": "average of the last {} checkpoints", "best": "best checkpoint"}
+        text = final.get(config.final, "exponential moving average of the weights")
+        yield "final weights", text.format(config.average_checkpoints)
+        yield "time", _duration(run.state["seconds"])
+    if run.starts:
+        yield "hardware", _hardware(run.starts[-1])
+
+
+def _reference_name(reference: str) -> str:
+    return reference if model_reference.is_remote(reference) else Path(reference).name
+
+
+def _hardware(start: dict[str, Any]) -> str:
+    counts = Counter(device["device"] for device in start["devices"])
+    names = ", ".join(f"{count} × {name}" for name, count in counts.items())
+    threads = start["threads"]
+    return names if start["cuda"] else f"{names}, {threads} thread{'s' * (threads != 1)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 3600:
+        return "{} min {} s".format(*divmod(round(seconds), 60))
+    return "{} h {} min".format(*divmod(round(seconds / 60), 60))
+
+
+def _command(run: _Run) -> str:
+    """The command of the first start; empty if it was not mt-train."""
+    if not run.starts:
+        return ""
+    program, *arguments = shlex.split(run.starts[0]["command"])
+    if not program.endswith(("mt-train", "cli/train.py")):
+        return ""
+    return shlex.join(["mt-train", *arguments])
+
+
+def _draw_curves(run_dir: Path, path: Path) -> bool:
+    """Draws loss and validation scores; False if there is nothing to draw."""
+    from transformer_mt.evaluation import charts  # loads matplotlib: a second
+
+    records, keys = read_records(run_dir), ("loss", "bleu")
+    if not charts.curve_series(records, keys):
+        return False
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        charts.curve_image(file, records, keys)
+    return True
