@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import score
+from transformer_mt.evaluation.scores import score
 from transformer_mt.evaluation.systems import load_testset
 
 SOURCE = ["One line.", "A second\u2028line."]
