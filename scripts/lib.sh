@@ -10,6 +10,9 @@ log=$venv/install.log
 state=$venv/installed
 script=scripts/$(basename "$0")
 
+# Modules are compiled when they are first imported, as most never are, not by pip when it installs.
+unset PYTHONDONTWRITEBYTECODE
+
 torch_version=${MT_TORCH_VERSION:-2.13.0}
 torch_index=${MT_TORCH_INDEX:-}
 torch_cpu_index=https://download.pytorch.org/whl/cpu
@@ -94,13 +97,11 @@ need_disk() {
 }
 
 # pip with the tested versions; prints a dot per package, and writes pip's output to the log.
-# Modules are compiled when they are first imported, which most never are, if Python may write then.
 pip_install() {
-  local line status=0 compile=(--no-compile)
-  if [[ -n ${PYTHONDONTWRITEBYTECODE:-} ]]; then compile=(--compile); fi
+  local line status=0
   printf '      ' >&2
   PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --no-input --disable-pip-version-check \
-    install "${compile[@]}" --progress-bar off --constraint "$root/scripts/constraints.txt" "$@" 2>&1 |
+    install --no-compile --progress-bar off --constraint "$root/scripts/constraints.txt" "$@" 2>&1 |
     tee -a "$log" | while IFS= read -r line; do
     case $line in Collecting* | Processing*) printf . >&2 ;; esac
   done || status=$?

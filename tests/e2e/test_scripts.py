@@ -123,7 +123,7 @@ def test_no_package_index(checkout: Path, commands: Path) -> None:
     assert line.startswith("pip could not install the packages (no connection to the package index")
     log = checkout / ".venv" / "install.log"
     assert line.endswith(str(log))
-    assert "hatchling" in log.read_text()
+    assert CLOSED_PORT in log.read_text()
 
 
 PREPARE = """
