@@ -18,10 +18,11 @@ def read(name: str) -> dict[str, Any]:
     return tomllib.loads((ROOT / name).read_text())
 
 
-def locked() -> dict[str, dict[str, Any]]:
-    packages = read("uv.lock")["package"]
-    by_name = {package["name"]: package for package in packages}
-    assert len(by_name) == len(packages), "two versions of a package: constraints.txt needs markers"
+def locked() -> dict[str, list[dict[str, Any]]]:
+    """The packages of the lock by name; several versions where extras need different ones."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for package in read("uv.lock")["package"]:
+        by_name.setdefault(package["name"], []).append(package)
     return by_name
 
 
@@ -46,7 +47,7 @@ def recorded(entries: list[dict[str, str]]) -> set[tuple[str, str]]:
 
 def test_lock_is_of_this_pyproject() -> None:
     pyproject = read("pyproject.toml")
-    metadata = locked()[PROJECT]["metadata"]
+    metadata = locked()[PROJECT][0]["metadata"]
     project, groups = pyproject["project"], pyproject["dependency-groups"]
     extras = project["optional-dependencies"]
     direct = {Requirement(one) for one in sum(extras.values(), project["dependencies"])}
@@ -57,40 +58,41 @@ def test_lock_is_of_this_pyproject() -> None:
     }, AGAIN
 
 
-def installed_by_scripts(packages: dict[str, dict[str, Any]]) -> set[str]:
+def installed_by_scripts(packages: dict[str, list[dict[str, Any]]]) -> set[str]:
     """The names of all packages that the project and its group dev need."""
-    project = packages[PROJECT]
+    project = packages[PROJECT][0]
     queue = [*project["dependencies"], *project["dev-dependencies"]["dev"]]
-    names: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     while queue:
         needed = queue.pop()
-        package = packages[needed["name"]]
-        optional = package.get("optional-dependencies", {})
-        for extra in needed.get("extra", []):
-            queue += [one for one in optional.get(extra, []) if one["name"] not in names]
-        if needed["name"] not in names:
-            names.add(needed["name"])
+        key = (needed["name"], *needed.get("extra", []))
+        if key in seen:
+            continue
+        seen.add(key)
+        for package in packages[needed["name"]]:
             queue += package.get("dependencies", [])
-    return names
+            for extra in needed.get("extra", []):
+                queue += package.get("optional-dependencies", {}).get(extra, [])
+    return {key[0] for key in seen}
 
 
 def test_constraints_are_those_of_the_lock() -> None:
     lines = (ROOT / "scripts" / "constraints.txt").read_text().splitlines()
-    constraints = {line for line in lines if not line.startswith("#")}
+    constraints = [line.split("==") for line in lines if not line.startswith("#")]
     packages = locked()
-    assert constraints == {
-        f"{name}=={packages[name]['version']}"
-        for name in installed_by_scripts(packages)
-        if not name.startswith(CHOSEN_BY_LIB_SH)
-    }, AGAIN
+    for name, version in constraints:
+        assert version in {package["version"] for package in packages[name]}, AGAIN
+    assert [name for name, _ in constraints] == sorted(
+        name for name in installed_by_scripts(packages) if not name.startswith(CHOSEN_BY_LIB_SH)
+    ), AGAIN
 
 
 def test_scripts_install_the_locked_torch() -> None:
     script = (ROOT / "scripts" / "lib.sh").read_text()
     dockerfile = (ROOT / "Dockerfile").read_text()
-    version = locked()["torch"]["version"]
-    assert re.findall(r"MT_TORCH_VERSION:-(.*?)}", script) == [version]
-    assert re.findall(r"ARG TORCH=(.*)", dockerfile) == [version]
+    versions = [package["version"] for package in locked()["torch"]]
+    assert re.findall(r"MT_TORCH_VERSION:-(.*?)}", script) == versions
+    assert re.findall(r"ARG TORCH=(.*)", dockerfile) == versions
 
 
 @pytest.mark.parametrize("name", ["uv.lock", "scripts/constraints.txt"])
