@@ -10,6 +10,9 @@ log=$venv/install.log
 state=$venv/installed
 script=scripts/$(basename "$0")
 
+# Modules are compiled when they are first imported, as most never are, not by pip when it installs.
+unset PYTHONDONTWRITEBYTECODE
+
 torch_version=${MT_TORCH_VERSION:-2.13.0}
 torch_index=${MT_TORCH_INDEX:-}
 torch_cpu_index=https://download.pytorch.org/whl/cpu
@@ -98,7 +101,7 @@ pip_install() {
   local line status=0
   printf '      ' >&2
   PIP_RETRIES=${PIP_RETRIES:-2} "$venv/bin/python" -m pip --no-input --disable-pip-version-check \
-    install --progress-bar off --constraint "$root/scripts/constraints.txt" "$@" 2>&1 |
+    install --no-compile --progress-bar off --constraint "$root/scripts/constraints.txt" "$@" 2>&1 |
     tee -a "$log" | while IFS= read -r line; do
     case $line in Collecting* | Processing*) printf . >&2 ;; esac
   done || status=$?
@@ -168,12 +171,12 @@ prepare_venv() {
     set_state unfinished
     "$python" -m venv "$venv" >"$log" 2>&1 || die "$python -m venv failed; see $log"
   fi
+  # The pip of older Pythons resolves at half the speed. The build backend is installed once: a build in
+  # isolation would resolve and install it each time.
+  pip_install --upgrade pip hatchling editables || pip_failed
   install_torch || pip_failed
-  if [[ $content == dev ]]; then
-    pip_install --upgrade 'pip>=25.1' || pip_failed # the first with --group
-    group=(--group "$root/pyproject.toml:dev")
-  fi
-  pip_install --editable "$root" ${group[@]+"${group[@]}"} || pip_failed
+  if [[ $content == dev ]]; then group=(--group "$root/pyproject.toml:dev"); fi
+  pip_install --no-build-isolation --editable "$root" ${group[@]+"${group[@]}"} || pip_failed
   "$venv/bin/python" -c 'import torch' >>"$log" 2>&1 ||
     die "torch is installed but cannot be imported; see the end of $log"
   set_state "$content $base, files $files"

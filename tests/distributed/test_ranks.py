@@ -246,6 +246,7 @@ def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
 
 
+@pytest.mark.slow
 def test_two_compiled_processes_train_as_one(corpus: Path, tmp_path: Path) -> None:
     """Buffers of a fixed shape, each layer a separate graph, as on several GPUs."""
     short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]

@@ -96,6 +96,7 @@ def interrupt_training(arguments: list[str], folder: Path, environment: dict[str
     return stderr
 
 
+@pytest.mark.slow
 def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     arguments = [f"data.mirror={hub}", *TINY]
     folder = tmp_path / "my runs/reproduce_wmt14_base"

@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_a_tiny_run(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts/bench/data.py"), "--pairs", "2000"]
     command += ["--plain-pairs", "1000", "--plan-pairs", "50000", "--vocab", "1000"]

@@ -52,6 +52,7 @@ def report_and_figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, d
     return bench.report(), json.loads((folder / "figures.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_variant_has_a_row(report_and_figures: tuple[str, dict[str, Any]]) -> None:
     report, figures = report_and_figures
     rows = {row["name"]: row for row in figures["training"]}
@@ -70,6 +71,7 @@ def test_every_variant_has_a_row(report_and_figures: tuple[str, dict[str, Any]])
     assert re.search(r"^\| attention +\| +\d", report, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_checks_hold(report_and_figures: tuple[str, dict[str, Any]]) -> None:
     report, figures = report_and_figures
     assert len(figures["checks"]) == 8
@@ -77,6 +79,7 @@ def test_the_checks_hold(report_and_figures: tuple[str, dict[str, Any]]) -> None
     assert len(re.findall(r"\| ok \|$", report, re.MULTILINE)) == 8
 
 
+@pytest.mark.slow
 def test_only_real_tokens_and_operations_count(
     report_and_figures: tuple[str, dict[str, Any]],
 ) -> None:
@@ -102,6 +105,7 @@ def test_only_real_tokens_and_operations_count(
     assert share.num_targets == pytest.approx(whole.num_targets / TINY.ranks, rel=0.2)
 
 
+@pytest.mark.slow
 def test_translations_are_as_long_as_the_references(
     report_and_figures: tuple[str, dict[str, Any]],
 ) -> None:

@@ -1,0 +1,101 @@
+"""``pyproject.toml``, ``uv.lock`` and ``scripts/constraints.txt`` name the same dependencies."""
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from support.paths import ROOT
+
+PROJECT = "transformer-mt"
+CHOSEN_BY_LIB_SH = ("torch", "triton", "cuda-", "nvidia-")
+AGAIN = "run scripts/lock"
+
+
+def read(name: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / name).read_text())
+
+
+def locked() -> dict[str, list[dict[str, Any]]]:
+    """The packages of the lock by name; several versions where extras need different ones."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for package in read("uv.lock")["package"]:
+        by_name.setdefault(package["name"], []).append(package)
+    return by_name
+
+
+def requirements(entries: list[str | dict[str, str]], groups: dict[str, Any]) -> set[Requirement]:
+    """The requirements of a dependency group and of the groups that it includes."""
+    found = set()
+    for entry in entries:
+        if isinstance(entry, str):
+            found.add(Requirement(entry))
+        else:
+            found |= requirements(groups[entry["include-group"]], groups)
+    return found
+
+
+def comparable(found: set[Requirement]) -> set[tuple[str, str]]:
+    return {(canonicalize_name(one.name), str(one.specifier)) for one in found}
+
+
+def recorded(entries: list[dict[str, str]]) -> set[tuple[str, str]]:
+    return comparable({Requirement(one["name"] + one.get("specifier", "")) for one in entries})
+
+
+def test_lock_is_of_this_pyproject() -> None:
+    pyproject = read("pyproject.toml")
+    metadata = locked()[PROJECT][0]["metadata"]
+    project, groups = pyproject["project"], pyproject["dependency-groups"]
+    extras = project["optional-dependencies"]
+    direct = {Requirement(one) for one in sum(extras.values(), project["dependencies"])}
+    assert recorded(metadata["requires-dist"]) == comparable(direct), AGAIN
+    assert set(metadata["provides-extras"]) == set(extras), AGAIN
+    assert {name: recorded(one) for name, one in metadata["requires-dev"].items()} == {
+        name: comparable(requirements(one, groups)) for name, one in groups.items()
+    }, AGAIN
+
+
+def installed_by_scripts(packages: dict[str, list[dict[str, Any]]]) -> set[str]:
+    """The names of all packages that the project and its group dev need."""
+    project = packages[PROJECT][0]
+    queue = [*project["dependencies"], *project["dev-dependencies"]["dev"]]
+    seen: set[tuple[str, ...]] = set()
+    while queue:
+        needed = queue.pop()
+        key = (needed["name"], *needed.get("extra", []))
+        if key in seen:
+            continue
+        seen.add(key)
+        for package in packages[needed["name"]]:
+            queue += package.get("dependencies", [])
+            for extra in needed.get("extra", []):
+                queue += package.get("optional-dependencies", {}).get(extra, [])
+    return {key[0] for key in seen}
+
+
+def test_constraints_are_those_of_the_lock() -> None:
+    lines = (ROOT / "scripts" / "constraints.txt").read_text().splitlines()
+    constraints = [line.split("==") for line in lines if not line.startswith("#")]
+    packages = locked()
+    for name, version in constraints:
+        assert version in {package["version"] for package in packages[name]}, AGAIN
+    assert [name for name, _ in constraints] == sorted(
+        name for name in installed_by_scripts(packages) if not name.startswith(CHOSEN_BY_LIB_SH)
+    ), AGAIN
+
+
+def test_scripts_install_the_locked_torch() -> None:
+    script = (ROOT / "scripts" / "lib.sh").read_text()
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    versions = [package["version"] for package in locked()["torch"]]
+    assert re.findall(r"MT_TORCH_VERSION:-(.*?)}", script) == versions
+    assert re.findall(r"ARG TORCH=(.*)", dockerfile) == versions
+
+
+@pytest.mark.parametrize("name", ["uv.lock", "scripts/constraints.txt"])
+def test_only_the_public_index(name: str) -> None:
+    urls = re.findall(r"[a-z]+://[^/\"\s]+", (ROOT / name).read_text())
+    assert set(urls) <= {"https://pypi.org", "https://files.pythonhosted.org"}
