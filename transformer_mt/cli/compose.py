@@ -18,7 +18,6 @@ from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
 from transformer_mt.config.settings import JOBS, Command, config_folder
 from transformer_mt.errors import UsageError
 
-
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
 
 
@@ -30,9 +29,7 @@ def compose(overrides: Sequence[str], command: Literal["translate"]) -> Translat
 def compose(overrides: Sequence[str], command: Literal["evaluate"]) -> EvaluateJob: ...
 @overload
 def compose(overrides: Sequence[str], command: Literal["export"]) -> ExportJob: ...
-def compose(
-    overrides: Sequence[str] = (), command: Command = "train"
-) -> Job:
+def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     """Compose the job that a command would run with these arguments.
 
     ``train(compose(["experiment=quickstart"]))`` does what ``mt-train experiment=quickstart`` does.

@@ -16,10 +16,10 @@ class ExportJob:
     model: str = ""
     """Model folder; required."""
     format: str = ""
-    """``transformers``, ``ctranslate2`` or ``hub``; required. ``transformers``: a folder that Hugging
-    Face transformers loads without this package. ``ctranslate2``: a folder that CTranslate2 loads.
-    ``hub``: what a translation needs, with a model card, ready to upload to the Hugging Face
-    Hub."""
+    """``transformers``, ``ctranslate2`` or ``hub``; required. ``transformers``: a folder that
+    Hugging Face transformers loads without this package. ``ctranslate2``: a folder that CTranslate2
+    loads. ``hub``: the files that a translation needs and a model card, to upload to the Hugging
+    Face Hub."""
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = None

@@ -27,9 +27,7 @@ from transformer_mt.config.train import TrainJob
 
 Command = Literal["train", "translate", "evaluate", "export"]
 
-JOBS: dict[
-    Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob] | type[ExportJob]
-] = {
+JOBS: dict[Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob] | type[ExportJob]] = {
     "train": TrainJob,
     "translate": TranslateJob,
     "evaluate": EvaluateJob,

@@ -37,7 +37,11 @@ NUM_POSITIONS = 1024
 """Minimum number of sinusoidal positions; the model itself has no limit."""
 _SCALE = math.sqrt(1e-5 / LAYER_NORM_EPS)
 """Factor by which the residual stream is enlarged."""
-_CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
+_CLASSES = {
+    "post": ("marian", "MarianMTModel"),
+    "pre": ("pegasus", "PegasusForConditionalGeneration"),
+}
+"""``model_type`` and class for each ``model.norm``."""
 
 Weights = dict[str, Tensor]
 """Weights by their names in transformers."""
@@ -109,9 +113,9 @@ def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> 
 def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, Any]:
     """Content of ``generation_config.json``: the model's own search as far as ``generate`` has it.
 
-    ``generate`` divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α, of which
-    p = 0.4 α is the closest approximation up to 20 symbols. Its maximum length does not depend on
-    the source.
+    ``generate`` divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α. With
+    p = 0.8 α both prefer longer translations equally at 20 symbols, where their logarithms have the
+    same slope, α |Y| / (5 + |Y|). The maximum length of ``generate`` does not depend on the source.
     """
     longest = config.max_source_tokens + config.max_extra_tokens
     if config.max_length is not None:
@@ -124,7 +128,10 @@ def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, A
         "num_beams": config.beam_size,
     }
     if config.beam_size > 1:
-        settings |= {"length_penalty": round(0.4 * config.length_penalty, 6), "early_stopping": True}
+        settings |= {
+            "length_penalty": round(0.8 * config.length_penalty, 6),
+            "early_stopping": True,
+        }
     if config.min_length:
         settings["min_new_tokens"] = config.min_length + 1
     if config.no_repeat_ngram:
@@ -251,7 +258,12 @@ def _attention(
     name: str, heads: tuple[Tensor, ...], query: _Basis, memory: _Basis, output: _Basis
 ) -> Weights:
     q, k, v, out = heads
-    weights = {"q": query.read(q), "k": memory.read(k), "v": memory.read(v), "out": output.write(out)}
+    weights = {
+        "q": query.read(q),
+        "k": memory.read(k),
+        "v": memory.read(v),
+        "out": output.write(out),
+    }
     return {
         f"{name}.{key}_proj.{kind}": tensor
         for key, weight in weights.items()
