@@ -5,6 +5,7 @@ as its building blocks allow (``normalization_gap``).
 """
 
 import base64
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,7 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
     proto = sentencepiece_proto.ModelProto.FromString(tokenizer.serialized)
     _check(proto)
     byte_fallback = bool(proto.trainer_spec.byte_fallback)
+    model = _MODELS[proto.trainer_spec.model_type](tokenizer, byte_fallback)
     decoders: list[Json] = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}]
     decoders += [{"type": "ByteFallback"}] if byte_fallback else []
     decoders += [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
@@ -66,7 +68,7 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
                 *_sentencepiece_rules(proto.normalizer_spec),
             ],
         },
-        "pre_tokenizer": None,
+        "pre_tokenizer": _split_special(tokenizer) if model["type"] == "Unigram" else None,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [_sequence("A"), _symbol(end)],
@@ -74,7 +76,7 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
             "special_tokens": {end: {"id": end, "ids": [EOS], "tokens": [end]}},
         },
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _MODELS[proto.trainer_spec.model_type](tokenizer, byte_fallback),
+        "model": model,
     }
 
 
@@ -131,13 +133,25 @@ def _bpe(tokenizer: Tokenizer, byte_fallback: bool) -> Json:
 
 def _unigram(tokenizer: Tokenizer, byte_fallback: bool) -> Json:
     scores = tokenizer.scores()
-    # So low that text such as "</s>" is not taken for a special symbol.
-    special = min(scores.values()) - 1000
+    lowest = min(scores.values())  # for special symbols, which text never contains
     return {
         "type": "Unigram",
         "unk_id": UNK,
-        "vocab": [[piece, scores.get(i, special)] for i, piece in enumerate(tokenizer.vocabulary)],
+        "vocab": [[piece, scores.get(i, lowest)] for i, piece in enumerate(tokenizer.vocabulary)],
         "byte_fallback": byte_fallback,
+    }
+
+
+def _split_special(tokenizer: Tokenizer) -> Json:
+    """Splits text such as "</s>" or "<0x41>", which a unigram model would take for a symbol."""
+    names = (tokenizer.vocabulary[i] for i in range(len(_SPECIAL)))
+    symbols = [f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names]
+    pattern = "|".join([*symbols, "<(?=0x[0-9A-F]{2}>)"])
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
     }
 
 
