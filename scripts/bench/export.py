@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -165,14 +165,19 @@ def read_text(data: Path, side: str, number: int, split: str = "test_2016_flickr
         return [line.rstrip("\n") for line in file][:number]
 
 
+@cache
+def vocabulary(data: Path) -> bytes:
+    """The vocabulary of all random models."""
+    text = [line for side in ("en", "de") for line in read_text(data, side, 29000, "train")]
+    return train_tokenizer(text, TokenizerConfig(vocab_size=VOCABULARY))
+
+
 def write_random(folder: Path, size: str, data: Path) -> Path:
     """A model folder with random weights."""
     chosen = f"experiment={size}" if "/" in size else f"model={size}"
     job = compose([chosen, "data.normalization=none", "decode.max_extra_tokens=0"])
     folder.mkdir()
-    text = [line for side in ("en", "de") for line in read_text(data, side, 29000, "train")]
-    config = TokenizerConfig(vocab_size=VOCABULARY)
-    (folder / run_layout.TOKENIZER).write_bytes(train_tokenizer(text, config))
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary(data))
     model_folder.write_config(folder, job, folder / run_layout.TOKENIZER)
     torch.manual_seed(1)
     model = Transformer(job.model, VOCABULARY)
