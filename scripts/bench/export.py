@@ -184,11 +184,11 @@ def write_random(folder: Path, size: str, data: Path) -> Path:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
-                parameter += 0.1 * torch.randn_like(parameter)
+                parameter.add_(0.1 * torch.randn_like(parameter))
         pre, end = job.model.norm == "pre", model.decoder[-1]
         last: Any = model.decoder_norm if pre else end.residual3.norm
-        last.weight *= 4  # distributions as peaked as those of a trained model
-        last.bias += 10 * model.embedding.weight[EOS]
+        last.weight.mul_(4)  # distributions as peaked as those of a trained model
+        last.bias.add_(10 * model.embedding.weight[EOS])
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
     return folder
 
@@ -209,8 +209,8 @@ def compare(pair: Pair, sources: Lines, references: Lines) -> list[str]:
     if pair.job.decode.max_extra_tokens == 0:  # random weights seldom end a translation
         return [*cells, "–"]
     pair.theirs.generation_config.forced_eos_token_id = forced
-    theirs = pair.generate(sources, exact_end=False)
-    return [*cells, count(pair, sources, pair.translate(sources), theirs)]
+    found, own = pair.translate(sources), pair.generate(sources, exact_end=False)
+    return [*cells, count(pair, sources, found, own)]
 
 
 @torch.inference_mode()

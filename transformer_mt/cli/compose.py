@@ -19,6 +19,7 @@ from transformer_mt.config.settings import JOBS, Command, config_folder
 from transformer_mt.errors import UsageError
 
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
+"""The configuration of any command."""
 
 
 @overload

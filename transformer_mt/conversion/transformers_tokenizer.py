@@ -47,7 +47,8 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
     Raises:
         InputError: It has a feature of SentencePiece that the tokenizers library does not have.
     """
-    proto = sentencepiece_proto.ModelProto.FromString(tokenizer.serialized)
+    model_proto = sentencepiece_proto.ModelProto  # type: ignore[attr-defined]
+    proto = model_proto.FromString(tokenizer.serialized)
     _check(proto)
     byte_fallback = bool(proto.trainer_spec.byte_fallback)
     model = _MODELS[proto.trainer_spec.model_type](tokenizer, byte_fallback)
