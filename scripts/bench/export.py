@@ -2,6 +2,7 @@
 
     python scripts/bench/export.py --model runs/mine runs/other    trained models
     python scripts/bench/export.py --size tiny base table3/B_dk_16 random weights of presets
+    python scripts/bench/export.py --pieces 100000                 vocabularies on real text
 
 Each model is exported by ``mt-export format=transformers`` and loaded by ``AutoModelForSeq2SeqLM``
 and ``AutoTokenizer``. The table has the largest difference of a logit (teacher forcing on pairs of
@@ -9,12 +10,15 @@ Multi30k's test set) and the number of lines whose translations differ: at equal
 and beam 4 without length penalty; at the maximum length only the end symbol may follow, as in our
 search), and at the model's own, of which generation_config.json has the closest. A tie is a pair of
 translations whose log-probabilities under our model differ by less than 0.001. Random weights
-translate at most as many tokens as the source has.
+translate at most as many tokens as the source has. For vocabularies it counts lines of all texts,
+chosen at random, that are split into other pieces.
 """
 
 import argparse
 import gzip
+import json
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -32,8 +36,9 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import compose, export, model_folder, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
+from transformer_mt.conversion.transformers_tokenizer import convert_tokenizer
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.normalization import Normalizer, normalize
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -126,6 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sources, references = (read_text(options.data, side, options.lines) for side in ("en", "de"))
     print(heading(f"transformers {transformers_version()}, {torch_details(torch.device('cpu'))}"))
     print(f"{len(sources):,} lines of Multi30k's test set\n")
+    if options.pieces:
+        print(compare_pieces(read_all(options.data, options.pieces)))
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         models = {str(path): path.expanduser() for path in options.model}
@@ -135,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             pair = Pair.load(folder, Path(scratch) / f"exported{number}")
             rows.append([name, *compare(pair, sources, references)])
             print(f"{name} is done", file=sys.stderr)
-    print(table(HEAD, rows))
+    if rows:
+        print(table(HEAD, rows))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -143,6 +151,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", type=Path, nargs="+", default=[], help="folders of trained models")
     add("--size", nargs="+", default=[], help="random weights of a model= preset or an experiment")
+    add("--pieces", type=int, default=0, help="lines to split into pieces (default: none)")
     add("--lines", type=int, default=1000, help="lines to translate (default: 1000)")
     add(
         "--data",
@@ -191,6 +200,43 @@ def write_random(folder: Path, size: str, data: Path) -> Path:
         last.bias.add_(10 * model.embedding.weight[EOS])
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
     return folder
+
+
+def read_all(data: Path, number: int) -> list[str]:
+    """Random lines of all texts, both languages."""
+    lines = []
+    for path in sorted(data.rglob("*.gz")):
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            lines += [text for line in file for text in line.rstrip("\n").split("\t")]
+    return random.Random(1).sample(lines, number)
+
+
+def compare_pieces(lines: Lines) -> str:
+    """A table of vocabularies and the lines that their exports split differently."""
+    from transformers import PreTrainedTokenizerFast
+
+    rows = []
+    for kind, rule, normalization in (
+        ("bpe", "identity", "none"),
+        ("bpe", "nmt_nfkc", "nfc"),
+        ("unigram", "identity", "standard"),
+    ):
+        config = TokenizerConfig(type=kind, vocab_size=VOCABULARY, normalization=rule)
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / run_layout.TOKENIZER
+            path.write_bytes(train_tokenizer(lines[:40000], config))
+            ours = Tokenizer(path)
+            exported = Path(scratch) / "tokenizer.json"
+            exported.write_text(json.dumps(convert_tokenizer(ours, normalization)))
+            theirs = PreTrainedTokenizerFast(
+                tokenizer_file=str(exported), split_special_tokens=True
+            )
+        expected = ours.encode([normalize(line, normalization, "en") for line in lines])
+        found = theirs([*lines]).input_ids
+        differ = sum(a != b[:-1] for a, b in zip(expected, found, strict=True))
+        rows.append([kind, rule, normalization, f"{differ:,} of {len(lines):,}"])
+    head = ["tokenizer.type", "tokenizer.normalization", "data.normalization", "lines that differ"]
+    return table(head, rows)
 
 
 def compare(pair: Pair, sources: Lines, references: Lines) -> list[str]:

@@ -109,11 +109,11 @@ def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None
 
 def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs."""
-    for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
+    names = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
+    if (source.path / run_layout.TEST_SCORES).exists():
+        names.append(run_layout.TEST_SCORES)
+    for name in names:
         shutil.copyfile(source.path / name, folder / name)
-    for name in (run_layout.TEST_SCORES,):
-        if (source.path / name).exists():
-            shutil.copyfile(source.path / name, folder / name)
     return "a model repository"
 
 
