@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need", from raw text to BLEU.
 
-The three commands as functions::
+The commands as functions::
 
     from transformer_mt import Translator, compose, train
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transformer_mt.decode.translator import Translator
     from transformer_mt.errors import InputError
     from transformer_mt.jobs.evaluate import evaluate
+    from transformer_mt.jobs.export import export
     from transformer_mt.jobs.train import train
     from transformer_mt.jobs.translate_file import translate_file
     from transformer_mt.jobs.translate_stream import translate_stream
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "compose",
     "evaluate",
+    "export",
     "train",
     "translate_file",
     "translate_stream",
@@ -41,6 +43,7 @@ _MODULES = {
     "Translator": "decode.translator",
     "compose": "cli.compose",
     "evaluate": "jobs.evaluate",
+    "export": "jobs.export",
     "train": "jobs.train",
     "translate_file": "jobs.translate_file",
     "translate_stream": "jobs.translate_stream",

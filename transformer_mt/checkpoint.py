@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,10 +192,12 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Writes a safetensors file atomically, with a checksum in its header."""
+def save_tensors(
+    tensors: dict[str, Tensor], path: Path, header: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file atomically, with a checksum and other entries in its header."""
     with atomic(path) as temporary:
-        _write(tensors, temporary, {"sha256": _tensors_digest(tensors)})
+        _write(tensors, temporary, {**(header or {}), "sha256": _tensors_digest(tensors)})
 
 
 def check_shapes(model: nn.Module, path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,27 @@ def atomic(path: Path) -> Iterator[Path]:
             sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Write a folder atomically: yields a temporary one, which is renamed to ``path`` on success.
+
+    Its parents are created; ``path`` may exist if it is empty. After an exception nothing is left.
+    """
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        with _named_errors(path):
+            yield temporary
+            for file in temporary.rglob("*"):
+                sync(file)
+            sync(temporary)
+            temporary.rename(target)
+            sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager

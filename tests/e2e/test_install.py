@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 import transformer_mt
 
-COMMANDS = ["mt-train", "mt-translate", "mt-eval"]
+COMMANDS = ["mt-train", "mt-translate", "mt-eval", "mt-export"]
 
 
 def run(*arguments: str | Path, cwd: Path) -> str:

@@ -26,6 +26,7 @@ HOUSE = [
     {"model_folder"},
     {"training", "decode"},
     {"evaluation"},
+    {"conversion"},
     {"jobs"},
     {"cli"},
 ]

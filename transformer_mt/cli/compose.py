@@ -14,9 +14,12 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob, schema
+from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, schema
 from transformer_mt.config.settings import JOBS, Command, config_folder
 from transformer_mt.errors import UsageError
+
+Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
+"""The configuration of any command."""
 
 
 @overload
@@ -25,16 +28,16 @@ def compose(overrides: Sequence[str] = (), command: Literal["train"] = "train") 
 def compose(overrides: Sequence[str], command: Literal["translate"]) -> TranslateJob: ...
 @overload
 def compose(overrides: Sequence[str], command: Literal["evaluate"]) -> EvaluateJob: ...
-def compose(
-    overrides: Sequence[str] = (), command: Command = "train"
-) -> TrainJob | TranslateJob | EvaluateJob:
+@overload
+def compose(overrides: Sequence[str], command: Literal["export"]) -> ExportJob: ...
+def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     """Compose the job that a command would run with these arguments.
 
     ``train(compose(["experiment=quickstart"]))`` does what ``mt-train experiment=quickstart`` does.
 
     Args:
         overrides: The command's arguments, ``key=value``, as Hydra reads them.
-        command: ``train``, ``translate`` or ``evaluate``.
+        command: ``train``, ``translate``, ``evaluate`` or ``export``.
 
     Returns:
         The job, checked.
@@ -77,7 +80,7 @@ def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[Non
         raise UsageError(explain(error, overrides, settings, folder)) from error
 
 
-def to_job(config: DictConfig, command: Command) -> TrainJob | TranslateJob | EvaluateJob:
+def to_job(config: DictConfig, command: Command) -> Job:
     """Convert a composed config to the command's dataclass.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Console entry points of the three commands, which handle Ctrl-C while the libraries load.
+"""Console entry points of the commands, which handle Ctrl-C while the libraries load.
 
 Loading takes seconds, so this module imports the standard library only.
 """
@@ -27,6 +27,13 @@ def evaluate() -> None:
     """Entry point of ``mt-eval``."""
     with exit_on_interrupt("mt-eval"):
         from transformer_mt.cli.evaluate import main
+    main()
+
+
+def export() -> None:
+    """Entry point of ``mt-export``."""
+    with exit_on_interrupt("mt-export"):
+        from transformer_mt.cli.export import main
     main()
 
 

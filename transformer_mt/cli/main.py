@@ -1,4 +1,4 @@
-"""The main function of the three commands: compose the configuration, run the job or the sweep."""
+"""The main function of the commands: compose the configuration, run the job or the sweep."""
 
 import logging
 import os

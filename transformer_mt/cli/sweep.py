@@ -13,13 +13,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from transformer_mt import distributed, run_layout
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.cli.compose import Job
+from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import expand_user, write_text
 from transformer_mt.training.metrics_log import read_records
-
-Job = TrainJob | TranslateJob | EvaluateJob
 
 TABLE = "sweep.tsv"
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig, TranslateJob
 from transformer_mt.config.evaluate import EvaluateJob
+from transformer_mt.config.export import ExportJob
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.config.train import (
     CardConfig,
@@ -30,6 +31,7 @@ __all__ = [
     "DecodeConfig",
     "DistributedConfig",
     "EvaluateJob",
+    "ExportJob",
     "ModelConfig",
     "OptimizerConfig",
     "ScheduleConfig",

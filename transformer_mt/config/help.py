@@ -1,4 +1,4 @@
-"""Text of ``mt-train --help``, ``mt-translate --help`` and ``mt-eval --help``, for 80 columns.
+"""Text of ``--help`` of the commands, for 80 columns.
 
 Settings, defaults and meanings come from the config dataclasses, groups from ``configs/``; only the
 titles and examples are written here.
@@ -66,6 +66,15 @@ Examples
   mt-eval 'hypotheses=[old.de, new.de]' 'references=[ref.de]' source=src.en
   mt-eval 'hypotheses=[out.de]' testset=wmt14/full langs=en-de format=json
 Set either model, or hypotheses with references or testset.
+""",
+    "export": r"""
+mt-export: convert a model folder to the format of another library.
+
+Examples
+  mt-export model=runs/mine format=transformers output=exports/mine
+  mt-export model=runs/mine format=ctranslate2 compute_type=int8 output=ct2/mine
+  mt-export model=runs/mine format=hub output=hub/mine
+The output folder must be new or empty.
 """,
 }
 

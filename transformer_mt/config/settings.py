@@ -22,14 +22,16 @@ from transformer_mt.config import config_dir, dotted
 from transformer_mt.config.data import SourceConfig
 from transformer_mt.config.decode import DecodeConfig, TranslateJob
 from transformer_mt.config.evaluate import EvaluateJob
+from transformer_mt.config.export import ExportJob
 from transformer_mt.config.train import TrainJob
 
-Command = Literal["train", "translate", "evaluate"]
+Command = Literal["train", "translate", "evaluate", "export"]
 
-JOBS: dict[Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob]] = {
+JOBS: dict[Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob] | type[ExportJob]] = {
     "train": TrainJob,
     "translate": TranslateJob,
     "evaluate": EvaluateJob,
+    "export": ExportJob,
 }
 """Dataclass of each command's configuration."""
 
@@ -37,6 +39,7 @@ PROGRAMS: dict[Command, str] = {
     "train": "mt-train",
     "translate": "mt-translate",
     "evaluate": "mt-eval",
+    "export": "mt-export",
 }
 """Name of each command on the command line."""
 

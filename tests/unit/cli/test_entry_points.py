@@ -26,7 +26,12 @@ sys.meta_path.insert(0, SlowImport())
 
 @pytest.mark.parametrize(
     ("command", "program"),
-    [("train", "mt-train"), ("translate", "mt-translate"), ("evaluate", "mt-eval")],
+    [
+        ("train", "mt-train"),
+        ("translate", "mt-translate"),
+        ("evaluate", "mt-eval"),
+        ("export", "mt-export"),
+    ],
 )
 def test_ctrl_c_during_imports(command: str, program: str) -> None:
     code = f"{SLOW_IMPORT}entry_points.{command}()"
@@ -41,7 +46,7 @@ def test_ignored_signals_stay_ignored() -> None:
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
-@pytest.mark.parametrize("command", ["train", "translate", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "translate", "evaluate", "export"])
 @pytest.mark.parametrize("flag", ["--help", "--version", "--cfg=job", "-sc install=bash"])
 def test_help_version_configuration_and_completion_need_no_torch(command: str, flag: str) -> None:
     code = (

@@ -22,7 +22,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 _MAX_BYTES = 2**28
 """Maximum size of a model file; ten million pieces take less."""
 
-_BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
+BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
+"""Tabs and line breaks of any script; they count as spaces."""
+_BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
 
 
 class Tokenizer:
@@ -59,6 +61,11 @@ class Tokenizer:
         """Number of pieces, special symbols included."""
         return int(self._sp.get_piece_size())
 
+    @property
+    def serialized(self) -> bytes:
+        """The SentencePiece model, a serialised ``ModelProto``."""
+        return bytes(self._sp.serialized_model_proto())
+
     def scores(self) -> dict[int, float]:
         """Score of each piece of text by id, without special symbols and byte pieces."""
         sp = self._sp
@@ -89,7 +96,7 @@ def one_line(text: str) -> str:
 
     No-break spaces stay: French needs them.
     """
-    return "" if is_blank(text) else text.translate(_BREAKS)
+    return "" if is_blank(text) else text.translate(_BREAKS_TO_SPACES)
 
 
 def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:

@@ -32,11 +32,13 @@ _PUNCTUATION = {
 _ASCII = {character: ascii_ for ascii_, group in _PUNCTUATION.items() for character in group}
 # Windows-1252 read as Latin-1, as HTML interprets these codes, too: 0x92 is an apostrophe.
 _C1 = {chr(c): bytes([c]).decode("cp1252", errors="ignore") for c in range(0x80, 0xA0)}
-_REPLACEMENTS = _ASCII | {code: _ASCII.get(char, char) for code, char in _C1.items()}
+REPLACEMENTS = _ASCII | {code: _ASCII.get(char, char) for code, char in _C1.items()}
+"""What ``standard`` writes for single characters."""
 
-_TO_REPLACE = re.compile(f"[{re.escape(''.join(_REPLACEMENTS))}]")
+_TO_REPLACE = re.compile(f"[{re.escape(''.join(REPLACEMENTS))}]")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_QUOTE_SPACE = re.compile("(?<=«)[\xa0\u202f]|[\xa0\u202f](?=»)")  # French: « so »
+QUOTE_SPACE = re.compile("(?<=«)[\xa0\u202f]|[\xa0\u202f](?=»)")
+"""What ``standard`` removes: spaces within French quotes, « so »."""
 
 # ASCII and Latin letters with single spaces, as most lines: nothing to normalise.
 _PLAIN = re.compile("[!-%'-_a-~À-ÖØ-öø-ſ]+(?: [!-%'-_a-~À-ÖØ-öø-ſ]+)*")
@@ -102,8 +104,8 @@ def _one_pass(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
     if "«" in text or "»" in text:
-        text = _QUOTE_SPACE.sub("", text)
-    text = _TO_REPLACE.sub(lambda match: _REPLACEMENTS[match[0]], text)
+        text = QUOTE_SPACE.sub("", text)
+    text = _TO_REPLACE.sub(lambda match: REPLACEMENTS[match[0]], text)
     return " ".join(text.replace("''", '"').split())
 
 

@@ -46,7 +46,7 @@ def check_shape(config: ModelConfig) -> None:
         if size * config.num_heads != config.d_model:
             raise InputError(
                 f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
-                f"num_heads = {config.d_model} / {config.num_heads}; set engine=torch"
+                f"num_heads = {config.d_model} / {config.num_heads}; translate with engine=torch"
             )
 
 
@@ -114,6 +114,25 @@ def convert(
             because = "".join(f"; {obstacle}" for obstacle in obstacles)
             return target, f"converted the model for CTranslate2: {target}{because}"
     raise InputError(f"cannot store the converted model: {'; '.join(obstacles)}")
+
+
+def save(
+    folder: Path, model: Transformer, tokenizer: Tokenizer, vocabulary: Path, compute_type: str
+) -> None:
+    """Writes a converted model and a copy of its vocabulary file into an empty folder.
+
+    Args:
+        folder: Where to write.
+        model: A model of a supported shape (``check_shape``), on the CPU.
+        tokenizer: Its vocabulary.
+        vocabulary: The vocabulary's file.
+        compute_type: Data type of the stored weights: ``float32``, ``int8`` and so on.
+    """
+    spec = specification(model, tokenizer)
+    spec.register_file(str(vocabulary))
+    spec.validate()
+    spec.optimize(quantization=compute_type)
+    spec.save(str(folder))
 
 
 def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
@@ -218,11 +237,7 @@ def _write(
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
-        spec = specification(model, tokenizer)
-        spec.register_file(str(vocabulary))
-        spec.validate()
-        spec.optimize(quantization=target.name)
-        spec.save(str(unfinished))
+        save(unfinished, model, tokenizer, vocabulary, target.name)
         checksums = _checksums(unfinished, sorted(file.name for file in unfinished.iterdir()))
         files.write_text(unfinished / _MADE_FROM, json.dumps({**made_from, "files": checksums}))
         for file in unfinished.iterdir():

@@ -1,0 +1,158 @@
+"""Exported models in Hugging Face transformers: the same logits and translations as ours."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.model_folders import JOB, write_model
+from support.models import make_translator
+from support.random_weights import random_transformer
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import export, model_folder, run_layout
+from transformer_mt.batch import Packed
+from transformer_mt.config import DecodeConfig, ExportJob, ModelConfig
+from transformer_mt.conversion.transformers_model import check_shape, generation_settings
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.errors import InputError
+
+FIXTURE = Path(__file__).parents[2] / "e2e/fixtures/run_2_3"
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "post": ("MarianMTModel", {}),
+    "pre": ("PegasusForConditionalGeneration", {"norm": "pre"}),
+    "learned": (
+        "PegasusForConditionalGeneration",
+        {"norm": "pre", "positions": "learned", "max_positions": 300},
+    ),
+    "deep_shallow": (
+        "PegasusForConditionalGeneration",
+        {"norm": "pre", "num_encoder_layers": 3, "num_decoder_layers": 1},
+    ),
+    "one layer": ("MarianMTModel", {"num_encoder_layers": 1, "num_decoder_layers": 1}),
+    "small heads": ("MarianMTModel", {"d_k": 3, "d_v": 5}),
+    "small heads, pre": ("PegasusForConditionalGeneration", {"d_k": 8, "d_v": 2, "norm": "pre"}),
+}
+
+SOURCES = [[5, 9, 200, 17, 4, EOS], [30, 31, EOS], [288, EOS]]
+TARGETS = [[BOS, 7, 7, 100], [BOS, 250], [BOS, 9, 11, 13, 15, 17]]
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return pytest.importorskip("transformers")
+
+
+def write_random(folder: Path, shape: dict[str, Any]) -> Any:
+    """A model folder with random norms and biases too, and its model."""
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
+    job = type(JOB)(data=JOB.data, model=config, decode=JOB.decode)
+    write_model(folder, job)
+    weights = ckpt.parameters(random_transformer(config, 290).float())
+    ckpt.save_tensors(weights, folder / run_layout.WEIGHTS)
+    return model_folder.load_model(folder)[0]
+
+
+def exported(folder: Path) -> Path:
+    return export(
+        ExportJob(model=str(folder), format="transformers", output=f"{folder}_transformers")
+    )
+
+
+@torch.inference_mode()
+def our_logits(model: Any) -> list[torch.Tensor]:
+    logits = []
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        src = Packed.from_sequences([source])
+        hidden = model.decode(Packed.from_sequences([target]), model.encode(src), src)
+        logits.append(model.logits(hidden))
+    return logits
+
+
+@torch.inference_mode()
+def their_logits(model: Any) -> list[torch.Tensor]:
+    """Of one batch with padding."""
+    src, tgt = (
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, PAD)
+        for rows in (SOURCES, TARGETS)
+    )
+    found = model(input_ids=src, attention_mask=(src != PAD).long(), decoder_input_ids=tgt).logits
+    return [logits[: len(target)] for logits, target in zip(found, TARGETS, strict=True)]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_logits_are_equal(transformers: Any, tmp_path: Path, name: str) -> None:
+    class_name, shape = SHAPES[name]
+    ours = write_random(tmp_path / "model", shape)
+    theirs, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        exported(tmp_path / "model"), output_loading_info=True
+    )
+    assert type(theirs).__name__ == class_name
+    assert not any(report.values())  # neither missing nor unexpected weights
+    expected, found = our_logits(ours), their_logits(theirs.eval())
+    largest = max(float(logits.abs().max()) for logits in expected)
+    for a, b in zip(expected, found, strict=True):
+        # With the other library's ε in the norms, they differ by 1e-5 of the largest and more.
+        torch.testing.assert_close(b, a, rtol=0, atol=3e-6 * largest)
+
+    theirs.save_pretrained(tmp_path / "again")  # as after fine-tuning
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval()
+    for a, b in zip(found, their_logits(again), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [({"beam_size": 1}, {"num_beams": 1}), ({"beam_size": 4, "length_penalty": 0.0}, {})],
+)
+def test_translations_are_equal(
+    transformers: Any, settings: dict[str, Any], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    model, tokenizer, job = model_folder.load_model(FIXTURE)
+    output = tmp_path / "exported"
+    export(ExportJob(model=str(FIXTURE), format="transformers", output=str(output)))
+    lines = ["a b c", "h g f e", "d d a", "c", "b a h e g c", "x ü", " a  b\tc </s> "]
+    config = DecodeConfig(**settings)
+    expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)
+
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(output)
+    batch = their_tokenizer(lines, padding=True, return_tensors="pt")
+    assert set(batch) == {"input_ids", "attention_mask"}
+    found = theirs.generate(**batch, **(arguments or {"length_penalty": 0.0}))
+    assert their_tokenizer.batch_decode(found, skip_special_tokens=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (
+            {"positions": "learned"},
+            r"model\.positions=learned with model\.norm=post: .*ctranslate2",
+        ),
+        ({"num_heads": 3, "d_k": 4, "d_v": 4}, r"num_heads=3, .* divide model\.d_model=16"),
+        ({"d_k": 9}, r"model\.d_k=9, .* larger than d_model / num_heads = 16 / 2"),
+        ({"d_v": 16}, r"model\.d_v=16, .* larger than"),
+    ],
+)
+def test_shapes_without_a_class_are_refused(shape: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        check_shape(ModelConfig(**{"d_model": 16, "num_heads": 2, **shape}))
+
+
+def test_generation_settings() -> None:
+    found = generation_settings(
+        DecodeConfig(length_penalty=0.5, max_source_tokens=100, min_length=2, no_repeat_ngram=3),
+        999,
+    )
+    assert found["num_beams"] == 4
+    assert found["length_penalty"] == pytest.approx(0.4)
+    assert found["max_length"] == 152  # 100 + 50 and two symbols
+    assert (found["min_new_tokens"], found["no_repeat_ngram_size"]) == (3, 3)
+    assert generation_settings(DecodeConfig(), 64)["max_length"] == 65
+    assert generation_settings(DecodeConfig(max_length=7), 64)["max_length"] == 9
+    assert "length_penalty" not in generation_settings(DecodeConfig(beam_size=1), 64)

@@ -1,0 +1,181 @@
+"""Export of model folders: the formats, and the output folder."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.model_folders import JOB, TEXT, translate_lines, write_model
+
+from transformer_mt import export as export_folder
+from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import export as command
+from transformer_mt.config import ExportJob, ModelConfig, TrainJob
+from transformer_mt.config.export import FORMATS
+from transformer_mt.errors import InputError
+from transformer_mt.jobs import export as export_module
+from transformer_mt.jobs.export import EXPORTERS
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_model(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def export(model: Path, output: Path, kind: str = "hub", **more: Any) -> Path:
+    return export_folder(ExportJob(model=str(model), format=kind, output=str(output), **more))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_every_format_is_registered() -> None:
+    assert tuple(EXPORTERS) == FORMATS
+
+
+def test_transformers_folder_needs_no_transformers(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # importing it would fail
+    output = export(model, tmp_path / "new/folder", "transformers")
+    assert names(output) == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
+    assert (settings["model_type"], settings["vocab_size"]) == ("marian", 290)
+
+
+@pytest.mark.parametrize("normalization", ["standard", "moses_lowercase"])
+def test_differences_of_the_tokenizer_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, normalization: str
+) -> None:
+    data = type(JOB.data)(
+        **{
+            **{key: getattr(JOB.data, key) for key in ("src_lang", "tgt_lang", "train", "valid")},
+            "normalization": normalization,
+        }
+    )
+    write_model(tmp_path / "model", TrainJob(data=data, model=JOB.model, decode=JOB.decode))
+    export(tmp_path / "model", tmp_path / "out", "transformers")
+    assert f"data.normalization={normalization}" in caplog.text
+
+
+@pytest.mark.parametrize("compute_type", [None, "int8"])
+def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | None) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    output = export(model, tmp_path / "out", "ctranslate2", compute_type=compute_type)
+    assert names(output) == {
+        *("config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"),
+    }
+    vocabulary = (output / "tokenizer.model").read_bytes()
+    assert vocabulary == (model / run_layout.TOKENIZER).read_bytes()
+    translator = ctranslate2.Translator(str(output))
+    assert translator.compute_type == ("int8_float32" if compute_type else "float32")
+    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+
+
+def test_ctranslate2_is_missing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(InputError, match=r"pip install 'transformer-mt\[fast\]'"):
+        export(model, tmp_path / "out", "ctranslate2")
+
+
+@pytest.mark.parametrize("kind", ["transformers", "ctranslate2"])
+def test_unsupported_model_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    config = ModelConfig(
+        d_model=16, d_ff=32, num_heads=2, d_k=16, num_encoder_layers=1, num_decoder_layers=1
+    )
+    write_model(tmp_path / "model", TrainJob(data=JOB.data, model=config))
+    with pytest.raises(InputError, match=r"model\.d_k=16"):
+        export(tmp_path / "model", tmp_path / "out", kind)
+    assert names(tmp_path) == {"model"}
+
+
+def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
+    (model / run_layout.CHECKPOINTS).mkdir()
+    (model / run_layout.TEST_SCORES).write_text("[]")
+    output = export(model, tmp_path / "out")
+    assert {"config.yaml", "model.safetensors", "test.json", "tokenizer.model"} <= names(output)
+    assert run_layout.CHECKPOINTS not in names(output)
+    model_folder.load_model(output)  # checksums
+    assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
+
+
+def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert "model.safetensors" in names(export(model, tmp_path / "out"))
+    with pytest.raises(InputError, match="not an empty folder"):
+        export(model, tmp_path / "out")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="not an empty folder"):
+        export(model, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("output", ["model", "model/export", ".", "link/x"])
+def test_output_that_overlaps_the_model_is_refused(
+    model: Path, tmp_path: Path, output: str
+) -> None:
+    (tmp_path / "link").symlink_to(model)
+    with pytest.raises(InputError, match="overlaps the model folder"):
+        export(model, tmp_path / output)
+    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+
+
+def test_failure_leaves_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any, folder: Path, __: Any) -> str:
+        (folder / "half").write_text("x")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(export_module.EXPORTERS, "hub", fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        export(model, tmp_path / "out")
+    assert caught.value.filename == str(tmp_path / "out")
+    assert names(tmp_path) == {"model"}
+
+
+def test_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
+    (model / run_layout.WEIGHTS).write_bytes(b"\0" * 100)
+    with pytest.raises(InputError, match="damaged"):
+        export(model, tmp_path / "out")
+    shutil.rmtree(model)
+    with pytest.raises(InputError, match="no model folder"):
+        export(model, tmp_path / "out")
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"model": ""}, "set model=FOLDER"),
+        ({"format": ""}, "set format="),
+        ({"format": "onnx"}, "transformers, ctranslate2, hub"),
+        ({"output": ""}, "set output=FOLDER"),
+        ({"compute_type": "int8"}, "compute_type=int8 applies to format=ctranslate2 only"),
+        ({"format": "ctranslate2", "compute_type": "int2"}, "compute_type='int2'"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        ExportJob(**{"model": "m", "format": "hub", "output": "o", **settings})
+
+
+def test_command_prints_to_stderr_only(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command.run(ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out")))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"

@@ -1,0 +1,1 @@
+"""Conversion of models and vocabularies to the formats of other libraries."""

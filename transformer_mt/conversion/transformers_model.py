@@ -1,0 +1,285 @@
+"""Our weights and settings as a model of Hugging Face transformers.
+
+Post-norm models become MarianMT, pre-norm models Pegasus: the same layers, with a norm before each
+sub-layer and one at the end. M2M100 is pre-norm too, but its sinusoids have other frequencies and
+are not stored with the model.
+
+Three differences are compensated, so that the logits agree to rounding:
+
+* MarianMT computes its sinusoids itself, all sines before the cosines, and never stores positions:
+  the dimensions of the model are reordered. Pegasus stores positions, ours or learned ones.
+* Both have ε = 1e-5 in LayerNorm(x) = (x − μ) / √(σ² + ε), ours is 1e-6. A residual stream that is
+  √10 times as large has the variance 10 σ², which makes 1e-5 act like 1e-6: layers that read the
+  stream are divided by √10, those that write to it multiplied. Embeddings plus Marian's own
+  sinusoids cannot be enlarged, so the first norm of each of its stacks keeps the larger ε.
+* All heads have d_model / num_heads dimensions. Smaller ones (Table 3, rows B) are filled up with
+  zeros, and queries are scaled to the same attention scores.
+
+Shapes: D model; V vocabulary; H heads; K size of a head.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.errors import InputError
+from transformer_mt.model.embedding import sinusoids
+from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, EncoderLayer, FeedForward
+from transformer_mt.model.transformer import Transformer
+
+NUM_POSITIONS = 1024
+"""Minimum number of sinusoidal positions; the model itself has no limit."""
+_SCALE = math.sqrt(1e-5 / LAYER_NORM_EPS)
+"""Factor by which the residual stream is enlarged."""
+_CLASSES = {
+    "post": ("marian", "MarianMTModel"),
+    "pre": ("pegasus", "PegasusForConditionalGeneration"),
+}
+"""``model_type`` and class for each ``model.norm``."""
+
+Weights = dict[str, Tensor]
+"""Weights by their names in transformers."""
+
+
+def class_name(config: ModelConfig) -> str:
+    """The class of transformers that represents a model."""
+    return _CLASSES[config.norm][1]
+
+
+def check_shape(config: ModelConfig) -> None:
+    """Checks that transformers has a class for the shape of a model.
+
+    Raises:
+        InputError: It has none.
+    """
+    if config.norm == "post" and config.positions == "learned":
+        raise InputError(
+            "format=transformers does not support model.positions=learned with model.norm=post: "
+            "MarianMT has sinusoids only, and no other post-norm class has learned positions "
+            "without a norm after them; set format=ctranslate2"
+        )
+    if config.d_model % config.num_heads:
+        raise InputError(
+            f"format=transformers does not support model.num_heads={config.num_heads}, which does "
+            f"not divide model.d_model={config.d_model}"
+        )
+    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
+        if size * config.num_heads > config.d_model:
+            raise InputError(
+                f"format=transformers does not support model.{name}={size}, which is larger than "
+                f"d_model / num_heads = {config.d_model} / {config.num_heads}"
+            )
+
+
+def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> dict[str, Any]:
+    """Content of ``config.json``."""
+    model_type, name = _CLASSES[config.norm]
+    sizes = {
+        f"{stack}_{key}": value
+        for stack, layers in (
+            ("encoder", config.num_encoder_layers),
+            ("decoder", config.num_decoder_layers),
+        )
+        for key, value in (
+            ("layers", layers),
+            ("attention_heads", config.num_heads),
+            ("ffn_dim", config.d_ff),
+        )
+    }
+    return {
+        "architectures": [name],
+        "model_type": model_type,
+        "is_encoder_decoder": True,
+        "vocab_size": vocab_size,
+        "d_model": config.d_model,
+        **sizes,
+        "max_position_embeddings": num_positions,
+        "activation_function": "relu",
+        "dropout": config.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "scale_embedding": True,
+        "tie_word_embeddings": True,
+        **_TOKENS,
+    }
+
+
+def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, Any]:
+    """Content of ``generation_config.json``: the model's own search as far as ``generate`` has it.
+
+    ``generate`` divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α. With
+    p = 0.8 α both prefer longer translations equally at 20 symbols, where their logarithms have the
+    same slope, α |Y| / (5 + |Y|). The maximum length of ``generate`` does not depend on the source.
+    """
+    longest = config.max_source_tokens + config.max_extra_tokens
+    if config.max_length is not None:
+        longest = min(longest, config.max_length)
+    settings = {
+        **_TOKENS,
+        "suppress_tokens": [PAD, UNK, BOS],
+        # Start and end symbol included; the last symbol needs no position.
+        "max_length": min(longest + 2, num_positions + 1),
+        "num_beams": config.beam_size,
+    }
+    if config.beam_size > 1:
+        settings |= {
+            "length_penalty": round(0.8 * config.length_penalty, 6),
+            "early_stopping": True,
+        }
+    if config.min_length:
+        settings["min_new_tokens"] = config.min_length + 1
+    if config.no_repeat_ngram:
+        settings["no_repeat_ngram_size"] = config.no_repeat_ngram
+    return settings
+
+
+def num_positions(config: ModelConfig, decode: DecodeConfig) -> int:
+    """Maximum length of a sequence, start or end symbol included, of the converted model."""
+    if config.positions == "learned":
+        return config.max_positions
+    return max(NUM_POSITIONS, decode.max_source_tokens + decode.max_extra_tokens + 1)
+
+
+_TOKENS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "forced_eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+}
+
+
+def convert_weights(model: Transformer, num_positions: int) -> Weights:
+    """The weights of a model under their names in transformers.
+
+    Args:
+        model: A model of a supported shape (``check_shape``).
+        num_positions: Number of positions to store.
+    """
+    config = model.config
+    pre = config.norm == "pre"
+    order = torch.arange(config.d_model) if pre else _sines_first(config.d_model)
+    plain, large = _Basis(order, 1.0), _Basis(order, _SCALE)
+    embedded = large if pre else plain
+    weights = {
+        # One matrix: the scale of the input is taken back by the last norm.
+        "model.shared.weight": embedded.write(model.embedding.weight.T).T,
+        "final_logits_bias": torch.zeros(1, model.vocab_size),
+    }
+    if pre:
+        positions = embedded.write(_positions(model, num_positions).T).T
+        final = _Basis(order, 1 / _SCALE)
+        for stack, norm, basis in (
+            ("encoder", model.encoder_norm, plain),
+            ("decoder", model.decoder_norm, final),
+        ):
+            weights[f"model.{stack}.embed_positions.weight"] = positions.clone()
+            weights |= _norm(f"model.{stack}.layer_norm", norm, basis)
+
+    sources = model.source_projection
+    cross_kv = sources.proj.weight.split(sources.sizes)
+    for stack, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+        stream = embedded
+        for i, layer in enumerate(layers):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
+            name = f"model.{stack}.layers.{i}"
+            within = plain if pre else large  # where all norms but the last of a stack write
+            last = within if i < len(layers) - 1 else plain
+            read = plain if pre else stream
+            own = layer.self_attention
+            q, k, v = own.qkv_proj.weight.split(own.sizes)
+            heads = _pad_heads(q, k, v, own.out_proj.weight, config)
+            weights |= _attention(f"{name}.self_attn", heads, read, read, stream)
+            weights |= _norm(f"{name}.self_attn_layer_norm", layer.residual1.norm, within)
+            read, stream = within, large
+            final_norm = layer.residual2.norm
+            if isinstance(layer, DecoderLayer):
+                cross = layer.cross_attention
+                k, v = cross_kv[2 * i : 2 * i + 2]
+                heads = _pad_heads(cross.q_proj.weight, k, v, cross.out_proj.weight, config)
+                weights |= _attention(f"{name}.encoder_attn", heads, read, plain, stream)
+                weights |= _norm(f"{name}.encoder_attn_layer_norm", final_norm, within)
+                final_norm = layer.residual3.norm
+            weights |= _feed_forward(name, layer.feed_forward, read, stream)
+            weights |= _norm(f"{name}.final_layer_norm", final_norm, last)
+    return {name: tensor.detach().contiguous() for name, tensor in weights.items()}
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """How the other model represents a vector of D dimensions: reordered and scaled."""
+
+    order: Tensor
+    scale: float
+
+    def read(self, weight: Tensor) -> Tensor:
+        """[M, D] weight of a layer whose input has this representation."""
+        return weight[:, self.order] / self.scale
+
+    def write(self, weight: Tensor) -> Tensor:
+        """[D, …] weight or bias of a layer whose output has this representation."""
+        return weight[self.order] * self.scale
+
+
+def _sines_first(d_model: int) -> Tensor:
+    """The order of our dimensions in MarianMT: all sines, then all cosines."""
+    return torch.arange(d_model).view(-1, 2).T.flatten()
+
+
+def _positions(model: Transformer, number: int) -> Tensor:
+    if model.config.positions == "learned":
+        return model.embedding.positions
+    return sinusoids(number, model.config.d_model)
+
+
+def _pad_heads(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, config: ModelConfig
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Fills up the heads with zeros to d_model / num_heads dimensions; each weight is then [D, D].
+
+    Scores are divided by the root of the number of dimensions, so queries are scaled.
+    """
+    heads, size = config.num_heads, config.d_model // config.num_heads
+
+    def pad(weight: Tensor) -> Tensor:
+        split = weight.unflatten(0, (heads, -1))
+        return F.pad(split, (0, 0, 0, size - split.shape[1])).flatten(0, 1)
+
+    return pad(q) * math.sqrt(size / config.key_size), pad(k), pad(v), pad(out.T).T
+
+
+def _attention(
+    name: str, heads: tuple[Tensor, ...], query: _Basis, memory: _Basis, output: _Basis
+) -> Weights:
+    q, k, v, out = heads
+    weights = {
+        "q": query.read(q),
+        "k": memory.read(k),
+        "v": memory.read(v),
+        "out": output.write(out),
+    }
+    return {
+        f"{name}.{key}_proj.{kind}": tensor
+        for key, weight in weights.items()
+        for kind, tensor in (("weight", weight), ("bias", torch.zeros(len(weight))))
+    }
+
+
+def _feed_forward(name: str, network: FeedForward, read: _Basis, output: _Basis) -> Weights:
+    return {
+        f"{name}.fc1.weight": read.read(network.linear1.weight),
+        f"{name}.fc1.bias": network.linear1.bias,
+        f"{name}.fc2.weight": output.write(network.linear2.weight),
+        f"{name}.fc2.bias": output.write(network.linear2.bias),
+    }
+
+
+def _norm(name: str, norm: nn.Module, output: _Basis) -> Weights:
+    assert isinstance(norm, nn.LayerNorm)
+    return {f"{name}.weight": output.write(norm.weight), f"{name}.bias": output.write(norm.bias)}

@@ -1,0 +1,132 @@
+"""Export of a model folder (``mt-export``): the registry of formats."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import files, model_folder, model_reference, run_layout
+from transformer_mt.config import ExportJob, TrainJob
+from transformer_mt.conversion import transformers_model
+from transformer_mt.conversion.transformers_tokenizer import (
+    convert_tokenizer,
+    normalization_gap,
+    tokenizer_settings,
+)
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.engines import ctranslate2_conversion
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.model_card import write_model_card
+from transformer_mt.model.transformer import Transformer
+
+log = logging.getLogger(__name__)
+
+
+def export(job: ExportJob) -> Path:
+    """Converts a model folder to another format, in a new folder; ``mt-export`` as a function.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        InputError: The model folder is missing or damaged, the format cannot represent its model,
+            a library is missing, or the output is not a new or empty folder of its own.
+    """
+    source, output = model_reference.resolve(job.model), files.expand_user(job.output)
+    _check_output(source.resolve(), output)
+    loaded = LoadedFolder(source, *model_folder.load_model(source))
+    with files.new_folder(output) as folder:
+        kind = EXPORTERS[job.format](loaded, folder, job.compute_type)
+    log.info("exported %s as %s: %s", source, kind, output)
+    return output
+
+
+@dataclass(frozen=True)
+class LoadedFolder:
+    """A model folder and its verified content."""
+
+    path: Path
+    model: Transformer
+    tokenizer: Tokenizer
+    trained: TrainJob
+
+
+def _check_output(source: Path, output: Path) -> None:
+    """Refuses an output that would replace something."""
+    target = output.resolve()
+    if target.is_relative_to(source) or source.is_relative_to(target):
+        raise InputError(
+            f"output={output} overlaps the model folder {source}: choose a folder outside it"
+        )
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(f"output={output} exists and is not an empty folder: choose another")
+
+
+def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
+    """Writes a folder that Hugging Face transformers loads."""
+    model, trained = source.model, source.trained
+    transformers_model.check_shape(model.config)
+    positions = transformers_model.num_positions(model.config, trained.decode)
+    normalization = trained.data.normalization
+    vocab_size = source.tokenizer.vocab_size
+    for name, content in (
+        ("config.json", transformers_model.model_settings(model.config, vocab_size, positions)),
+        (
+            "generation_config.json",
+            transformers_model.generation_settings(trained.decode, positions),
+        ),
+        ("tokenizer.json", convert_tokenizer(source.tokenizer, normalization)),
+        (
+            "tokenizer_config.json",
+            tokenizer_settings(source.tokenizer, trained.decode.max_source_tokens),
+        ),
+    ):
+        _write_json(folder / name, content)
+    weights = transformers_model.convert_weights(model, positions)
+    ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
+    if (gap := normalization_gap(normalization)) is not None:
+        log.warning("the tokenizer differs from data.normalization=%s: %s", normalization, gap)
+    return transformers_model.class_name(model.config)
+
+
+def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
+    """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
+    compute_type = compute_type or "float32"
+    ctranslate2_conversion.check_shape(source.model.config)
+    try:
+        ctranslate2_conversion.save(
+            folder, source.model, source.tokenizer, source.path / run_layout.TOKENIZER, compute_type
+        )
+    except ImportError as error:
+        raise InputError(
+            f"format=ctranslate2 needs CTranslate2: pip install 'transformer-mt[fast]' ({error})"
+        ) from None
+    return f"a CTranslate2 model in {compute_type}"
+
+
+def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
+    """Copies what a translation needs, and writes the model card."""
+    names = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
+    if (source.path / run_layout.TEST_SCORES).exists():
+        names.append(run_layout.TEST_SCORES)
+    for name in names:
+        shutil.copyfile(source.path / name, folder / name)
+    write_model_card(source.path, folder)
+    return "a model repository"
+
+
+EXPORTERS: dict[str, Callable[[LoadedFolder, Path, str | None], str]] = {
+    "transformers": _to_transformers,
+    "ctranslate2": _to_ctranslate2,
+    "hub": _to_hub,
+}
+"""The registry of formats: each writes into an empty folder and returns what it has written. Names
+are listed in ``config.export.FORMATS`` too."""
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    files.write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
