@@ -214,6 +214,9 @@ class DataConfig:
     temperature: float = 1.0
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
+    window_pairs: int = 2_500_000
+    """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
+    is divided into windows of neighbouring pairs, different in each epoch, which bounds memory."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources, for loss, perplexity and BLEU."""
     test: list[SourceConfig] = field(default_factory=list)
@@ -240,6 +243,7 @@ class DataConfig:
             self.temperature >= 1 and math.isfinite(self.temperature),
             f"data.temperature={self.temperature} must be ≥ 1",
         )
+        require(self.window_pairs >= 1, f"data.window_pairs={self.window_pairs} must be ≥ 1")
         choice(
             "data.normalization", self.normalization, "none", "nfc", "standard", "moses_lowercase"
         )

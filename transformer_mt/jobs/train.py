@@ -149,7 +149,8 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         world,
     )
     if world.is_main:
-        verify(data.train, data.corpus)
+        if not trainer.verifies_data:
+            verify(data.train, data.corpus)
         resume.check_data(run_dir, data)
     # Only the main rank can be expected to see the folder.
     if world.broadcast_object(
