@@ -33,6 +33,7 @@ _MAY_CHANGE = (
     "train.max_tokens_per_device",
     "train.compile",
     "data.workers",
+    "data.part",
     "stage",
     "train.device",
     "train.log_every",

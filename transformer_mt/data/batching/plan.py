@@ -211,10 +211,16 @@ def _cumulative(lengths: npt.NDArray[Any]) -> Indices:
 
 
 def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
-    numbers, boundaries = cumulative.data, [0]  # bisect is much faster on a buffer
-    while (start := boundaries[-1]) < len(numbers) - 1:
-        end = bisect_right(numbers, numbers[start] + max_tokens, start + 1) - 1
-        boundaries.append(max(end, start + 1))
+    numbers, last = cumulative.data, len(cumulative) - 1  # bisect is fastest on a buffer
+    boundaries, size = [0], last
+    while (start := boundaries[-1]) < last:
+        limit = numbers[start] + max_tokens
+        stop = start + 2 * size + 1  # chunks that follow one another are of similar sizes
+        if stop > last or numbers[stop] <= limit:
+            stop = last + 1
+        end = max(bisect_right(numbers, limit, start + 1, stop) - 1, start + 1)
+        boundaries.append(end)
+        size = end - start
     return np.array(boundaries, dtype=np.int64)
 
 

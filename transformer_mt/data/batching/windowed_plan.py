@@ -121,16 +121,7 @@ class WindowedPlan:
 
     def survey(self, count: int) -> list[GlobalBatch]:
         """The first updates of a window with the most source tokens; all have as many targets."""
-        tokens = self._store.src.boundaries(BLOCK_PAIRS)
-        blocks = np.arange(len(tokens)) * BLOCK_PAIRS
-
-        def src_tokens(number: int) -> float:
-            """Approximately: within a block, sequences are taken to have equal lengths."""
-            runs = self._runs(number)
-            starts, stops = (np.interp(x, blocks, tokens) for x in (runs.starts, runs.stops))
-            return float((stops - starts).sum())
-
-        number = max(range(self._number), key=src_tokens)
+        number = max(range(self._number), key=lambda n: int(self._runs(n).src_tokens.sum()))
         window = self._plan(number)
         return [window.batch(index) for index in range(min(self._steps, count))]
 
@@ -140,8 +131,9 @@ class WindowedPlan:
 
     def _count(self, batch_tokens: int) -> int:
         """Updates of a window, such that their chunks hold at most their share of a batch."""
-        sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens).pairs()
-        src, tgt = self._store.pair_lengths(sample)
+        sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens)
+        self._read_ahead(sample)
+        src, tgt = self._store.pair_lengths(sample.pairs())
         lengths = tgt[np.argsort(np.maximum(src, tgt), kind="stable")]
         chunks = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
         per_chunk = lengths[: chunks[-2]].sum() / (len(chunks) - 2)  # the last is not full
@@ -166,12 +158,12 @@ class WindowedPlan:
         pairs = runs.pairs().astype(np.min_scalar_type(len(self._store)))
         epoch, window = divmod(number, self._number)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
-        rng.shuffle(pairs)
         src, tgt = (
             side.lengths_of(pairs).astype(np.min_scalar_type(self._store.max_length))
             for side in (self._store.src, self._store.tgt)
         )
-        order = np.argsort(np.maximum(src, tgt), kind="stable")
+        shuffled = rng.permutation(len(pairs))
+        order = shuffled[np.argsort(np.maximum(src, tgt)[shuffled], kind="stable")]
         pairs, src, tgt = pairs[order], src[order], tgt[order]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
         per_batch = min(CHUNKS_PER_BATCH, len(pairs) // self._steps)

@@ -37,32 +37,44 @@ class Runs(NamedTuple):
     """[runs] first pair of each run."""
     stops: Indices
     """[runs] pair after the last of each run."""
-    tokens: Indices
+    src_tokens: Indices
+    """[runs] source tokens of each run."""
+    tgt_tokens: Indices
     """[runs] target tokens of each run."""
 
     @property
     def num_tokens(self) -> int:
         """Number of target tokens."""
-        return int(self.tokens.sum())
+        return int(self.tgt_tokens.sum())
 
-    def permuted(self, rng: np.random.Generator) -> Self:
-        """The same runs in a random order."""
-        order = rng.permutation(len(self.starts))
+    def permuted(self, rng: np.random.Generator, groups: int) -> Self:
+        """The same runs in a random order, in as many similar groups as asked for.
+
+        The groups have runs of all ratios of source to target tokens: with the ratios left to
+        chance, the window with the most source tokens would need larger buffers than the others.
+        """
+        ratios = (self.src_tokens + 1) / (self.tgt_tokens + 1)
+        by_ratio = np.argsort(ratios, kind="stable")
+        deals = 1 + len(by_ratio) // groups
+        group = np.concatenate([rng.permutation(groups) for _ in range(deals)])[: len(by_ratio)]
+        shuffled = rng.permutation(len(by_ratio))
+        order = by_ratio[shuffled[np.argsort(group[shuffled], kind="stable")]]
         return type(self)(*(column[order] for column in self))
 
-    def cut(self, low: int, high: int, tgt: Side) -> Self:
+    def cut(self, low: int, high: int, store: TokenStore) -> Self:
         """The pairs whose first target token is one of the tokens ``low`` to ``high - 1``."""
-        ends = np.cumsum(self.tokens)
-        (first, start), (last, stop) = (self._locate(x, ends, tgt) for x in (low, high))
-        starts, stops, tokens = (column[first : last + 1].copy() for column in self)
-        if len(starts) and last < len(self.starts):
-            stops[-1] = stop
-        if len(starts):
-            starts[0] = start
-        for i in {0, len(starts) - 1} if len(starts) else ():  # the others are whole
-            tokens[i] = tgt.offsets[stops[i]] - tgt.offsets[starts[i]]
-        filled = stops > starts
-        return type(self)(starts[filled], stops[filled], tokens[filled])
+        ends = np.cumsum(self.tgt_tokens)
+        (first, start), (last, stop) = (self._locate(x, ends, store.tgt) for x in (low, high))
+        part = type(self)(*(column[first : last + 1].copy() for column in self))
+        if not len(part.starts):
+            return part
+        if last < len(self.stops):
+            part.stops[-1] = stop
+        part.starts[0] = start
+        ends = np.array([0, len(part.starts) - 1])  # the others are whole
+        for side, tokens in ((store.src, part.src_tokens), (store.tgt, part.tgt_tokens)):
+            tokens[ends] = side.offsets[part.stops[ends]] - side.offsets[part.starts[ends]]
+        return type(self)(*(column[part.stops > part.starts] for column in part))
 
     def pairs(self) -> Indices:
         """[pairs] indices of all pairs."""
@@ -76,7 +88,7 @@ class Runs(NamedTuple):
         if run == len(ends):
             return run, 0
         offsets = tgt.offsets[self.starts[run] : self.stops[run] + 1]
-        inside = offsets[0] + position - (ends[run] - self.tokens[run])
+        inside = offsets[0] + position - (ends[run] - self.tgt_tokens[run])
         return run, int(self.starts[run] + np.searchsorted(offsets, inside))
 
     @classmethod
@@ -116,14 +128,12 @@ class Windows:
     """
 
     def __init__(self, store: TokenStore, seed: int, weights: Sequence[float], number: int):
-        self._tgt, self._seed, self._number = store.tgt, seed, number
+        self._store, self._seed, self._number = store, seed, number
         sources = _weighted_sources(store, weights)
         self._weights = [weight for _, _, weight in sources]
         self._epoch_pairs, self._epoch_tokens = _epoch_size(store, weights)
-        pairs = int(self._epoch_pairs / (number * _BLOCKS_PER_WINDOW))
-        pairs = min(BLOCK_PAIRS, max(1, pairs))
-        grid = np.arange(0, len(store), pairs), store.tgt.boundaries(pairs)
-        self._sources = [self._blocks(start, stop, *grid) for start, stop, _ in sources]
+        block = min(BLOCK_PAIRS, max(1, int(self._epoch_pairs / (number * _BLOCKS_PER_WINDOW))))
+        self._sources = [self._blocks(start, stop, block) for start, stop, _ in sources]
         self._order = lru_cache(2)(self._order_epoch)
 
     @property
@@ -146,18 +156,23 @@ class Windows:
                 runs.cut(
                     runs.num_tokens * part // parts,
                     runs.num_tokens * (part + 1) // parts,
-                    self._tgt,
+                    self._store,
                 )
                 for runs in self._order(epoch)
             ]
         )
 
-    def _blocks(self, start: int, stop: int, grid: Indices, tokens: Indices) -> Runs:
-        """The blocks of a source, which begin with it or at a pair of the grid."""
-        inner = slice(np.searchsorted(grid, start, "right"), np.searchsorted(grid, stop, "left"))
-        pairs = np.concatenate([[start], grid[inner], [stop]])
-        first, last = self._tgt.offsets[start], self._tgt.offsets[stop]
-        return Runs(pairs[:-1], pairs[1:], np.diff(np.concatenate([[first], tokens[inner], [last]])))
+    def _blocks(self, start: int, stop: int, size: int) -> Runs:
+        """The blocks of a source, which begin with it or at a multiple of their size."""
+        inner = slice(start // size + 1, -(-stop // size))
+        pairs = np.concatenate([[start], np.arange(inner.start, inner.stop) * size, [stop]])
+        first_tokens = (
+            np.concatenate(
+                [side.offsets[[start]], side.boundaries(size)[inner], side.offsets[[stop]]]
+            )
+            for side in (self._store.src, self._store.tgt)
+        )
+        return Runs(pairs[:-1], pairs[1:], *map(np.diff, first_tokens))
 
     def _order_epoch(self, epoch: int) -> list[Runs]:
         """The runs of each source in an epoch, in order."""
@@ -165,19 +180,20 @@ class Windows:
         for source, (runs, weight) in enumerate(zip(self._sources, self._weights, strict=True)):
             rng = np.random.default_rng([self._seed, epoch, source, _EPOCH_ORDER])
             whole, fraction = divmod(weight, 1.0)
-            passes = [runs.permuted(rng) for _ in range(int(whole))]
+            passes = [runs] * int(whole)
             if fraction:
-                passes.append(self._fraction(runs, source, epoch, fraction).permuted(rng))
-            ordered.append(Runs.concatenate(passes))
+                passes.append(self._fraction(runs, source, epoch, fraction))
+            groups = max(1, round(self._number / weight))  # windows to a pass
+            ordered.append(Runs.concatenate([part.permuted(rng, groups) for part in passes]))
         return ordered
 
     def _fraction(self, runs: Runs, source: int, epoch: int, fraction: float) -> Runs:
         """A part of the tokens of a source that begins where that of the last epoch ended."""
         total = runs.num_tokens
         rng = np.random.default_rng([self._seed, source, _FRACTION_ORDER])
-        twice = Runs.concatenate([runs.permuted(rng)] * 2)
+        twice = Runs.concatenate([runs.permuted(rng, 1)] * 2)
         start = round(epoch * fraction * total) % max(1, total)
-        return twice.cut(start, start + round(fraction * total), self._tgt)
+        return twice.cut(start, start + round(fraction * total), self._store)
 
 
 def _weighted_sources(
