@@ -40,7 +40,7 @@ def test_a_run_killed_in_an_epoch_of_many_windows_resumes_exactly(
     running.wait_for(lambda: len(checkpoints(corpus / "killed")) >= 3)
     running.send(signal.SIGKILL)
     running.wait()
-    assert not (corpus / "killed" / "model.safetensors").exists()
+    assert not (corpus / "killed" / "test.json").exists()
     status, _, err = train("killed", *more).wait()
     assert status == 0, err
     assert "resuming after update" in err
@@ -50,13 +50,13 @@ def test_a_run_killed_in_an_epoch_of_many_windows_resumes_exactly(
 
 def test_two_ranks_train_as_one(corpus: Path, train: Callable[..., Running]) -> None:
     for name, more in (("one", ()), ("two", ("distributed.processes=2",))):
-        status, _, err = train(name, *more).wait()
+        status, _, err = train(name, "model.dropout=0", "train.precision=fp32", *more).wait()
         assert status == 0, err
     for (step, *one), (other_step, *two) in zip(
         curve(corpus / "one"), curve(corpus / "two"), strict=True
     ):
         assert step == other_step
-        assert two == pytest.approx(one, rel=1e-2)
+        assert two == pytest.approx(one, rel=1e-3)
 
 
 def test_damaged_tokens_are_one_line(corpus: Path, train: Callable[..., Running]) -> None:
