@@ -81,6 +81,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
     add("--windows", type=int, metavar="PAIRS", help="measure only the plan of so many pairs")
     add("--window-pairs", type=int, default=DataConfig.window_pairs, help="data.window_pairs")
+    add("--updates", type=int, default=10**6, help="updates of a window to read (default: all)")
     add("--ranks", type=int, nargs="+", default=RANKS, help="processes that plan (default: 1 8)")
     add("--epochs", type=int, nargs="+", default=(1, 10), help="which epochs (default: 1 10)")
     add("--cleaning", default="standard", help="configs/cleaning/*.yaml (default: standard)")
@@ -375,7 +376,7 @@ def measure_windows(options: argparse.Namespace, scratch: Path) -> list[Figures]
         for epoch in options.epochs:
             report_progress(f"{ranks} rank(s), epoch {epoch}")
             barrier = multiprocessing.get_context("spawn").Barrier(ranks)
-            args = (folder, options.window_pairs, epoch - 1, barrier)
+            args = (folder, options.window_pairs, options.updates, epoch - 1, barrier)
             results, peak = in_new_processes(plan_windows, [args] * ranks)
             slowest = {key: max(result[key] for result in results) for key in results[0]}
             rows.append({"ranks": ranks, "epoch": epoch, "peak": peak, **slowest, **pages})
@@ -407,8 +408,8 @@ def report_windows(rows: list[Figures], options: argparse.Namespace) -> str:
         f"{first['windows']} windows of {per_window:,} updates. Updates planned as a whole would "
         f"touch {first['random']:,.0f} pages each, nearly all of them for the first time.",
         "Open: seconds to open the store and make the plan. Seek: to a step in the middle of the "
-        "epoch. Then all updates of two windows are read, without a pause for computing: waits are "
-        "the seconds for their plans. MiB: all ranks together, above the loaded libraries, pages "
+        "epoch. Then updates of two windows are read, without a pause for computing: waits are the "
+        "seconds for their plans. MiB: all ranks together, above the loaded libraries, pages "
         "that they share once. Pages of 4 KiB; new: touched by no earlier update of the window.",
     ]
     place = f"Python {platform.python_version()}, {available_cores()} core(s)"

@@ -70,8 +70,10 @@ def write_synthetic_store(folder: Path, pairs: int) -> None:
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-def plan_windows(folder: Path, window_pairs: int, epoch: int, barrier: Barrier) -> Figures:
-    """Opens, finds a step in the middle of an epoch, and reads as many updates as two windows have.
+def plan_windows(
+    folder: Path, window_pairs: int, updates: int, epoch: int, barrier: Barrier
+) -> Figures:
+    """Opens, finds a step in the middle of an epoch, and reads updates of its window and the next.
 
     The ranks wait for each other at every update, as training makes them do.
     """
@@ -83,13 +85,13 @@ def plan_windows(folder: Path, window_pairs: int, epoch: int, barrier: Barrier) 
     plan = make_plan(store, BATCH_TOKENS, seed=1, window_pairs=window_pairs)
     figures: Figures = {"open": lap(), "steps": plan.steps_per_epoch, "windows": plan.num_windows}
     per_window = plan.steps_per_epoch // plan.num_windows
-    # A step whose window has half of its updates left.
-    first = int((epoch + plan.num_windows // 2 / plan.num_windows) * plan.steps_per_epoch)
-    first += per_window // 2
-    plan[first]
+    updates = min(updates, per_window)
+    window = epoch * plan.num_windows + plan.num_windows // 2
+    steps = [(window + 1) * per_window + i for i in range(-updates, updates)]
+    plan[steps[0]]
     figures["seek"] = lap()
     waits = []
-    for step in range(first, first + 2 * per_window):
+    for step in steps:
         barrier.wait()
         lap()
         batch = plan[step]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,7 @@ class WindowedPlan:
         """Updates of a window, such that their chunks hold at most their share of a batch."""
         sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens)
         self._read_ahead(sample)
-        src, tgt = self._store.pair_lengths(sample.pairs())
+        _, (src, tgt) = self._read_lengths(sample)
         lengths = tgt[np.argsort(np.maximum(src, tgt), kind="stable")]
         chunks = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
         per_chunk = lengths[: chunks[-2]].sum() / (len(chunks) - 2)  # the last is not full
@@ -155,15 +156,11 @@ class WindowedPlan:
     def _plan(self, number: int) -> "_PlannedWindow":
         runs = self._runs(number)
         self._read_ahead(runs)
-        pairs = runs.pairs().astype(np.min_scalar_type(len(self._store)))
+        pairs, (src, tgt) = self._read_lengths(runs)
         epoch, window = divmod(number, self._number)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
-        src, tgt = (
-            side.lengths_of(pairs).astype(np.min_scalar_type(self._store.max_length))
-            for side in (self._store.src, self._store.tgt)
-        )
-        shuffled = rng.permutation(len(pairs))
-        order = shuffled[np.argsort(np.maximum(src, tgt)[shuffled], kind="stable")]
+        order = rng.permutation(np.arange(len(pairs), dtype=pairs.dtype))
+        order = order[np.argsort(np.maximum(src, tgt)[order], kind="stable")]
         pairs, src, tgt = pairs[order], src[order], tgt[order]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
         per_batch = min(CHUNKS_PER_BATCH, len(pairs) // self._steps)
@@ -188,6 +185,20 @@ class WindowedPlan:
             for side in (self._store.src, self._store.tgt):
                 side.advise(start, stop, Advice.LATER)
 
+    def _read_lengths(self, runs: Runs) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Indices of the pairs [pairs] and their lengths [2, pairs], in the smallest dtypes."""
+        size = int((runs.stops - runs.starts).sum())
+        pairs = np.empty(size, np.min_scalar_type(len(self._store)))
+        lengths = np.empty((2, size), np.min_scalar_type(self._store.max_length))
+        done = 0
+        for start, stop in zip(runs.starts.tolist(), runs.stops.tolist(), strict=True):
+            part = slice(done, done := done + stop - start)
+            pairs[part] = np.arange(start, stop)
+            for row, side in zip(lengths, (self._store.src, self._store.tgt), strict=True):
+                row[part] = np.diff(side.offsets[start : stop + 1])
+                side.advise_offsets(start, stop, Advice.LATER)
+        return pairs, lengths
+
 
 @dataclass(frozen=True)
 class _PlannedWindow:
@@ -195,7 +206,7 @@ class _PlannedWindow:
 
     store: TokenStore
     runs: Runs
-    pairs: npt.NDArray[np.unsignedinteger]
+    pairs: npt.NDArray[Any]
     """[pairs] indices of the pairs, chunk by chunk."""
     boundaries: Indices
     """[chunks + 1] boundaries of the chunks."""

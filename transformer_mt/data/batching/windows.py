@@ -76,12 +76,6 @@ class Runs(NamedTuple):
             tokens[ends] = side.offsets[part.stops[ends]] - side.offsets[part.starts[ends]]
         return type(self)(*(column[part.stops > part.starts] for column in part))
 
-    def pairs(self) -> Indices:
-        """[pairs] indices of all pairs."""
-        lengths = self.stops - self.starts
-        shifts = self.starts - (np.cumsum(lengths) - lengths)
-        return np.arange(lengths.sum()) + np.repeat(shifts, lengths)
-
     def _locate(self, position: int, ends: Indices, tgt: Side) -> tuple[int, int]:
         """Run and pair of the first pair that begins at or after a token."""
         run = int(np.searchsorted(ends, position, side="right"))

@@ -22,7 +22,12 @@ COLUMNS = ("first_token", "tokens_crc32", "offsets_crc32")
 
 Index = npt.NDArray[np.int64]
 
-_COLD = 20  # MADV_COLD of Linux 5.4, which Python does not name
+_COLD = 20
+"""MADV_COLD of Linux 5.4, which Python does not name."""
+
+
+_FAULT_AROUND = 2**16
+"""Bytes around a page that the kernel maps with it."""
 
 
 class Advice(Enum):
@@ -105,6 +110,9 @@ def advise(array: npt.NDArray[Any], start: int, stop: int, advice: Advice) -> No
     if advice is Advice.SOON:
         mapping.madvise(mmap.MADV_WILLNEED, begin, length)
         return
+    end = min(begin + length + _FAULT_AROUND, len(mapping))
+    begin = max(0, begin - _FAULT_AROUND)
+    length = end - begin
     if advice is Advice.DONE and sys.platform == "linux":
         with suppress(OSError):  # an older kernel
             mapping.madvise(_COLD, begin, length)
