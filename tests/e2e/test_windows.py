@@ -56,7 +56,7 @@ def test_two_ranks_train_as_one(corpus: Path, train: Callable[..., Running]) -> 
         curve(corpus / "one"), curve(corpus / "two"), strict=True
     ):
         assert step == other_step
-        assert two == pytest.approx(one, rel=1e-3)
+        assert two == pytest.approx(one, rel=1e-2)
 
 
 def test_damaged_tokens_are_one_line(corpus: Path, train: Callable[..., Running]) -> None:

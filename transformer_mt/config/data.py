@@ -215,9 +215,9 @@ class DataConfig:
     temperature: float = 1.0
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
-    window_pairs: int = 2_500_000
+    window_pairs: int = 2_300_000
     """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
-    is divided into windows of neighbouring pairs, different in each epoch, which bounds memory."""
+    is divided into windows, new in each epoch, of blocks of neighbouring pairs. Bounds memory."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources, for loss, perplexity and BLEU."""
     test: list[SourceConfig] = field(default_factory=list)

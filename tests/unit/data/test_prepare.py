@@ -340,7 +340,9 @@ def test_an_interrupted_part_resumes(
     assert fingerprint_of(alone, tmp_path / "cache") == expected
 
 
-def test_a_full_disk_is_reported_by_a_part(alone: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_by_a_part(
+    alone: TrainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -368,7 +370,9 @@ def test_the_disk_space_of_a_large_corpus_is_told_before_encoding(
     usage = shutil.disk_usage(tmp_path)
     for free, warned in ((10**9, False), (10**5, True)):
         caplog.clear()
-        monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _, n=free: usage._replace(free=n))
+        monkeypatch.setattr(
+            disk_space.shutil, "disk_usage", lambda _, n=free: usage._replace(free=n)
+        )
         with caplog.at_level(logging.INFO, logger="transformer_mt"):
             prepared = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / str(free))))
         (line,) = [m for m in caplog.messages if "GB of disk" in m]

@@ -110,7 +110,9 @@ class BatchIterator:
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
         num_targets = int(lengths[1, order].sum())
-        return micro_batches(self._train, GlobalBatch((pairs[order],), num_targets), self._max_tokens)
+        return micro_batches(
+            self._train, GlobalBatch((pairs[order],), num_targets), self._max_tokens
+        )
 
     def pair_indices(self, step: int) -> list[int]:
         """Indices in the store of all pairs of an update, over all ranks."""

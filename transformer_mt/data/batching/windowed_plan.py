@@ -184,6 +184,7 @@ class WindowedPlan:
             self._store.verify_block(block)
             for side in (self._store.src, self._store.tgt):
                 side.advise(start, stop, Advice.LATER)
+                side.advise_offsets(start, stop, Advice.LATER)
 
     def _read_lengths(self, runs: Runs) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Indices of the pairs [pairs] and their lengths [2, pairs], in the smallest dtypes."""
@@ -197,6 +198,7 @@ class WindowedPlan:
             for row, side in zip(lengths, (self._store.src, self._store.tgt), strict=True):
                 row[part] = np.diff(side.offsets[start : stop + 1])
                 side.advise_offsets(start, stop, Advice.LATER)
+        self._store.unmap()  # the pages around them, too
         return pairs, lengths
 
 
@@ -227,3 +229,4 @@ class _PlannedWindow:
             for side in (self.store.src, self.store.tgt):
                 side.advise(start, stop, Advice.DONE)
                 side.advise_offsets(start, stop, Advice.DONE)
+        self.store.unmap()

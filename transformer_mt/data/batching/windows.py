@@ -190,9 +190,7 @@ class Windows:
         return twice.cut(start, start + round(fraction * total), self._store)
 
 
-def _weighted_sources(
-    store: TokenStore, weights: Sequence[float]
-) -> list[tuple[int, int, float]]:
+def _weighted_sources(store: TokenStore, weights: Sequence[float]) -> list[tuple[int, int, float]]:
     """First pair, end and weight of each source that occurs in an epoch."""
     bounds = np.cumsum([0, *(store.source_sizes if weights else (len(store),))]).tolist()
     sources = zip(pairwise(bounds), weights or (1.0,), strict=True)

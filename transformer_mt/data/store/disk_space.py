@@ -51,8 +51,8 @@ def log_disk_space(data: DataConfig, tokenizer: Tokenizer, folder: Path) -> None
     free = shutil.disk_usage(folder).free
     numbers = (pairs / 1e6, (store + shards) / 1e9, store / 1e9, free / 1e9)
     log.info(
-        "  about %s million pairs: %s GB of disk until they are encoded, then %s GB; %s GB are free "
-        "in %s",
+        "  about %s million pairs: %s GB of disk until they are encoded, then %s GB; %s GB are free"
+        " in %s",
         *(f"{number:.2g}" if number < 100 else f"{number:,.0f}" for number in numbers),
         folder,
     )
@@ -72,9 +72,7 @@ def _estimate_pairs(source: SourceConfig, sample: Sequence[Pair]) -> float:
 def _is_plain(source: SourceConfig) -> bool:
     """Whether the files hold text that is not compressed."""
     compressed = (".gz", ".zst", ".parquet")
-    return not any(
-        path.is_dir() or path.suffix in compressed for path in source.paths.values()
-    )
+    return not any(path.is_dir() or path.suffix in compressed for path in source.paths.values())
 
 
 def _file_bytes(source: SourceConfig) -> int:

@@ -144,6 +144,12 @@ class TokenStore:
         starts = np.linspace(0, len(self) - run, _SAMPLE_RUNS).astype(np.int64)
         return (starts[:, None] + np.arange(run)).reshape(-1)
 
+    def unmap(self) -> None:
+        """Gives the pages that were read back to the page cache: they no longer count as memory."""
+        for side in (self.src, self.tgt):
+            blocks.advise(side.tokens, 0, len(side.tokens), Advice.LATER)
+            blocks.advise(side.offsets, 0, len(side.offsets), Advice.LATER)
+
     @property
     def has_checksums(self) -> bool:
         """Whether every block can be verified by itself."""
@@ -156,9 +162,7 @@ class TokenStore:
             InputError: The block is damaged.
         """
         for side in (self.src, self.tgt):
-            if len(side.index) and not blocks.matches(
-                side.index, block, side.tokens, side.offsets
-            ):
+            if len(side.index) and not blocks.matches(side.index, block, side.tokens, side.offsets):
                 raise _damaged(self.folder, f"the checksum of block {block} does not match")
 
     def location(self, index: int) -> str:
@@ -288,7 +292,10 @@ class _SideWriter:
         self._write(np.empty(0, dtype), np.zeros(1, np.int64))
 
     def append(self, part: Side) -> None:
-        tokens, offsets = part.tokens.astype(self._dtype, copy=False), part.offsets + self.num_tokens
+        tokens, offsets = (
+            part.tokens.astype(self._dtype, copy=False),
+            part.offsets + self.num_tokens,
+        )
         self._write(tokens, offsets[1:])
         self.index.append(tokens, offsets)
         self.num_sequences += len(part)
