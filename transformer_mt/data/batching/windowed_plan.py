@@ -159,7 +159,7 @@ class WindowedPlan:
         pairs, (src, tgt) = self._read_lengths(runs)
         epoch, window = divmod(number, self._number)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
-        order = rng.permutation(np.arange(len(pairs), dtype=pairs.dtype))
+        order = rng.permutation(np.arange(len(pairs), dtype=np.min_scalar_type(len(pairs))))
         order = order[np.argsort(np.maximum(src, tgt)[order], kind="stable")]
         pairs, src, tgt = pairs[order], src[order], tgt[order]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
