@@ -2,6 +2,7 @@
 
     python scripts/bench/data.py                     4.5 million pairs, and a plan of 100 million
     python scripts/bench/data.py --pairs 20000 --plan-pairs 1000000        a quick look
+    python scripts/bench/data.py --windows 300000000      only the plan of so many pairs, by windows
 
 The text is real, from ../shared/data, enlarged by joining one to three random pairs (seeded).
 "ours" is the pipeline of mt-train: normalise, clean, encode, deduplicate, write. The plain
@@ -31,8 +32,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from data_peers import BATCH_TOKENS, PLAIN, Figures, folder_bytes
+from data_scale import RANKS, plan_pages, plan_windows, write_synthetic_store
 from omegaconf import OmegaConf
 from process_tree import usage
 from reporting import SHARED_DATA, argument_parser, heading, table, wrap
@@ -53,6 +54,13 @@ from transformer_mt.errors import InputError
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    if options.windows:
+        with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
+            rows = measure_windows(options, Path(scratch))
+        print(report_windows(rows, options))
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=2))
+        return
     with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
         rows = measure(options, Path(scratch))
     print(report(rows, options))
@@ -71,6 +79,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="how many of them datasets.map gets (default: 200k)",
     )
     add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
+    add("--windows", type=int, metavar="PAIRS", help="measure only the plan of so many pairs")
+    add("--window-pairs", type=int, default=DataConfig.window_pairs, help="data.window_pairs")
+    add("--updates", type=int, default=10**6, help="updates of a window to read (default: all)")
+    add("--ranks", type=int, nargs="+", default=RANKS, help="processes that plan (default: 1 8)")
+    add("--epochs", type=int, nargs="+", default=(1, 10), help="which epochs (default: 1 10)")
     add("--cleaning", default="standard", help="configs/cleaning/*.yaml (default: standard)")
     add("--vocab", type=int, default=16_000, help="pieces of the vocabulary (default: 16000)")
     add("--workers", type=int, default=available_cores(), help="processes (default: all cores)")
@@ -183,23 +196,44 @@ def make_job(text: Path, cache: Path, options: argparse.Namespace) -> TrainJob:
 
 def in_new_process(work: Callable[..., Figures], *args: Any) -> Figures:
     """Runs ``work`` in a new process; its result, plus its peak memory in bytes as ``peak``."""
+    (figures,), peak = in_new_processes(work, [args])
+    return {**figures, "peak": peak}
+
+
+def in_new_processes(
+    work: Callable[..., Figures], each: Sequence[tuple[Any, ...]]
+) -> tuple[list[Figures], int]:
+    """Runs ``work`` in a new process for each tuple of arguments, at the same time.
+
+    Returns:
+        The results, and the peak memory of all processes in bytes: pages that they share count
+        once.
+    """
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there, work, args))
-    process.start()
-    there.close()
+    pipes, processes = [], []
+    for args in each:
+        here, there = context.Pipe()
+        process = context.Process(target=_work, args=(there, work, args))
+        process.start()
+        there.close()
+        pipes.append(here)
+        processes.append(process)
     try:
-        here.recv()  # its libraries are loaded
-        assert process.pid is not None
-        memory = PeakMemory(process.pid)
-        here.send("go")
-        figures: Figures = here.recv()
-        here.send("done")
+        for pipe in pipes:
+            pipe.recv()  # its libraries are loaded
+        memory = PeakMemory([process.pid for process in processes if process.pid])
+        for pipe in pipes:
+            pipe.send("go")
+        figures = [pipe.recv() for pipe in pipes]
+        peak = memory.stop()
+        for pipe in pipes:
+            pipe.send("done")
     except EOFError:
         raise SystemExit(f"{work.__name__} failed") from None
     finally:
-        process.join()
-    return {**figures, "peak": memory.stop()}
+        for process in processes:
+            process.join()
+    return figures, peak
 
 
 def _work(pipe: Connection, work: Callable[..., Figures], args: tuple[Any, ...]) -> None:
@@ -214,25 +248,28 @@ def _work(pipe: Connection, work: Callable[..., Figures], args: tuple[Any, ...])
 LIBRARIES = {
     "ours": ["transformer_mt.data.prepare", "transformer_mt.data.batching.plan"],
     "learn": ["transformer_mt.data.prepare"],
-    "plan": ["transformer_mt.data.batching.plan"],
+    "plan": ["transformer_mt.data.batching.windowed_plan"],
     "plain": ["transformer_mt.data.store.encode", "datasets"],
     "batched": ["transformer_mt.data.store.encode", "datasets"],
 }
 
 
 class PeakMemory:
-    """Peak memory of a process and its children above the present level, sampled every 0.1 s."""
+    """Peak memory of processes and their children above the present level, sampled every 0.1 s."""
 
-    def __init__(self, pid: int):
-        self._pid = pid
-        self._before = self._peak = usage(pid).pss
+    def __init__(self, pids: Sequence[int]):
+        self._pids = pids
+        self._before = self._peak = self._now()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self._peak = max(self._peak, usage(self._pid).pss)
+            self._peak = max(self._peak, self._now())
+
+    def _now(self) -> int:
+        return sum(usage(pid).pss for pid in self._pids)
 
     def stop(self) -> int:
         self._over.set()
@@ -301,27 +338,68 @@ def plan(store: Any) -> Figures:
 
 
 def plan_synthetic(pairs: int, folder: Path) -> Figures:
-    """Plans pairs with lengths like WMT's; they have no tokens."""
-    from transformer_mt.data.store.token_store import Side, TokenStore
+    """Plans pairs with lengths like WMT's as a whole; their tokens take no disk."""
+    from transformer_mt.data.store.token_store import TokenStore
 
-    folder.mkdir()
-    rng = np.random.default_rng(1)
-    files = [np.memmap(folder / n, np.int64, "w+", shape=pairs + 1) for n in ("src", "tgt")]
-    total = np.zeros((2, 1), np.int64)
-    for start in range(0, pairs, 2**20):
-        end = min(start + 2**20, pairs)
-        src = np.exp(rng.normal(3.2, 0.6, end - start))
-        tgt = src * np.exp(rng.normal(0.05, 0.2, end - start))
-        lengths = np.clip(np.stack([src, tgt]).astype(np.int64), 2, 256)
-        offsets = total + np.cumsum(lengths, axis=1)
-        for file, row in zip(files, offsets, strict=True):
-            file[start + 1 : end + 1] = row
-        total = offsets[:, -1:]
-    sides = [Side(np.empty(0, np.uint16), np.asarray(file)) for file in files]
-    return {f"plan_{key}": value for key, value in plan(TokenStore(sides[0], sides[1])).items()}
+    write_synthetic_store(folder, pairs)
+    return {f"plan_{key}": value for key, value in plan(TokenStore.load(folder)).items()}
 
 
 OURS = (ours_prepare, ours_open, ours_plan)
+
+
+# Windows.
+
+
+def measure_windows(options: argparse.Namespace, scratch: Path) -> list[Figures]:
+    """The measurements of the plan of a large corpus, for each number of ranks and epoch."""
+    report_progress("writing the offsets")
+    folder = scratch / "store"
+    pages = in_new_process(plan_pages, folder, options.windows, options.window_pairs)
+    del pages["peak"]
+    rows = []
+    for ranks in options.ranks:
+        for epoch in options.epochs:
+            report_progress(f"{ranks} rank(s), epoch {epoch}")
+            barrier = multiprocessing.get_context("spawn").Barrier(ranks)
+            args = (folder, options.window_pairs, options.updates, epoch - 1, barrier)
+            results, peak = in_new_processes(plan_windows, [args] * ranks)
+            slowest = {key: max(result[key] for result in results) for key in results[0]}
+            rows.append({"ranks": ranks, "epoch": epoch, "peak": peak, **slowest, **pages})
+    return rows
+
+
+def report_windows(rows: list[Figures], options: argparse.Namespace) -> str:
+    """A Markdown table with notes above it."""
+    head = ["ranks", "epoch", "open s", "seek s", "longest wait s", "all waits s", "MiB"]
+    head += ["pages an update", "of them new"]
+    lines = [
+        [
+            f"{row['ranks']}",
+            f"{row['epoch']}",
+            f"{row['open']:.2f}",
+            f"{row['seek']:.2f}",
+            f"{row['longest_wait']:.3f}",
+            f"{row['wait']:.1f}",
+            f"{row['peak'] / 2**20:,.0f}",
+            f"{row['pages']:,.0f}",
+            f"{row['new']:,.0f}",
+        ]
+        for row in rows
+    ]
+    first = rows[0]
+    per_window = first["steps"] // first["windows"]
+    notes = [
+        f"{options.windows:,} pairs with lengths like WMT's, tokens in sparse files: "
+        f"{first['windows']} windows of {per_window:,} updates. Updates planned as a whole would "
+        f"touch {first['random']:,.0f} pages each, nearly all of them for the first time.",
+        "Open: seconds to open the store and make the plan. Seek: to a step in the middle of the "
+        "epoch. Then updates of two windows are read, without a pause for computing: waits are the "
+        "seconds for their plans. MiB: all ranks together, above the loaded libraries, pages "
+        "that they share once. Pages of 4 KiB; new: touched by no earlier update of the window.",
+    ]
+    place = f"Python {platform.python_version()}, {available_cores()} core(s)"
+    return "\n".join([heading(place), *map(wrap, notes), "", table(head, lines)])
 
 
 # The report.

@@ -58,8 +58,10 @@ RECIPES: list[tuple[str, ...]] = [
     (),
     ("train.final=ema", "train.ema_decay=0.9", "train.clip_norm=1"),
     ("train.final=best", "train.best_by=nll", "train.patience=2", "train.validate_every=4"),
+    ("data.window_pairs=16", "train.batch_tokens=60"),
 ]
-"""Overrides on how a run ends; in the last, validations do not coincide with checkpoints."""
+"""Overrides on how a run ends, where validations in the third do not coincide with checkpoints; in
+the last, an epoch has several windows."""
 
 
 # The folder of a run.

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,9 @@ class DataConfig:
     temperature: float = 1.0
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
+    window_pairs: int = 2_300_000
+    """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
+    is divided into windows, new in each epoch, of blocks of neighbouring pairs. Bounds memory."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
@@ -226,6 +230,10 @@ class DataConfig:
     Multi30k scores. Applies to training, validation and translation."""
     workers: int | None = None
     """Processes that clean and encode. null: one per core; 0: none besides the main process."""
+    part: str | None = None
+    """Part of the training text to encode, e.g. ``3/8``, with ``stage=prepare`` on one of several
+    machines that share ``cache_dir``; ``rank``: that of this process under torchrun or srun. The
+    same command without it then joins the parts."""
 
     def __post_init__(self) -> None:
         require(
@@ -240,12 +248,19 @@ class DataConfig:
             self.temperature >= 1 and math.isfinite(self.temperature),
             f"data.temperature={self.temperature} must be ≥ 1",
         )
+        require(self.window_pairs >= 1, f"data.window_pairs={self.window_pairs} must be ≥ 1")
         choice(
             "data.normalization", self.normalization, "none", "nfc", "standard", "moses_lowercase"
         )
         require(
             self.workers is None or self.workers >= 0, f"data.workers={self.workers} must be ≥ 0"
         )
+        if self.part not in (None, "rank"):
+            found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(self.part))
+            require(
+                found is not None and 1 <= int(found[1]) <= int(found[2]),
+                f"data.part={self.part} must be a number and how many there are, e.g. 3/8, or rank",
+            )
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return

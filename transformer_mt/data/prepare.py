@@ -21,6 +21,7 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.deduplication import Mask, deduplicate
+from transformer_mt.data.store.disk_space import log_disk_space
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     CleanText,
@@ -101,6 +102,86 @@ def prepare(job: TrainJob) -> Prepared:
         InputError: A source cannot be read or changes meanwhile; cleaning drops all pairs; or the
             cache cannot be written.
     """
+    data, inputs = job.data, _read_inputs(job)
+    corpus = inputs.corpus
+    cache.build_once(corpus, lambda to: _encode_corpus(inputs.task, inputs.sources, to))
+    epoch_stores = None
+    if strength := job.tokenizer.sampling:
+        epoch_stores = EpochStores(
+            corpus, inputs.vocabulary, strength, job.train.seed, job.run_dir, _num_processes(data)
+        )
+        epoch_stores.open(0)
+    train = TokenStore.load(corpus)
+    fingerprints = {
+        "corpus": train.fingerprint,
+        "valid": cache.key(inputs.valid),
+        "test": cache.key(inputs.test),
+    }
+    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
+        fingerprints["sources"] = " ".join(map(str, train.source_sizes))
+    return Prepared(
+        config=data,
+        tokenizer_model=inputs.vocabulary,
+        corpus=corpus,
+        report=CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
+        valid=inputs.valid,
+        test=inputs.test,
+        fingerprints=fingerprints,
+        epoch_stores=epoch_stores,
+    )
+
+
+def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
+    """Cleans and encodes one part of the training text, on one of several machines.
+
+    Every machine reads all of the text, and encodes each chunk of its part unless that is done
+    already. ``prepare`` then finds all parts in the cache, which the machines share, and joins
+    them.
+
+    Args:
+        job: The configuration.
+        part: Number of the part, from 0.
+        parts: Number of parts.
+
+    Returns:
+        The vocabulary, and the folder of all encoded parts; empty if they have been joined.
+
+    Raises:
+        InputError: As for ``prepare``.
+    """
+    inputs, data = _read_inputs(job), job.data
+    if inputs.corpus.exists():
+        log.info("the parts have been joined already: %s", inputs.corpus)
+        return {}
+    with cache.reported_errors(inputs.corpus):
+        inputs.task.folder.mkdir(parents=True, exist_ok=True)
+        _announce(inputs.task, f"encoding part {part + 1} of {parts} of the training data")
+        chunks = (chunk for chunk in read_chunks(data) if chunk.number % parts == part)
+        with (
+            _require_unchanged(data, inputs.sources),
+            closing(map_ordered(inputs.task, chunks, _num_processes(data))) as encoded,
+            closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
+        ):
+            for _ in results:
+                pass
+    log.info("part %d of %d is encoded; without data.part, the parts are joined", part + 1, parts)
+    return {"vocabulary": inputs.vocabulary, "shards": inputs.task.folder}
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What the encoded corpus is made of, and where it will be."""
+
+    valid: list[Pair]
+    test: list[Pair]
+    sources: SourceFingerprints
+    vocabulary: Path
+    corpus: Path
+    task: EncodeChunk
+
+
+def _read_inputs(job: TrainJob) -> _Inputs:
+    """Reads the small sets and learns the vocabulary, or finds it in the cache."""
     data = job.data
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (
@@ -128,31 +209,7 @@ def prepare(job: TrainJob) -> Prepared:
     corpus_key = cache.key(text, asdict(data.cleaning), sha256(vocabulary), held_out)
     corpus = cache_dir / f"corpus-{corpus_key}"
     task = EncodeChunk(data, vocabulary, cache.shards_dir(corpus), held_out_hashes(held_out))
-    cache.build_once(corpus, lambda to: _encode_corpus(task, sources, to))
-    epoch_stores = None
-    if strength := job.tokenizer.sampling:
-        epoch_stores = EpochStores(
-            corpus, vocabulary, strength, job.train.seed, job.run_dir, _num_processes(data)
-        )
-        epoch_stores.open(0)
-    train = TokenStore.load(corpus)
-    fingerprints = {
-        "corpus": train.fingerprint,
-        "valid": cache.key(valid),
-        "test": cache.key(test),
-    }
-    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
-        fingerprints["sources"] = " ".join(map(str, train.source_sizes))
-    return Prepared(
-        config=data,
-        tokenizer_model=vocabulary,
-        corpus=corpus,
-        report=CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
-        valid=valid,
-        test=test,
-        fingerprints=fingerprints,
-        epoch_stores=epoch_stores,
-    )
+    return _Inputs(valid, test, sources, vocabulary, corpus, task)
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:
@@ -219,11 +276,9 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
 
 
 def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path) -> None:
-    log.info("encoding the training data")
     data = task.data
     task.folder.mkdir(exist_ok=True)
-    if found := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d parts are encoded already", found)
+    _announce(task, "encoding the training data")
     shards: list[Shard] = []
     report = CleaningReport(data.cleaning)
     with (
@@ -249,6 +304,14 @@ def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path)
         source_names=[source.name for source in data.train],
     )
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
+
+
+def _announce(task: EncodeChunk, action: str) -> None:
+    log.info("%s", action)
+    if found := len(list(task.folder.glob("*.npz"))):
+        log.info("  resuming: %d chunks are encoded already", found)
+    else:
+        log_disk_space(task.data, Tokenizer(task.vocabulary), task.folder)
 
 
 def _select(pairs: EncodedPairs, mask: Mask) -> EncodedPairs:

@@ -3,7 +3,12 @@
 A single process is the trivial case: each collective returns its input.
 """
 
-from transformer_mt.distributed.environment import env_rank, set_ranks_from_slurm, under_launcher
+from transformer_mt.distributed.environment import (
+    env_rank,
+    env_size,
+    set_ranks_from_slurm,
+    under_launcher,
+)
 from transformer_mt.distributed.failures import LostRankError, propagate_errors
 from transformer_mt.distributed.launch import launch
 from transformer_mt.distributed.world import World, join, pick_device
@@ -12,6 +17,7 @@ __all__ = [
     "LostRankError",
     "World",
     "env_rank",
+    "env_size",
     "join",
     "launch",
     "pick_device",

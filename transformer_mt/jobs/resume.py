@@ -35,6 +35,7 @@ _MAY_CHANGE = (
     "train.max_tokens_per_device",
     "train.compile",
     "data.workers",
+    "data.part",
     "stage",
     "trackers",
     "train.device",

@@ -13,7 +13,13 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
+from transformer_mt.data.prepare import (
+    REPORT,
+    Prepared,
+    existing_vocabulary,
+    prepare,
+    prepare_part,
+)
 from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -45,7 +51,8 @@ class TrainResult:
     scores: list[Score] | None = None
     """Scores of the test set, on the main rank; None if there is no test set."""
     prepared: Mapping[str, Path] = field(default_factory=dict)
-    """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache."""
+    """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache; with
+    ``data.part``, the vocabulary and the folder of the encoded parts."""
 
 
 def train(job: TrainJob) -> TrainResult:
@@ -78,6 +85,8 @@ def train(job: TrainJob) -> TrainResult:
                 resume.check_config(run_dir, job)
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
+        if job.data.part is not None:
+            return TrainResult(run_dir, prepared=prepare_part(job, *_part(job.data.part)))
         data = prepare(job)
         if is_main:
             log.info("%s", data.report.to_table())
@@ -117,6 +126,14 @@ def _num_processes(job: TrainJob) -> int:
     return processes
 
 
+def _part(part: str) -> tuple[int, int]:
+    """Number of this process's part of the text, from 0, and number of parts."""
+    if part == "rank":
+        return distributed.env_rank(), distributed.env_size()
+    number, parts = part.split("/")
+    return int(number) - 1, int(parts)
+
+
 def _prepared_files(data: Prepared) -> dict[str, Path]:
     corpus = data.corpus
     return {"vocabulary": data.tokenizer_model, "corpus": corpus, "report": corpus / REPORT}
@@ -153,7 +170,8 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,
     )
     if world.is_main:
-        verify(data.train, data.corpus)
+        if not trainer.verifies_data:
+            verify(data.train, data.corpus)
         resume.check_data(run_dir, data)
     # Only the main rank can be expected to see the folder.
     if world.broadcast_object(

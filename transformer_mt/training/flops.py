@@ -42,6 +42,9 @@ _PEAKS: dict[str, tuple[float, float | None, float]] = {
 
 Lengths = npt.NDArray[Any]
 
+_SAMPLED_PAIRS = 2**20
+"""Pairs from which the mean number of FLOPs per target token is computed."""
+
 
 def peak_token_rate(
     config: ModelConfig, vocab_size: int, train: TokenStore, precision: str, world: World
@@ -60,8 +63,8 @@ def peak_token_rate(
     peak = peak_rate(torch.cuda.get_device_name(world.device), precision)
     if peak is None:
         return None
-    flops = update_flops(config, vocab_size, train.src.lengths, train.tgt.lengths)
-    return peak * world.size * len(train.tgt.tokens) / flops
+    src, tgt = train.pair_lengths(train.sample(_SAMPLED_PAIRS))
+    return peak * world.size * int(tgt.sum()) / update_flops(config, vocab_size, src, tgt)
 
 
 def peak_rate(device_name: str, precision: str) -> float | None:

@@ -77,7 +77,7 @@ class Trainer:
         recorded_kernels: Kernels | None = None,
     ):
         self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
-        self._train, self._valid, self._clock = train, valid, clock
+        self._train, self._sampled, self._valid, self._clock = train, sampled, valid, clock
         self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(self._found))
         self._components = build_components(
@@ -98,6 +98,11 @@ class Trainer:
     def done(self) -> int:
         """Number of updates done."""
         return self._state.step
+
+    @property
+    def verifies_data(self) -> bool:
+        """Whether the training data are verified as they are read, window by window."""
+        return self._batches.num_windows > 1 and self._train.has_checksums and not self._sampled
 
     @property
     def is_finished(self) -> bool:

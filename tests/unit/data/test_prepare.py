@@ -1,9 +1,12 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
+import logging
 import os
 import pickle
 import random
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +24,8 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data.prepare import prepare
-from transformer_mt.data.store import token_store
+from transformer_mt.data.prepare import prepare, prepare_part
+from transformer_mt.data.store import deduplication, disk_space, encode, token_store
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -277,6 +280,108 @@ def test_concurrent_processes_build_once(job: TrainJob, tmp_path: Path) -> None:
     log = results[0][1] + results[1][1]
     assert log.count("learning a vocabulary") == 1
     assert log.count("encoding the training data") == 1
+
+
+@pytest.fixture
+def alone(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
+    """The job in chunks of ten pairs and without worker processes."""
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
+    return changed(job, "data", workers=0)
+
+
+def fingerprint_of(job: TrainJob, cache_dir: Path) -> str:
+    return prepare(dataclasses.replace(job, cache_dir=str(cache_dir))).fingerprints["corpus"]
+
+
+def test_parts_are_joined_to_the_same_corpus(
+    alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fingerprint_of(alone, tmp_path / "other")
+    encoded: list[int] = []
+    real = encode.EncodeChunk._encode
+
+    def spy(self: encode.EncodeChunk, chunk: encode.Chunk, *more: Any) -> Any:
+        encoded.append(chunk.number)
+        return real(self, chunk, *more)
+
+    monkeypatch.setattr(encode.EncodeChunk, "_encode", spy)
+    for part in (2, 0):  # in any order, and the second part not at all
+        folder = prepare_part(alone, part, 3)["shards"]
+    assert sorted(encoded) == [0, 2, 3, 5, 6, 8]  # of nine chunks
+    assert len(list(folder.glob("*.npz"))) == 6
+    prepare_part(alone, 0, 3)  # again: nothing is left to do
+    assert len(encoded) == 6
+    assert prepare(alone).fingerprints["corpus"] == expected  # encodes what is missing
+    assert sorted(encoded) == list(range(9))
+    assert not folder.exists()
+    assert prepare_part(alone, 1, 3) == {}
+
+
+def test_an_interrupted_part_resumes(
+    alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fingerprint_of(alone, tmp_path / "other")
+    real, calls = encode._write_shard, 0
+
+    def interrupted(path: Path, arrays: dict[str, Any]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        real(path, arrays)
+
+    monkeypatch.setattr(encode, "_write_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_part(alone, 0, 2)
+    (shard,) = sorted((tmp_path / "cache").glob("corpus-*.shards/*.npz"))[:1]
+    shard.write_bytes(shard.read_bytes()[:100])  # a damaged one is encoded again
+    prepare_part(alone, 0, 2)
+    assert calls == 3 + 4  # of five chunks, one was intact
+    assert fingerprint_of(alone, tmp_path / "cache") == expected
+
+
+def test_a_full_disk_is_reported_by_a_part(
+    alone: TrainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(encode, "_write_shard", full)
+    with pytest.raises(InputError, match=r"No space left on device.*set cache_dir"):
+        prepare_part(alone, 0, 1)
+
+
+def test_duplicates_are_found_in_passes_of_bounded_memory(
+    alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fingerprint_of(alone, tmp_path / "other")
+    report = prepare(dataclasses.replace(alone, cache_dir=str(tmp_path / "other"))).cleaning
+    monkeypatch.setattr(deduplication, "_HASHES_PER_PASS", 7)
+    assert fingerprint_of(alone, tmp_path / "cache") == expected
+    assert prepare(alone).cleaning == report
+
+
+def test_the_disk_space_of_a_large_corpus_is_told_before_encoding(
+    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [f"{i} {src}\t{tgt}\n" for i, (src, tgt) in enumerate(sentences(40_000, seed=5))]
+    (tmp_path / "train.tsv").write_text("".join(lines))
+    monkeypatch.setattr(disk_space, "_SMALL_CORPUS", 10**5)
+    usage = shutil.disk_usage(tmp_path)
+    for free, warned in ((10**9, False), (10**5, True)):
+        caplog.clear()
+        monkeypatch.setattr(
+            disk_space.shutil, "disk_usage", lambda _, n=free: usage._replace(free=n)
+        )
+        with caplog.at_level(logging.INFO, logger="transformer_mt"):
+            prepared = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / str(free))))
+        (line,) = [m for m in caplog.messages if "GB of disk" in m]
+        assert any("disk may be too small" in m for m in caplog.messages) == warned
+        pairs, during, after, _ = map(float, re.findall(r"([\d.]+) (?:million|GB)", line))
+        assert pairs == pytest.approx(0.04, rel=0.1)
+        measured = sum(f.stat().st_size for f in prepared.corpus.iterdir())
+        assert after * 1e9 == pytest.approx(measured, rel=0.15)
+        assert during > 1.5 * after  # which the shards take as well
 
 
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.fixed_buffers import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.mixing import epoch_weights
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.plan import GlobalBatch, Plan
+from transformer_mt.data.batching.windowed_plan import make_plan
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
@@ -22,7 +23,10 @@ from transformer_mt.distributed import World
 _MAX_RANK_LAG = 100
 """Generous bound on the number of updates by which one rank's reading may be ahead of another's."""
 
-StoreAndPlan = tuple[TokenStore, BatchPlan]
+_PROBED_PAIRS = 2**21
+"""Pairs among which the longest are found to probe the memory."""
+
+StoreAndPlan = tuple[TokenStore, Plan]
 
 
 class BatchIterator:
@@ -58,10 +62,11 @@ class BatchIterator:
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
         self._make_plan = partial(
-            BatchPlan,
+            make_plan,
             batch_tokens=job.train.batch_tokens,
             seed=job.train.seed,
             weights=epoch_weights(job.data, train.source_sizes),
+            window_pairs=job.data.window_pairs,
         )
         self._stores = epoch_stores
         store = epoch_stores.open(0) if epoch_stores else train
@@ -79,6 +84,11 @@ class BatchIterator:
     def steps_per_epoch(self) -> int:
         """Number of updates in an epoch, the same for every epoch."""
         return self._first[1].steps_per_epoch
+
+    @property
+    def num_windows(self) -> int:
+        """Number of parts of an epoch that are planned, read and verified one after another."""
+        return self._first[1].num_windows
 
     def read(self, step: int) -> tuple[list[Batch], int]:
         """This rank's micro-batches, and the number of target tokens of the update on all ranks.
@@ -112,11 +122,14 @@ class BatchIterator:
 
     def worst_case(self) -> list[Batch]:
         """Micro-batches that need the most memory, made of the longest pairs."""
-        longer = np.maximum(self._train.src.lengths, self._train.tgt.lengths)
-        shorter = np.minimum(self._train.src.lengths, self._train.tgt.lengths)
+        pairs = self._train.sample(_PROBED_PAIRS)
+        lengths = self._train.pair_lengths(pairs)
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
-        num_targets = int(self._train.tgt.lengths[order].sum())
-        return micro_batches(self._train, GlobalBatch((order,), num_targets), self._max_tokens)
+        num_targets = int(lengths[1, order].sum())
+        return micro_batches(
+            self._train, GlobalBatch((pairs[order],), num_targets), self._max_tokens
+        )
 
     def pair_indices(self, step: int) -> list[int]:
         """Indices in the store of all pairs of an update, over all ranks."""
@@ -139,6 +152,8 @@ class BatchIterator:
         """Cancels the building of the next epoch's store; call it after an error, too."""
         self._cancel.set()
         self._thread.shutdown(cancel_futures=True)
+        for _, plan in (self._first, self._current):
+            plan.close()
 
     def remove_stores(self) -> None:
         """Removes the stores of all epochs, at the end of the run."""

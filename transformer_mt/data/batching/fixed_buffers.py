@@ -15,7 +15,7 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
 from transformer_mt.data.batching.micro_batches import shift_right, split_batch
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, Indices
+from transformer_mt.data.batching.plan import GlobalBatch, Indices, Plan
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
 
@@ -23,7 +23,7 @@ _MULTIPLE = 64
 """Buffer sizes are multiples of this: matrix units work on tiles of 64 or 128 rows."""
 
 _SURVEYED_STEPS = 200
-"""Updates of the first epoch that determine the sizes; a later one that does not fit is split."""
+"""Updates that determine the sizes; a later one that does not fit is split."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class BufferShape:
 
 
 def plan_buffers(
-    store: TokenStore, plan: BatchPlan, max_tokens: int, world_size: int = 1
+    store: TokenStore, plan: Plan, max_tokens: int, world_size: int = 1
 ) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
@@ -54,7 +54,7 @@ def plan_buffers(
         world_size: Number of ranks that share an update.
     """
     max_length = _round_up(store.max_length)
-    batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SURVEYED_STEPS))]
+    batches = plan.survey(_SURVEYED_STEPS)
     largest = max(_largest_share(store, batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:

@@ -6,7 +6,7 @@ from transformer_mt.config import DataConfig
 from transformer_mt.errors import InputError
 
 MAX_EPOCH_FACTOR = 100
-"""Maximum size of an epoch, relative to the corpus: epochs are planned in memory."""
+"""Maximum size of an epoch, relative to the corpus: a larger one is taken for a mistake."""
 
 
 def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Plan of the global batches of every epoch: which pairs each update trains on.
+"""Plan of the global batches of every epoch, of a corpus that is planned as a whole.
 
 "Sentence pairs were batched together by approximate sequence length" (§5.1). As in the authors'
 training on 8 GPUs, each of which had sentences of one length, a global batch mixes 8 *chunks*: a
@@ -7,10 +7,10 @@ of data, seed and epoch, never of the hardware.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,27 @@ class GlobalBatch:
     """Indices of pairs, each chunk of similar lengths."""
     num_targets: int
     """Number of target tokens: the denominator of the update's loss."""
+
+
+class Plan(Protocol):
+    """The global batches of every epoch, a function of data and seed."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of updates in an epoch, the same for every epoch."""
+
+    @property
+    def num_windows(self) -> int:
+        """Number of parts of an epoch that are planned one after another."""
+
+    def __getitem__(self, step: int) -> GlobalBatch:
+        """The global batch of an update, counted from 0 over all epochs."""
+
+    def survey(self, count: int) -> list[GlobalBatch]:
+        """Updates whose sizes represent those of all epochs, at most ``count``."""
+
+    def close(self) -> None:
+        """Ends what runs in the background."""
 
 
 class BatchPlan:
@@ -97,17 +118,27 @@ class BatchPlan:
         """Number of updates in an epoch, the same for every epoch."""
         return math.ceil((len(self._boundaries) - 1) / CHUNKS_PER_BATCH)
 
+    @property
+    def num_windows(self) -> int:
+        """1: an epoch is planned as a whole."""
+        return 1
+
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._plan_epoch(epoch)
-        chunks = tuple(self._chunk(c) for c in self._batches[index])
-        return GlobalBatch(chunks, sum(int(self._tgt_lengths[chunk].sum()) for chunk in chunks))
+        chunks = [
+            self._order[self._boundaries[c] : self._boundaries[c + 1]] for c in self._batches[index]
+        ]
+        return global_batch(chunks, [self._tgt_lengths[chunk] for chunk in chunks])
 
-    def _chunk(self, number: int) -> Indices:
-        chunk = self._order[self._boundaries[number] : self._boundaries[number + 1]]
-        return chunk[np.argsort(self._tgt_lengths[chunk], kind="stable")].astype(np.int64)
+    def survey(self, count: int) -> list[GlobalBatch]:
+        """The first updates."""
+        return [self[step] for step in range(min(self.steps_per_epoch, count))]
+
+    def close(self) -> None:
+        """Does nothing: nothing runs in the background."""
 
     def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
@@ -138,17 +169,19 @@ class BatchPlan:
         src_tokens = np.add.reduceat(
             self._src_lengths[self._order], self._boundaries[:-1], dtype=np.int64
         )
-        chunks = rng.permutation(len(src_tokens))
-        num_full = len(chunks) // CHUNKS_PER_BATCH
-        full, rest = np.split(chunks, [num_full * CHUNKS_PER_BATCH])
-        blocks = np.array_split(
-            full.reshape(num_full, CHUNKS_PER_BATCH), max(1, num_full // _BLOCK_BATCHES)
-        )
-        batches = [batch for block in blocks for batch in balance(block, src_tokens)]
-        if len(rest):
-            batches.append(rest)
-        self._batches = [batches[b] for b in rng.permutation(len(batches))]
+        self._batches = combine_chunks(src_tokens, rng)
         self._epoch = epoch
+
+
+def global_batch(
+    chunks: Sequence[npt.NDArray[Any]], tgt_lengths: Sequence[npt.NDArray[Any]]
+) -> GlobalBatch:
+    """A global batch of chunks, each sorted by the numbers of target tokens of its pairs."""
+    by_length = (
+        chunk[np.argsort(lengths, kind="stable")].astype(np.int64)
+        for chunk, lengths in zip(chunks, tgt_lengths, strict=True)
+    )
+    return GlobalBatch(tuple(by_length), sum(int(lengths.sum()) for lengths in tgt_lengths))
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -168,11 +201,26 @@ def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
     Returns:
         [chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    cumulative = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    boundaries = [0]
-    while (start := boundaries[-1]) < len(lengths):
-        end = int(np.searchsorted(cumulative, cumulative[start] + max_tokens, side="right")) - 1
-        boundaries.append(max(end, start + 1))
+    return _greedy_boundaries(_cumulative(lengths), max_tokens)
+
+
+def _cumulative(lengths: npt.NDArray[Any]) -> Indices:
+    cumulative = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=cumulative[1:])
+    return cumulative
+
+
+def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
+    numbers, last = cumulative.data, len(cumulative) - 1  # bisect is fastest on a buffer
+    boundaries, size = [0], last
+    while (start := boundaries[-1]) < last:
+        limit = numbers[start] + max_tokens
+        stop = start + 2 * size + 1  # chunks that follow one another are of similar sizes
+        if stop > last or numbers[stop] <= limit:
+            stop = last + 1
+        end = max(bisect_right(numbers, limit, start + 1, stop) - 1, start + 1)
+        boundaries.append(end)
+        size = end - start
     return np.array(boundaries, dtype=np.int64)
 
 
@@ -186,17 +234,43 @@ def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Ind
     Returns:
         [num_chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    total, longest = int(lengths.sum(dtype=np.int64)), int(lengths.max())
-    limits = range(total // num_chunks, total // num_chunks + longest + 1)  # the last suffices
+    cumulative, longest = _cumulative(lengths), int(lengths.max())
+    # The last of these suffices.
+    limits = range(first := int(cumulative[-1]) // num_chunks, first + longest + 1)
     smallest = bisect_left(
-        limits, True, key=lambda limit: len(chunk_boundaries(lengths, limit)) <= num_chunks + 1
+        limits,
+        True,
+        key=lambda limit: len(_greedy_boundaries(cumulative, limit)) <= num_chunks + 1,
     )
-    boundaries = chunk_boundaries(lengths, limits[smallest])
+    boundaries = _greedy_boundaries(cumulative, limits[smallest])
     while len(boundaries) <= num_chunks:  # slightly too few: halve the chunk with the most pairs
         widest = int(np.diff(boundaries).argmax())
         middle = (boundaries[widest] + boundaries[widest + 1]) // 2
         boundaries = np.insert(boundaries, widest + 1, middle)
     return boundaries
+
+
+def combine_chunks(
+    src_tokens: Indices, rng: np.random.Generator, per_batch: int = CHUNKS_PER_BATCH
+) -> list[Indices]:
+    """Combines chunks into batches with similar numbers of source tokens, in random order.
+
+    Args:
+        src_tokens: [chunks] number of source tokens of each chunk.
+        rng: Random number generator.
+        per_batch: Number of chunks in a batch; one batch has the rest.
+
+    Returns:
+        Chunk numbers of each batch.
+    """
+    chunks = rng.permutation(len(src_tokens))
+    num_full = len(chunks) // per_batch
+    full, rest = np.split(chunks, [num_full * per_batch])
+    blocks = np.array_split(full.reshape(num_full, per_batch), max(1, num_full // _BLOCK_BATCHES))
+    batches = [batch for block in blocks for batch in balance(block, src_tokens)]
+    if len(rest):
+        batches.append(rest)
+    return [batches[b] for b in rng.permutation(len(batches))]
 
 
 def balance(block: Indices, src_tokens: Indices) -> Indices:

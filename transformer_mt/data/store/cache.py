@@ -53,7 +53,7 @@ def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None 
         InputError: The entry cannot be built or written.
         CancelledError: ``cancel`` was set.
     """
-    try:
+    with reported_errors(entry):
         if entry.exists():
             shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
             return
@@ -62,6 +62,13 @@ def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None 
             if not entry.exists():
                 _build(entry, build)
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
+
+
+@contextmanager
+def reported_errors(entry: Path) -> Iterator[None]:
+    """Turns errors of the file system into an ``InputError`` while an entry is being built."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in _CACHE_DIR_ERRORS:
             raise InputError(f"cannot prepare the data ({format_os_error(error)})") from error

@@ -1,5 +1,6 @@
 """De-duplication of the training pairs by hashes, over all shards."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformer_mt.data.store.encode import Shard
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _HASHES_PER_PASS = 2**24
-"""Approximate number of hashes sorted at a time: 0.5 GB, whatever the size of the corpus."""
+"""Approximate number of hashes sorted at a time, whatever the size of the corpus."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -35,25 +36,27 @@ def deduplicate(
     kept = np.ones(boundaries[-1], np.bool_)
     masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
     for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
-        duplicates = _find_duplicates(shards, masks, boundaries, name)
-        for index in duplicates[:EXAMPLES]:
+        first: list[int] = []
+        for duplicates in _find_duplicates(shards, masks, boundaries, name):
+            kept[duplicates] = False
+            report.dropped[name] += len(duplicates)
+            first = sorted([*first, *duplicates[:EXAMPLES].tolist()])[:EXAMPLES]
+        report.dropped[name] -= len(first)  # which the examples count again
+        for index in first:
             number = int(np.searchsorted(boundaries, index, side="right")) - 1
             shard, i = shards[number], int(index - boundaries[number])
             pairs = shard.read()
             src, tgt = tokenizer.decode([side[i].tolist() for side in (pairs.src, pairs.tgt)])
             source = data.train[shard.chunk.source].name
             report.add(name, f"{source}:{pairs.line_numbers[i]}", src, tgt)
-        report.dropped[name] += len(duplicates[EXAMPLES:])
-        kept[duplicates] = False
     return masks
 
 
 def _find_duplicates(
     shards: list[Shard], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
-) -> npt.NDArray[np.int64]:
-    """Corpus indices of the kept pairs whose hash occurred before, in order."""
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Corpus indices of the kept pairs whose hash occurred before, in parts, each in order."""
     passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
-    duplicates = []
     for remainder in range(passes):  # equal hashes meet in the same pass
         indices, hashes = [], []
         for shard, mask, start in zip(shards, masks, boundaries, strict=False):
@@ -61,8 +64,9 @@ def _find_duplicates(
             selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
             indices.append(start + selected)
             hashes.append(column[selected])
-        duplicates.append(np.concatenate(indices)[~first_occurrences(np.concatenate(hashes))])
-    return np.sort(np.concatenate(duplicates))
+        repeated = ~first_occurrences(np.concatenate(hashes))
+        del hashes
+        yield np.concatenate(indices)[repeated]
 
 
 def first_occurrences(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.store import blocks
+from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.errors import InputError
 
 FORMAT = 3
@@ -25,6 +27,9 @@ LineNumbers = npt.NDArray[np.uint32]
 
 _NO_LINE_NUMBERS = np.empty(0, np.uint32)
 
+_SAMPLE_RUNS = 64
+"""Runs of neighbouring pairs in a sample of a store."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -34,6 +39,8 @@ class Side:
     """[N] token ids, uint16 or uint32, all sequences end to end."""
     offsets: npt.NDArray[np.int64]
     """[pairs + 1] sequence boundaries, from 0 to N."""
+    index: blocks.Index = field(default_factory=blocks.empty_index)
+    """[blocks, 3] index of the blocks of ``BLOCK_PAIRS`` sequences; empty if there is none."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,6 +63,24 @@ class Side:
         lengths = np.empty(len(self), np.int32)
         np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths)
         return lengths
+
+    def lengths_of(self, indices: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """[B] number of tokens of the sequences at ``indices`` [B]."""
+        return self.offsets[indices + 1] - self.offsets[indices]
+
+    def boundaries(self, pairs: int) -> npt.NDArray[np.int64]:
+        """First token of every sequence whose number is a multiple of ``pairs``."""
+        if len(self.index) and pairs == BLOCK_PAIRS:
+            return self.index[:, 0]
+        return self.offsets[:-1:pairs].copy()
+
+    def advise(self, start: int, stop: int, advice: Advice) -> None:
+        """Advises the kernel about the tokens of the sequences ``start`` to ``stop - 1``."""
+        blocks.advise(self.tokens, int(self.offsets[start]), int(self.offsets[stop]), advice)
+
+    def advise_offsets(self, start: int, stop: int, advice: Advice) -> None:
+        """Advises the kernel about the boundaries of the sequences ``start`` to ``stop - 1``."""
+        blocks.advise(self.offsets, start, stop + 1, advice)
 
     def slice(self, start: int, stop: int) -> Self:
         """Sequences ``start`` to ``stop - 1``, without copying tokens."""
@@ -94,6 +119,8 @@ class TokenStore:
     """[pairs] line or row of each pair in its data source, from 1; empty if unknown."""
     max_length_bound: int = 0
     """Upper bound of the sequence lengths, as recorded on disk; 0 if unknown."""
+    folder: Path | None = None
+    """Folder of the store; None in memory."""
 
     def __len__(self) -> int:
         return len(self.tgt)
@@ -107,9 +134,36 @@ class TokenStore:
 
     def pair_lengths(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """[2, B] source and target lengths of the pairs at ``indices``."""
-        return np.stack(
-            [side.offsets[indices + 1] - side.offsets[indices] for side in (self.src, self.tgt)]
-        )
+        return np.stack([side.lengths_of(indices) for side in (self.src, self.tgt)])
+
+    def sample(self, count: int) -> npt.NDArray[np.int64]:
+        """Indices of about ``count`` pairs in evenly spaced runs; of all if there are no more."""
+        run = max(1, count // _SAMPLE_RUNS)
+        if len(self) <= count or len(self) < run * _SAMPLE_RUNS:
+            return np.arange(len(self))
+        starts = np.linspace(0, len(self) - run, _SAMPLE_RUNS).astype(np.int64)
+        return (starts[:, None] + np.arange(run)).reshape(-1)
+
+    def unmap(self) -> None:
+        """Gives the pages that were read back to the page cache: they no longer count as memory."""
+        for side in (self.src, self.tgt):
+            blocks.advise(side.tokens, 0, len(side.tokens), Advice.LATER)
+            blocks.advise(side.offsets, 0, len(side.offsets), Advice.LATER)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether every block can be verified by itself."""
+        return bool(len(self.src.index))
+
+    def verify_block(self, block: int) -> None:
+        """Checks a block of ``BLOCK_PAIRS`` pairs; without an index, does nothing.
+
+        Raises:
+            InputError: The block is damaged.
+        """
+        for side in (self.src, self.tgt):
+            if len(side.index) and not blocks.matches(side.index, block, side.tokens, side.offsets):
+                raise _damaged(self.folder, f"the checksum of block {block} does not match")
 
     def location(self, index: int) -> str:
         """Origin of a pair, as ``corpus/train.en.gz:1234``: file and line, or dataset and row."""
@@ -140,6 +194,7 @@ class TokenStore:
                 source_names=tuple(meta["names"]),
                 line_numbers=_memory_map(folder / "lines", np.dtype(np.uint32), meta["lines"]),
                 max_length_bound=int(meta["longest"]),
+                folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(folder, str(error)) from None
@@ -205,6 +260,8 @@ def write(
             tgt.append(part.tgt)
             lines.write(part.line_numbers.astype(np.uint32, copy=False).data)
         num_lines = lines.tell() // 4
+    for side in (src, tgt):
+        side.index.index().tofile(folder / f"{side.name}.index")
     meta = {
         "format": FORMAT,
         "dtype": dtype.name,
@@ -214,6 +271,7 @@ def write(
         "sources": list(source_sizes),
         "names": list(source_names),
         "lines": num_lines,
+        "block_pairs": BLOCK_PAIRS,
         "sha256": hashlib.sha256(src.digest() + tgt.digest()).hexdigest(),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
@@ -223,7 +281,8 @@ class _SideWriter:
     """Appends sequences to the token and offset files of a side."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], files: ExitStack):
-        self._dtype = dtype
+        self.name, self._dtype = name, dtype
+        self.index = blocks.IndexWriter()
         self._files = [
             files.enter_context((folder / f"{name}.{kind}").open("wb"))
             for kind in ("tokens", "offsets")
@@ -233,7 +292,12 @@ class _SideWriter:
         self._write(np.empty(0, dtype), np.zeros(1, np.int64))
 
     def append(self, part: Side) -> None:
-        self._write(part.tokens.astype(self._dtype, copy=False), part.offsets[1:] + self.num_tokens)
+        tokens, offsets = (
+            part.tokens.astype(self._dtype, copy=False),
+            part.offsets + self.num_tokens,
+        )
+        self._write(tokens, offsets[1:])
+        self.index.append(tokens, offsets)
         self.num_sequences += len(part)
         self.num_tokens += len(part.tokens)
         self.max_length = max(self.max_length, int(part.lengths.max(initial=0)))
@@ -256,7 +320,12 @@ def _open_side(folder: Path, name: str, meta: dict[str, Any]) -> Side:
     offsets = _memory_map(folder / f"{name}.offsets", np.dtype(np.int64), meta["pairs"] + 1)
     if (offsets[0], offsets[-1]) != (0, num_tokens):
         raise ValueError(f"{name}.offsets does not match {name}.tokens")
-    return Side(tokens, offsets)
+    if meta.get("block_pairs") != BLOCK_PAIRS:  # written by an earlier version
+        return Side(tokens, offsets)
+    index = np.fromfile(folder / f"{name}.index", np.int64).reshape(-1, len(blocks.COLUMNS))
+    if len(index) != -(-meta["pairs"] // BLOCK_PAIRS):
+        raise ValueError(f"{name}.index has the wrong size")
+    return Side(tokens, offsets, index)
 
 
 def _memory_map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
@@ -266,7 +335,7 @@ def _memory_map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]
     return np.asarray(np.memmap(path, dtype, mode="r")) if size else np.empty(0, dtype)
 
 
-def _damaged(folder: Path, reason: str) -> InputError:
+def _damaged(folder: Path | None, reason: str) -> InputError:
     return InputError(
         f"the encoded corpus {folder} is damaged ({reason}): delete the folder; it will be built "
         "again"

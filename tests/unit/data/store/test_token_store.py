@@ -3,15 +3,19 @@
 import hashlib
 import json
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import store_of_lengths
 
 from transformer_mt.data.store import token_store
+from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.errors import InputError
 
@@ -179,6 +183,59 @@ def replace(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
+def numbered(pairs: int) -> EncodedPairs:
+    """Pairs of one source token and up to five target tokens."""
+    lengths = np.arange(pairs, dtype=np.int32) % 5 + 1
+    src = Side.from_lengths(np.arange(pairs) % 60_000, np.ones(pairs, np.int32))
+    return EncodedPairs(src, Side.from_lengths(np.arange(lengths.sum()) % 60_000, lengths))
+
+
+def test_the_index_does_not_depend_on_the_parts(tmp_path: Path) -> None:
+    pairs = 2 * BLOCK_PAIRS + 100
+    whole = numbered(pairs)
+    bounds = [0, 1, 10_000, 10_000, BLOCK_PAIRS, BLOCK_PAIRS + 7, pairs - 1, pairs]
+    divided = [
+        EncodedPairs(whole.src.slice(a, b), whole.tgt.slice(a, b)) for a, b in pairwise(bounds)
+    ]
+    indexes = []
+    for name, written in (("whole", [whole]), ("divided", divided)):
+        folder = tmp_path / name
+        folder.mkdir()
+        token_store.write(folder, iter(written), 60_000)
+        loaded = TokenStore.load(folder)
+        for block in range(3):
+            loaded.verify_block(block)
+        indexes.append([side.index.tolist() for side in (loaded.src, loaded.tgt)])
+        for side in (loaded.src, loaded.tgt):
+            assert side.boundaries(BLOCK_PAIRS).tolist() == side.offsets[:-1:BLOCK_PAIRS].tolist()
+    assert indexes[0] == indexes[1]
+    first, tokens, offsets = indexes[0][1][1]  # the second block of the target side
+    block = whole.tgt.slice(BLOCK_PAIRS, 2 * BLOCK_PAIRS)
+    assert tokens == zlib.crc32(block.tokens.astype(np.uint16).tobytes())
+    assert offsets == zlib.crc32((block.offsets[1:] + first).tobytes())
+
+
+def test_advice_to_the_kernel_changes_no_data(tmp_path: Path) -> None:
+    token_store.write(tmp_path, iter([numbered(20_000)]), 60_000)
+    side, plain = TokenStore.load(tmp_path).tgt, numbered(20_000).tgt
+    for advice in Advice:
+        for start, stop in ((0, 20_000), (7, 8), (19_999, 20_000), (5, 5)):
+            side.advise(start, stop, advice)
+            side.advise_offsets(start, stop, advice)
+            plain.advise(start, stop, advice)  # in memory: no effect
+        assert np.array_equal(side.tokens, plain.tokens)
+        assert np.array_equal(side.offsets, plain.offsets)
+
+
+def test_a_sample_has_evenly_spaced_runs(tmp_path: Path) -> None:
+    store = store_of_lengths(np.full(100_000, 3), np.full(100_000, 3))
+    assert store.sample(100_000).tolist() == list(range(100_000))
+    sample = store.sample(6_400)
+    assert len(np.unique(sample)) == len(sample) == 6_400
+    assert np.count_nonzero(np.diff(sample) != 1) == 63
+    assert (sample[0], sample[-1]) == (0, 99_999)
+
+
 DAMAGES = {
     "tokens cut short": truncate("src.tokens", 10),
     "tokens cut inside a token": truncate("tgt.tokens", 13),
@@ -189,6 +246,9 @@ DAMAGES = {
     "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
     "no tokens": lambda folder: (folder / "src.tokens").unlink(),
     "no offsets": lambda folder: (folder / "tgt.offsets").unlink(),
+    "index cut short": truncate("src.index", 0),
+    "no index": lambda folder: (folder / "tgt.index").unlink(),
+    "index cut inside a number": truncate("tgt.index", 11),
     "interrupted": lambda folder: (folder / "meta.json").unlink(),
     "meta.json cut": truncate("meta.json", 20),
     "meta.json empty": truncate("meta.json", 0),

@@ -1,0 +1,71 @@
+"""Training on a corpus of many windows, as if it were too large to be planned as a whole."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.training_runs import Running, arguments, checkpoints, curve, write_corpus
+
+WINDOWS = ("data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    write_corpus(tmp_path, pairs=300)
+    return tmp_path
+
+
+@pytest.fixture
+def train(corpus: Path) -> Callable[..., Running]:
+    def start(name: str, *more: str) -> Running:
+        argv = arguments(corpus, corpus / name, *WINDOWS, *more)
+        return Running("train", argv, corpus / f"{name}-{os.urandom(4).hex()}")
+
+    return start
+
+
+def weights(run_dir: Path) -> bytes:
+    return (run_dir / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("more", [(), ("tokenizer.sampling=0.1", "data.weights=[1.5]")])
+def test_a_run_killed_in_an_epoch_of_many_windows_resumes_exactly(
+    corpus: Path, train: Callable[..., Running], more: tuple[str, ...]
+) -> None:
+    status, _, err = train("whole", *more).wait()
+    assert status == 0, err
+    running = train("killed", *more)
+    running.wait_for(lambda: len(checkpoints(corpus / "killed")) >= 3)
+    running.send(signal.SIGKILL)
+    running.wait()
+    assert not (corpus / "killed" / "test.json").exists()
+    status, _, err = train("killed", *more).wait()
+    assert status == 0, err
+    assert "resuming after update" in err
+    assert weights(corpus / "killed") == weights(corpus / "whole")
+    assert curve(corpus / "killed")[-1] == curve(corpus / "whole")[-1]
+
+
+def test_two_ranks_train_as_one(corpus: Path, train: Callable[..., Running]) -> None:
+    for name, more in (("one", ()), ("two", ("distributed.processes=2",))):
+        status, _, err = train(name, "model.dropout=0", "train.precision=fp32", *more).wait()
+        assert status == 0, err
+    for (step, *one), (other_step, *two) in zip(
+        curve(corpus / "one"), curve(corpus / "two"), strict=True
+    ):
+        assert step == other_step
+        assert two == pytest.approx(one, rel=1e-2)
+
+
+def test_damaged_tokens_are_one_line(corpus: Path, train: Callable[..., Running]) -> None:
+    train("first", "train.max_steps=1").wait()
+    (tokens,) = (corpus / "cache").glob("corpus-*/tgt.tokens")
+    content = bytearray(tokens.read_bytes())
+    content[-2] ^= 1
+    tokens.write_bytes(content)
+    status, _, err = train("second").wait()
+    assert status == 1
+    assert "Traceback" not in err
+    assert f"the encoded corpus {tokens.parent} is damaged" in err.splitlines()[-1]
