@@ -42,7 +42,7 @@ def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.seeds=1", "did you mean train.seed?"),
+        ("train.seeds=1", "did you mean train.seed "),
         ("train.seed=one", "train.seed=one"),
         ("train.seed", "is not of the form key=value"),
         ("model=huge", "there is no model=huge; choose from"),

@@ -541,5 +541,5 @@ def test_a_killed_worker_is_reported_and_its_shards_are_kept(
         pytest.skip("no /proc here")
     monkeypatch.setattr(prepare_module, "read_chunks", killing)
     job = with_data(with_cleaning(job, max_tokens=90), workers=2)
-    refused(job, r"a process that prepares the data was killed")
+    refused(job, r"a worker process was killed")
     assert left_in_cache(job) == {"corpus", "shards"}

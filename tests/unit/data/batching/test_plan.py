@@ -204,14 +204,15 @@ def test_collate_packs_buckets_and_shifts_targets_right() -> None:
     assert batch.tgt_in.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0]
     assert batch.tgt_out.tolist() == [22, 23, 24, EOS, 20, 21, EOS, EOS]
     assert isinstance(batch.src.layout, Buckets)
-    first, second = batch.src.layout.buckets
-    assert (first.num_tokens, first.num_sequences, first.max_length) == (7, 2, 4)
-    assert (second.num_tokens, second.num_sequences, second.max_length) == (2, 1, 2)
-    assert first.unpad_indices is not None
-    assert first.pad_indices is not None
+    layout = batch.src.layout
+    first, second = layout.buckets
+    assert (first.num_sequences, first.max_length) == (2, 4)
+    assert (second.num_sequences, second.max_length) == (1, 2)
+    assert layout.unpad_indices is not None
+    assert layout.pad_indices is not None
     assert first.mask is not None
-    assert first.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert first.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
+    assert layout.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert layout.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 7, 8]
     assert first.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
     assert second.mask is None  # no padding
 
