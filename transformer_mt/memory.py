@@ -16,13 +16,8 @@ _LARGE_BLOCK = 2**16
 """Bytes from which on a block of ``varying_sizes`` has pages of its own."""
 
 
-_is_kept = False
-
-
 def keep_freed_memory() -> None:
     """Makes glibc keep freed memory for reuse instead of returning it to the system."""
-    global _is_kept
-    _is_kept = True
     _set(_M_MMAP_THRESHOLD, _NEVER)
     _set(_M_TRIM_THRESHOLD, _NEVER)
 
@@ -34,9 +29,6 @@ def varying_sizes() -> Iterator[None]:
     Its large blocks would split, and training would find no place for its own: it would get slower
     and larger with every validation. In the block each of them is returned to the system.
     """
-    if not _is_kept:
-        yield
-        return
     _set(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
     try:
         yield

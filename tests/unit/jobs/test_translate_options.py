@@ -452,7 +452,7 @@ def test_freed_memory_is_kept_without_a_launcher(
     model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    monkeypatch.setattr(world, "keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr(world, "_keep_freed_memory", lambda: kept.append(True))
     for key in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     translate.run(TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch"))
