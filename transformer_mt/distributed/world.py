@@ -1,5 +1,7 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
+import ctypes
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +26,6 @@ from transformer_mt.distributed.environment import (
 )
 from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
-from transformer_mt.memory import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -165,7 +166,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         InputError: There is no GPU for this rank, or other ranks cannot be reached.
     """
     if device.type == "cpu":
-        keep_freed_memory()
+        _keep_freed_memory()
     size = env_size()
     if size == 1:
         yield World(device)
@@ -196,3 +197,18 @@ def _gpu_index() -> int:
             f"{describe_rank()}: process {index + 1} on this host has no GPU: only {count} visible"
         )
     return index
+
+
+def _keep_freed_memory() -> None:
+    """Makes glibc keep large freed blocks for reuse instead of returning them to the system.
+
+    Each update frees and allocates the same tensors, and the kernel clears each new page on first
+    access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc has it, musl has not
+        m_trim_threshold, m_mmap_threshold, maximum = -1, -3, 2**31 - 1
+        mallopt(m_mmap_threshold, maximum)
+        mallopt(m_trim_threshold, maximum)

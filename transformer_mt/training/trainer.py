@@ -20,7 +20,6 @@ from transformer_mt.data.batching.prefetch import prefetch
 from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
-from transformer_mt.memory import varying_sizes
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
 from transformer_mt.training.components import build_components, log_components
@@ -293,8 +292,8 @@ class Trainer:
         ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
-        eager = torch.compiler.set_stance("force_eager")  # validation batches have any shape
-        with signals.interrupting(), eager, varying_sizes():
+        # Eager, because validation batches have any shape.
+        with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
                 model,
                 self._valid,
