@@ -8,7 +8,7 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.data.batching.plan import GlobalBatch, Indices
-from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_shape
+from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_sequences
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
 
@@ -93,7 +93,7 @@ def collate_on_grid(store: TokenStore, buckets: list[Indices], weight: float = 1
     longest, counts = np.unique(lengths, return_counts=True)
     sizes: list[int] = counts.tolist()
     # Both sides have the same shapes, so that self-attention and cross-attention share them.
-    shapes = [padded_shape(*x) for x in zip(sizes, longest.tolist(), strict=True)]
+    shapes = list(zip(map(padded_sequences, sizes), longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = (
         side.gather(pairs[order]) for side in (store.src, store.tgt)
     )

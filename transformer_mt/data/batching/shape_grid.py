@@ -25,9 +25,9 @@ def padded_rows(num_tokens: int) -> int:
     return _round_up(num_tokens + 1, steps=16)
 
 
-def padded_shape(num_sequences: int, length: int) -> tuple[int, int]:
-    """Number of sequences, at least one more, and padded length of a bucket in attention."""
-    return _round_up(num_sequences + 1, steps=4), length
+def padded_sequences(num_sequences: int) -> int:
+    """Number of sequences of a bucket in attention, padding included: at least one more."""
+    return _round_up(num_sequences + 1, steps=4)
 
 
 def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:

@@ -4,20 +4,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_shape
+from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_sequences
 
 
 @given(st.integers(1, 10**6))
 def test_sizes_have_room_for_padding_and_little_more(number: int) -> None:
     assert number < padded_rows(number) <= max(number + 1, (number + 1) * 17 / 16)
-    sequences, length = padded_shape(number, 24)
-    assert number < sequences <= max(number + 1, (number + 1) * 5 / 4)
-    assert length == 24
+    assert number < padded_sequences(number) <= max(number + 1, (number + 1) * 5 / 4)
 
 
 def test_sizes_are_few() -> None:
     assert len({padded_rows(n) for n in range(1024, 8192)}) <= 3 * 16 + 1
-    assert len({padded_shape(n, 8)[0] for n in range(8, 1024)}) <= 7 * 4 + 1
+    assert len({padded_sequences(n) for n in range(8, 1024)}) <= 7 * 4 + 1
 
 
 @given(st.lists(st.integers(1, 1500), min_size=1, max_size=60))
