@@ -241,7 +241,7 @@ class BeamState:
         return only_end.where(is_full, values), tokens.masked_fill(is_full, self._eos)
 
     def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
-        """Adds those of the best W candidates that end; all arguments are [B, 2W]."""
+        """Adds the candidates among the best W that end; all arguments are [B, 2W]."""
         first = slice(0, self._beam_size)
         totals, parents, values, ends = (x[:, first] for x in (totals, parents, values, ends))
         ends = ends & (totals > -torch.inf) & ~self.done[:, None]

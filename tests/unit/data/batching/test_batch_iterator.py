@@ -330,7 +330,7 @@ def test_updates_of_later_epochs_fit_the_buffers_of_the_first() -> None:
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
         targets = [later[step].num_targets for step in steps]
         assert max(targets) <= 1.01 * tokens
-        # Nearly as full as those of the first epoch, except for the last, partial one.
+        # Nearly as full as the batches of the first epoch, except for the last, partial one.
         assert np.mean(sorted(targets)[1:]) > 0.97 * tokens
         parts = [len(buffered_batches(store, later[step], shape)) for step in list(steps)[:100]]
         assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
