@@ -186,8 +186,10 @@ class Windows:
         total = runs.num_tokens
         rng = np.random.default_rng([self._seed, source, _FRACTION_ORDER])
         twice = Runs.concatenate([runs.permuted(rng, 1)] * 2)
-        start = round(epoch * fraction * total) % max(1, total)
-        return twice.cut(start, start + round(fraction * total), self._store)
+        # Both ends are rounded, not the size: even a source of one token has its share of epochs.
+        start, stop = (round(number * fraction * total) for number in (epoch, epoch + 1))
+        first = start % max(1, total)
+        return twice.cut(first, first + stop - start, self._store)
 
 
 def _weighted_sources(store: TokenStore, weights: Sequence[float]) -> list[tuple[int, int, float]]:

@@ -111,6 +111,16 @@ def test_a_pair_occurs_as_often_as_its_source_weighs(
             assert np.mean(total == 4 * weight) > 0.9 or source.shape[1] < 40
 
 
+def test_a_source_of_one_token_occurs_in_its_share_of_the_epochs() -> None:
+    lengths = np.full(201, 5)
+    lengths[0] = 1
+    store = store_of_lengths(lengths, lengths)
+    store = dataclasses.replace(store, source_sizes=(1, 200))
+    windows = Windows(store, 1, [0.5, 1.0], 2)
+    starts = [windows.runs(epoch, i).starts for epoch in range(8) for i in range(2)]
+    assert sum(int((part == 0).sum()) for part in starts) == 4
+
+
 @settings(max_examples=30)
 @given(sizes, st.data())
 def test_random_access_equals_sequential_access(
