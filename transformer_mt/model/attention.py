@@ -67,7 +67,7 @@ def varlen_attention(
         key: [M, H, K].
         value: [M, H, K].
         query_layout: Boundaries of the query sequences.
-        key_layout: Boundaries of the key sequences, of the same number.
+        key_layout: Boundaries of the key sequences, as many.
         causal: Query t attends to keys up to t only; the two layouts are then the same.
 
     Returns:
@@ -127,7 +127,7 @@ def multi_head_attention(
         key: [M, H·K].
         value: [M, H·K'].
         query_layout: Boundaries of the query sequences.
-        key_layout: Boundaries of the key sequences, of the same number and in the same groups.
+        key_layout: Boundaries of the key sequences, as many and in the same buckets.
         num_heads: H.
         causal: Query t attends to keys up to t only (§3.2.3).
         kernel: One of ``ATTENTION_KERNELS``.
@@ -215,12 +215,8 @@ class SelfAttention(nn.Module):
         )
         cache[slots] = newest
         keys, values = cache.split(self.sizes[1:], dim=-1)
-        heads = scaled_dot_product_attention(
-            split_heads(query, self.num_heads),
-            split_heads(keys, self.num_heads),
-            split_heads(values, self.num_heads),
-            mask,
-        )
+        q, k, v = (split_heads(part, self.num_heads) for part in (query, keys, values))
+        heads = scaled_dot_product_attention(q, k, v, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))
 
 

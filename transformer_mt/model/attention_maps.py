@@ -35,7 +35,7 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
     """Attention weights of all layers for one sentence pair, without dropout.
 
     Args:
-        model: On any device; its training mode is restored.
+        model: On any device.
         src: S token ids, with the end symbol.
         tgt_in: T token ids, shifted right: beginning with the start symbol.
     """
@@ -62,11 +62,7 @@ def cross_attention_maps(
 ) -> Iterator[Tensor]:
     """Encoder–decoder attention weights of one decoder layer for a batch of sentence pairs.
 
-    Args:
-        model: In ``eval`` mode, on any device.
-        layer: Index of the decoder layer, from 0.
-        src: S token ids of each pair, with the end symbol.
-        tgt_in: T token ids of each pair, shifted right.
+    The arguments are those of ``attention_maps`` for each pair; the model is in ``eval`` mode.
 
     Returns:
         [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.

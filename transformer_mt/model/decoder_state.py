@@ -47,10 +47,8 @@ class DecoderState:
 
     @torch.inference_mode()
     def reserve(self, steps: int) -> bool:
-        """Makes room for a number of further steps, which then need no check of their own.
-
-        Returns:
-            Whether shapes or buffers changed, so that a captured step is no longer valid.
+        """Makes room for ``steps`` more steps; returns whether shapes or buffers changed, which
+        invalidates a captured step.
         """
         self.length += steps
         beams, capacity = self.beam_mask.shape[1:]
@@ -91,21 +89,13 @@ class DecoderState:
 
     @torch.inference_mode()
     def select(self, beams: Tensor) -> None:
-        """Reorders the beams of each sentence.
-
-        Args:
-            beams: [B, W] int64, parent of each new beam; a parent may repeat.
-        """
+        """Reorders the beams of each sentence; ``beams`` [B, W] int64 are their old indices."""
         beam_mask = self.beam_mask[:, :, : self.used]
         beam_mask.copy_(beam_mask.gather(1, beams[:, :, None].expand(beam_mask.shape)))
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
-        """Drops all but the given sentences; one that keeps its index costs nothing.
-
-        Args:
-            sentences: Old index of each sentence to keep, in the new order.
-        """
+        """Reduces the batch to the given sentences, in this order; unmoved ones cost nothing."""
         kept, device = len(sentences), self.beam_mask.device
         moves = [(old, new) for new, old in enumerate(sentences) if old != new]
         if moves:

@@ -77,11 +77,7 @@ class Embedding(nn.Module):
         return nn.functional.linear(hidden, self.weight)
 
     def reserve(self, length: int) -> bool:
-        """Extends the table of positions to sequences of ``length``, outside a compiled step.
-
-        Returns:
-            Whether the table was replaced.
-        """
+        """Extends the table of positions to ``length``; returns whether the table was replaced."""
         before = self._table(0)
         return self._table(length) is not before
 
@@ -89,8 +85,7 @@ class Embedding(nn.Module):
         if hasattr(self, "positions"):
             return self.positions
         if len(self.sinusoids) < length:
-            # Doubled, so that decoding step by step seldom extends it.
-            self._set_sinusoids(2 * length)
+            self._set_sinusoids(2 * length)  # doubled, so that decoding seldom extends it
         return self.sinusoids
 
     def _set_sinusoids(self, num_positions: int) -> None:

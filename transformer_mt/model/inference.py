@@ -27,19 +27,18 @@ _SMALL = 2**19
 
 
 def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Transformer:
-    """The model for decoding only, computing in ``dtype``: a copy, or itself if none is needed.
+    """The model for decoding only: a copy, or itself if none is needed.
 
     Args:
         model: In ``eval`` mode. Do not change its weights afterwards: the copy may share them.
-        dtype: Type of all computation on a GPU; on a CPU, of matrix products and attention, and
-            the rest stays in fp32.
+        dtype: Type of all computation on a GPU; on a CPU, of matrix products and attention.
     """
     if model.embedding.weight.device.type != "cpu":
         if model.embedding.weight.dtype == dtype:
             return model
         converted = copy.deepcopy(model).to(dtype)
-        if converted.embedding.weight.device.type == "cuda":  # replaces the method
-            weight = converted.embedding.weight.detach()
+        weight = converted.embedding.weight.detach()
+        if weight.device.type == "cuda":  # replaces the method
             vars(converted.embedding)["logits"] = partial(_logits, weight)
         return converted
     if model.embedding.weight.dtype != torch.float32:

@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def extra_repr(self) -> str:
-        """The hyper-parameters that ``print`` shows."""
+        """The setting that ``print`` shows."""
         return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:

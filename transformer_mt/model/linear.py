@@ -29,10 +29,7 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y
 
 
-FORWARD: dict[str, BiasedProduct] = {
-    "torch": F.linear,
-    "onednn": _onednn,
-}
+FORWARD: dict[str, BiasedProduct] = {"torch": F.linear, "onednn": _onednn}
 """Kernels of X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
 
 INPUT_GRADIENT: dict[str, Product] = {
@@ -79,14 +76,11 @@ TORCH_KERNELS = ProductKernels()
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` for packed tokens.
-
-    In training on a CPU it uses ``kernels``.
-    """
+    """``nn.Linear`` for packed tokens; in training on a CPU it uses ``kernels``."""
 
     kernels = TORCH_KERNELS
     converted: Tensor | None = None
-    """The weight in another type, within ``converted_weights``."""
+    """The weight in another type, inside ``converted_weights``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""

@@ -67,10 +67,7 @@ class ScatterRows(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Indices between packed tokens [N, H, K] and padded sequences of each head.
-
-    The padded sequences are [B, H, S, K] of one bucket after the other. Both are rows of K numbers.
-    """
+    """Indices between rows of packed heads [N, H, K] and of padded ones, [B, H, S, K] by bucket."""
 
     gather: Tensor
     """[H · P] int64: index of the packed row in each padded row."""
@@ -80,10 +77,9 @@ class HeadRows:
     @classmethod
     def of(cls, layout: Buckets, num_heads: int) -> "HeadRows":
         """The indices for a layout, computed once because all layers share them."""
-        if num_heads not in layout.head_rows:
-            layout.head_rows[num_heads] = cls._of(layout, num_heads)
-        rows = layout.head_rows[num_heads]
+        rows = layout.head_rows.get(num_heads) or cls._of(layout, num_heads)
         assert isinstance(rows, HeadRows)
+        layout.head_rows[num_heads] = rows
         return rows
 
     @classmethod

@@ -81,17 +81,16 @@ class Transformer(nn.Module):
             src: B source sentences, packed as one bucket.
             beam_size: W.
         """
-        assert isinstance(src.layout, Buckets)
-        (bucket,) = src.layout.buckets
+        layout = src.layout
+        assert isinstance(layout, Buckets)
+        (bucket,) = layout.buckets
         heads, memory = self.config.num_heads, self.encode(src)
-        cross_kv = [
-            # Contiguous by head, as each decoding step reads them.
-            (
-                split_heads(pad(k.to(memory.dtype), src.layout)[0], heads).contiguous(),
-                split_heads(pad(v.to(memory.dtype), src.layout)[0], heads).contiguous(),
-            )
-            for k, v in self.source_projection(memory)
-        ]
+
+        def by_head(packed: Tensor) -> Tensor:  # contiguous, as each decoding step reads them
+            (padded,) = pad(packed.to(memory.dtype), layout)
+            return split_heads(padded, heads).contiguous()
+
+        cross_kv = [(by_head(k), by_head(v)) for k, v in self.source_projection(memory)]
         mask = None
         if bucket.mask is not None:
             padding = ~bucket.mask[:, None, None, :]
@@ -116,7 +115,7 @@ class Transformer(nn.Module):
 
         Args:
             tokens: [B, W'] int64, newest token of the first W' of the W beams.
-            state: State with room for one more position.
+            state: State with room for one more position (``DecoderState.reserve``).
 
         Returns:
             [B, W', V].

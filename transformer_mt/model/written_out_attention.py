@@ -29,20 +29,7 @@ def written_out_attention(
     num_heads: int,
     causal: bool = False,
 ) -> Tensor:
-    """Multi-head attention with the arguments and the result of ``multi_head_attention``.
-
-    Args:
-        query: [N, H·K].
-        key: [M, H·K].
-        value: [M, H·K'].
-        query_layout: Boundaries of the query sequences.
-        key_layout: Boundaries of the key sequences.
-        num_heads: H.
-        causal: Query t attends to keys up to t only.
-
-    Returns:
-        [N, H·K'].
-    """
+    """Multi-head attention with the arguments and the result of ``multi_head_attention``."""
     query_rows, key_rows = (HeadRows.of(x, num_heads) for x in (query_layout, key_layout))
 
     def heads(x: Tensor, rows: HeadRows) -> Tensor:
