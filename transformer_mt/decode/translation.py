@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 Link = tuple[int, int]
 """A source word and a word of the translation, each counted from 0."""
@@ -42,10 +41,3 @@ class Translation:
             [piece for part in parts for piece in part.pieces],
             [value for part in parts for value in part.piece_log_probs],
         )
-
-
-class LineTranslator(Protocol):
-    """Anything that translates lines: a ``Translator``, or a wrapper that prepares its lines."""
-
-    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
-        """Up to ``nbest`` translations of each line, best first."""

@@ -37,11 +37,7 @@ _SINUSOIDS = 2048
 
 
 def check_shape(config: ModelConfig) -> None:
-    """Checks that CTranslate2 supports the shape of a model.
-
-    Raises:
-        InputError: The heads do not divide d_model evenly.
-    """
+    """Raises ``InputError`` if CTranslate2 does not support the shape of a model."""
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
         if size * config.num_heads != config.d_model:
             raise InputError(
@@ -69,21 +65,12 @@ def checksum(model: Transformer, tokenizer: Tokenizer) -> str:
 
 
 def convert(
-    folder: Path,
-    model: Transformer,
-    tokenizer: Tokenizer,
-    compute_type: str,
+    folder: Path, model: Transformer, tokenizer: Tokenizer, compute_type: str
 ) -> tuple[Path, str | None]:
     """Converts a model, unless a conversion of the same weights exists.
 
     It is stored in ``ctranslate2/<compute_type>`` in the model folder or, where that cannot be
     written or has links, such as in the Hugging Face cache, in our cache.
-
-    Args:
-        folder: The model folder.
-        model: Its model, on the CPU.
-        tokenizer: Its vocabulary.
-        compute_type: Data type of the stored weights: ``float32``, ``int8`` and so on.
 
     Returns:
         The folder of the converted model, and a message for the user if it was converted now.
@@ -121,12 +108,7 @@ def save(
 ) -> None:
     """Writes a converted model and a copy of its vocabulary file into an empty folder.
 
-    Args:
-        folder: Where to write.
-        model: A model of a supported shape (``check_shape``), on the CPU.
-        tokenizer: Its vocabulary.
-        vocabulary: The vocabulary's file.
-        compute_type: Data type of the stored weights: ``float32``, ``int8`` and so on.
+    The model must have a supported shape (``check_shape``) and be on the CPU.
     """
     spec = specification(model, tokenizer)
     spec.register_file(str(vocabulary))
@@ -210,13 +192,12 @@ def _copy(weight: Tensor) -> Tensor:
 
 
 def _is_valid(converted: Path, made_from: dict[str, object]) -> bool:
-    """Whether a converted folder is of this model and all its files are intact."""
+    """Whether a folder is a conversion of this model with all files intact."""
     try:
         found = json.loads(files.read_regular(converted / _MADE_FROM, 2**20))
         checksums = found.pop("files")
-        return bool(
-            found == made_from and checksums and checksums == _checksums(converted, checksums)
-        )
+        same = found == made_from and checksums == _checksums(converted, checksums)
+        return same and bool(checksums)
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return False
 
@@ -227,21 +208,17 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _write(
-    target: Path,
-    made_from: dict[str, object],
-    model: Transformer,
-    tokenizer: Tokenizer,
-    vocabulary: Path,
+    target: Path, made_from: dict[str, object], model: Transformer, tokenizer: Tokenizer, file: Path
 ) -> None:
     unfinished = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
-        save(unfinished, model, tokenizer, vocabulary, target.name)
-        checksums = _checksums(unfinished, sorted(file.name for file in unfinished.iterdir()))
+        save(unfinished, model, tokenizer, file, target.name)
+        checksums = _checksums(unfinished, sorted(path.name for path in unfinished.iterdir()))
         files.write_text(unfinished / _MADE_FROM, json.dumps({**made_from, "files": checksums}))
-        for file in unfinished.iterdir():
-            files.sync(file)
+        for path in unfinished.iterdir():
+            files.sync(path)
         shutil.rmtree(target, ignore_errors=True)  # a conversion of older weights
         unfinished.rename(target)
     finally:

@@ -44,11 +44,7 @@ on 1,000 lines; with smaller ones float32 is slower."""
 
 
 def check_available(compute_type: str, device: torch.device) -> None:
-    """Checks that CTranslate2 can compute here.
-
-    Raises:
-        InputError: CTranslate2 is not installed, or does not support this type on the device.
-    """
+    """Raises ``InputError`` if CTranslate2 is not installed or does not support a type here."""
     try:
         from ctranslate2 import get_supported_compute_types
     except ImportError as error:
@@ -71,9 +67,8 @@ def _explain_missing_libraries() -> Iterator[None]:
     except RuntimeError as error:  # CUDA libraries of another version than torch's
         if "cannot be loaded" not in str(error):
             raise
-        raise InputError(
-            f"CTranslate2: {error}; set engine=torch, which does not need it"
-        ) from None
+        message = f"CTranslate2: {error}; set engine=torch, which does not need it"
+        raise InputError(message) from None
 
 
 class CTranslate2Engine:
@@ -213,10 +208,7 @@ class CTranslate2Engine:
             return answer.result()
 
     def _truncated(self, result: Any, source: list[int]) -> list[int]:
-        """The tokens of a greedy translation that reaches its maximum length, cut off there.
-
-        Empty if there is no such translation.
-        """
+        """The tokens of a greedy translation, cut off at its maximum length; empty if shorter."""
         max_length = self._fallback.max_output_tokens(source)
         tokens = [self._ids[piece] for piece in result.hypotheses[0][:max_length]]
         is_full = len(tokens) == max_length and not _SPECIAL.union([EOS]).intersection(tokens)
@@ -227,12 +219,11 @@ class CTranslate2Engine:
     ) -> dict[int, list[Hypothesis]]:
         """Hypotheses of translations without an end symbol; our model scores it."""
         scores = self._fallback.score([sources[i] for i in unfinished], [*unfinished.values()])
-        hypotheses = {}
-        for (i, tokens), terms in zip(unfinished.items(), scores, strict=True):
-            log_prob = sum(terms)
-            score = log_prob / length_penalty(len(terms), self._config.length_penalty)
-            hypotheses[i] = [Hypothesis(tokens, log_prob, score)]
-        return hypotheses
+        alpha = self._config.length_penalty
+        return {
+            i: [Hypothesis(tokens, sum(terms), sum(terms) / length_penalty(len(terms), alpha))]
+            for (i, tokens), terms in zip(unfinished.items(), scores, strict=True)
+        }
 
     def _batches(
         self, indices: Sequence[int], sources: Sequence[list[int]], beams: int

@@ -33,14 +33,12 @@ class Engine(Protocol):
     @property
     def choice(self) -> EngineChoice:
         """Its name in the registry and its data type."""
-        ...
 
     @property
     def max_tokens(self) -> int | None:
         """Maximum number of tokens of a sentence, without its start or end symbol; None if
         unlimited (sinusoidal positions).
         """
-        ...
 
     def search(
         self,
@@ -63,12 +61,7 @@ class Engine(Protocol):
         """
 
     def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
-        """Does the work of ``search`` for translations of up to this many tokens, to be timed.
-
-        Args:
-            sources: Token ids of each sentence, without special symbols.
-            max_length: Maximum number of tokens of a translation, end symbol not counted.
-        """
+        """Does the work of ``search``, up to ``max_length`` tokens a translation, to be timed."""
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
@@ -76,9 +69,4 @@ class Engine(Protocol):
         """The log-probability of each token of given translations, end symbols included."""
 
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
-        """Links each word of given translations to a word of its source.
-
-        Args:
-            pairs: Token ids of sources and translations, without special symbols.
-            words: Index of the word that each of these tokens belongs to.
-        """
+        """Links each word of given translations to a word of its source."""

@@ -29,18 +29,13 @@ _HOPELESS = 0.5
 def measure(
     engines: Mapping[EngineChoice, Engine], sources: Sequence[list[int]], threads: int
 ) -> Speeds:
-    """Times engines on the first tokens of some sentences, more of them in each round.
+    """Times engines on the first tokens of some of the sentences to translate, longer each round.
 
     What matters for the speed of an engine is the number of sentences that it translates at a time,
     so this number is that of a large job, and translations end after as many tokens as are left of
     their sources. First each engine translates one, to load libraries and weights, which does not
     count. After the first round another begins only if it will probably end within 2 seconds from
     the start, and within a tenth of the time that all sentences take. The last one decides.
-
-    Args:
-        engines: The engines to compare.
-        sources: Token ids of the sentences to be translated.
-        threads: Number of threads that the engines use.
 
     Returns:
         The speed of each engine; empty if there was too little time to tell.

@@ -26,7 +26,7 @@ class FastestEngine:
     the engine may change between two searches. Among several types the first search decides.
 
     Args:
-        candidates: The engines, those that are usually fastest first.
+        candidates: The engines, the usually fastest first.
         build: Builds one of them; raises ``InputError`` if it cannot.
         max_tokens: ``Engine.max_tokens`` of all.
         conditions: Returns what speeds depend on, as JSON values.
@@ -80,7 +80,7 @@ class FastestEngine:
         return self._engine().align(pairs, words)
 
     def settle(self, sources: Sequence[list[int]]) -> None:
-        """Decides for an engine, if it is time to, for the search of such sentences."""
+        """Decides for an engine if speeds are known or these sentences suffice to measure them."""
         if self._is_settled:
             return
         conditions = self._conditions()
@@ -128,7 +128,7 @@ class FastestEngine:
 
     def _measure(self, conditions: Mapping[str, Any], sources: Sequence[list[int]]) -> Speeds:
         """Times all candidates and keeps their speeds; empty if they cannot be told."""
-        for candidate in [*self.candidates]:
+        for candidate in list(self.candidates):
             self._open(candidate)
         start = time.perf_counter()
         speeds = engine_speeds.measure(self._engines, sources, torch.get_num_threads())

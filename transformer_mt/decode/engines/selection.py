@@ -81,7 +81,7 @@ def open_engine(
         report: Called with each message for the user.
 
     Raises:
-        InputError: The engine cannot do the job, or not on this device.
+        InputError: The engine cannot do the job on this device.
     """
     choice("engine", engine, *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
@@ -161,9 +161,7 @@ def _build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], N
             "set compute_type=float32 or bfloat16"
         )
     if compute_type == "float16" and request.device.type == "cpu":
-        raise InputError(
-            "compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16 on a CPU"
-        )
+        raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
     dtype: torch.dtype = getattr(torch, compute_type)
     model, *ensemble = (model.to(request.device) for model in request.models)
     return TorchEngine(model, request.config, ensemble, dtype)

@@ -86,12 +86,7 @@ class TorchEngine:
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """See ``Engine``; the scores of tokens are always there.
-
-        Raises:
-            InputError: The model's output is not a number, or a single sentence does not fit the
-                device's memory.
-        """
+        """See ``Engine``; the scores of tokens are always there."""
         given = [[] for _ in sources] if prefixes is None else prefixes
         limits = [
             max(self.max_output_tokens(source), len(prefix))

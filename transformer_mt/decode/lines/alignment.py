@@ -37,15 +37,12 @@ def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tenso
 def word_alignment(
     weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]
 ) -> list[Link]:
-    """Links each target word to the source word that its tokens attend to most.
+    """Links each target word, in order, to the source word that its tokens attend to most.
 
     Args:
         weights: [T, S], attention between tokens.
         source_words: Index of the word that each source token belongs to; S values.
         target_words: Index of the word that each target token belongs to; T values.
-
-    Returns:
-        One link for each target word, in their order.
     """
     if not source_words or not target_words:
         return []
@@ -58,16 +55,7 @@ def word_alignment(
 def align_words(
     engine: Engine, tokenizer: Tokenizer, lines: Sequence[Sequence[TokenPair]]
 ) -> list[list[Link]]:
-    """Word alignments of lines.
-
-    Args:
-        engine: Aligns the words of token sequences.
-        tokenizer: The model's vocabulary.
-        lines: For each line, the parts in which it was translated.
-
-    Returns:
-        For each line, one link for each word of its translation.
-    """
+    """One link for each word of each line's translation; a line is given as its parts."""
     pairs = [pair for parts in lines for pair in parts]
     words = [
         (source_word_ids(tokenizer.pieces(source)), target_word_ids(tokenizer, target))

@@ -8,7 +8,7 @@ from transformer_mt.decode.search.hypothesis import Hypothesis
 
 
 def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[list[int]]:
-    """Splits the tokens of a line into parts of at most ``max_tokens``, between words if possible.
+    """Splits a line into parts of at most ``max_tokens``, between words if possible.
 
     An empty line has no parts.
     """
@@ -23,11 +23,9 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
 
 
 def join_parts(hypotheses: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:
-    """The translations of a line, best first, each as the hypotheses of its parts.
+    """The translations of a line, best first, each as hypotheses of its parts, from their n best.
 
-    Args:
-        hypotheses: For each part of the line, its n best. A line of several parts has one
-            translation, of the best of each; an empty line has an empty one.
+    A line of several parts has one translation, of the best of each; an empty line an empty one.
     """
     if len(hypotheses) == 1:
         return [[hypothesis] for hypothesis in hypotheses[0]]

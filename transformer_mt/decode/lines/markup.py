@@ -13,12 +13,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
-from typing import Protocol
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
 from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
@@ -49,30 +49,16 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-class AligningTranslator(Protocol):
-    """Translates lines and, on request, aligns their words; a ``Translator``."""
-
-    def translate_nbest(
-        self, lines: Sequence[str], nbest: int, *, align: bool = False
-    ) -> list[list[Translation]]:
-        """Up to ``nbest`` translations of each line, best first."""
-
-
 class MarkupTranslator:
     """Translates the text of lines and preserves their markup.
 
     Args:
         translator: Translates lines without markup.
-        tokenizer: The model's vocabulary.
-        normalizer: Normalisation of the lines.
-
-    Raises:
-        InputError: The normalisation changes the words of a line.
+        tokenizer: The translator's vocabulary.
+        normalizer: The translator's; ``InputError`` is raised if it changes the words of a line.
     """
 
-    def __init__(
-        self, translator: AligningTranslator, tokenizer: Tokenizer, normalizer: Normalizer
-    ):
+    def __init__(self, translator: Translator, tokenizer: Tokenizer, normalizer: Normalizer):
         if not normalizer.keeps_words:
             raise InputError(
                 f"markup=keep cannot be used with data.normalization={normalizer.name}, which "
@@ -116,12 +102,9 @@ class MarkupTranslator:
 def extract_markup(
     line: str, normalize: Callable[[str], str], numbers: Sequence[str]
 ) -> ExtractedLine:
-    """Removes the markup from a line.
+    """Removes the markup from a line, and normalises the text between.
 
-    Args:
-        line: The line.
-        normalize: Applied to the text between markup; it may strip spaces at both ends.
-        numbers: Placeholders for verbatim text, the most common first.
+    Verbatim text is replaced by those of the ``numbers``, in order, that the line does not contain.
     """
     unused = iter([number for number in numbers if number not in line])
     text, previous_end = "", 0
@@ -166,7 +149,7 @@ def extract_markup(
 
 
 def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
-    """Normalises text between two pieces of markup, but keeps a space at either end."""
+    """Normalises text between two pieces of markup; keeps a space at either end."""
     if not text.strip():
         return " " if text else ""
     left, right = (" " if text[end].isspace() else "" for end in (0, -1))
@@ -176,10 +159,7 @@ def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
 def _add_tag(
     match: re.Match[str], line: str, text: str, position: int, word: int, open_tags: list[Tag]
 ) -> None:
-    """Adds a tag of a line to the innermost of the pairs that are open.
-
-    Before the tag are ``position`` characters and ``word`` words of the text without markup.
-    """
+    """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
     left, right = (
         (bool(text[i : i + 1].strip()) for i in (position - 1, position))
@@ -226,10 +206,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _close_unclosed(open_tags: list[Tag], depth: int) -> None:
-    """Turns opening tags without a closing one into standalone tags, their children into siblings.
-
-    It applies to the open tags from ``depth`` on.
-    """
+    """Turns tags that are open, from ``depth`` on, into standalone tags, children into siblings."""
     while len(open_tags) > depth:
         unclosed = open_tags.pop()
         unclosed.end = unclosed.start

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import UNSPACED, base_language
-from transformer_mt.decode.lines.markup import MARKUP
-from transformer_mt.decode.translation import LineTranslator, Translation
+from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
+from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 
 _SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))
@@ -21,14 +22,14 @@ class SentenceTranslator:
 
     Args:
         translator: Translates sentences.
-        src_lang: Language of the lines; sentences do not end at its abbreviations.
+        src_lang: Language of the lines, whose abbreviations do not end a sentence.
         tgt_lang: Language of the translations.
 
     Raises:
         InputError: sentencex is not installed.
     """
 
-    def __init__(self, translator: LineTranslator, src_lang: str, tgt_lang: str):
+    def __init__(self, translator: Translator | MarkupTranslator, src_lang: str, tgt_lang: str):
         try:
             from sentencex import segment
         except ImportError:

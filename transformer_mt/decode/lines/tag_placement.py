@@ -70,13 +70,7 @@ _MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
 
 
 def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[Link]) -> str:
-    """Returns the translation with the markup of its line.
-
-    Args:
-        source: The line.
-        translation: The translation of its text.
-        alignment: The source word that words of the translation are linked to.
-    """
+    """The translation of a line's text, with the line's markup where the alignment puts it."""
     links = {target: word for word, target in alignment}
     words = translation.split()
     aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
@@ -145,11 +139,8 @@ def _move_punctuation(
 ) -> tuple[list[_Span], list[_Span], list[_Span]]:
     """Moves punctuation at the ends of a pair outside, unless the line has it inside.
 
-    If the pair encloses all that its parent does (``fills_parent``), it is moved only where the
-    line has it outside.
-
-    Returns:
-        What goes before, between and after the two tags.
+    If the pair encloses all that its parent does, it is moved only where the line has it outside.
+    Returns what goes before, between and after the two tags.
     """
     left: list[_Span] = []
     right: list[_Span] = []

@@ -106,7 +106,6 @@ class _StepPolicy:
     """When a search checks for finished sentences, and how it runs its steps."""
 
     steps_per_check: int
-    """Steps between two checks for finished sentences."""
     min_done_share: float
     """Share of the batch that must be done before finished sentences are removed."""
     small_batch: int

@@ -29,13 +29,7 @@ class Constraints:
 
 
 class ConstrainedStep:
-    """A step function under constraints.
-
-    Args:
-        model: The unconstrained step function.
-        constraints: Constraints of each sentence.
-        eos: Id of the end symbol.
-    """
+    """A step function under constraints, given for each sentence."""
 
     capturable = False  # depends on the tokens so far
 

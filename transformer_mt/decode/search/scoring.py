@@ -29,7 +29,7 @@ def score_targets(
         models: One model, or the members of an ensemble.
         sources: Token ids of each source, without special symbols.
         targets: Token ids of each target, without special symbols.
-        batch_tokens: Maximum number of tokens of either side, padding included, in a batch.
+        batch_tokens: Maximum number of tokens of either side of a batch, padding included.
 
     Returns:
         For each pair, one value for each token of the target and one for the end symbol.
