@@ -80,7 +80,7 @@ class Buckets:
 
         Args:
             lengths: [sequences] number of tokens of each sequence.
-            bucket_sizes: Number of sequences in each bucket.
+            bucket_sizes: Number of sequences, best of similar length, in each bucket.
             shapes: B and S of each bucket, with room for its sequences and, if flat rows are
                 padding, for more. Default: its number of sequences and the longest of them.
             num_rows: N, at least the number of tokens; the rows after them are padding. Default:
@@ -163,13 +163,8 @@ class Packed:
     ) -> Self:
         """Packs sequences that are already end to end, in buckets.
 
-        Args:
-            tokens: [number of tokens] token ids.
-            lengths: [sequences] number of tokens of each sequence.
-            bucket_sizes: Number of sequences in each bucket. Sequences of similar length should
-                share a bucket.
-            shapes: Padded shapes of the buckets, as for ``Buckets.from_lengths``.
-            num_rows: N, as for ``Buckets.from_lengths``; tokens and positions of padding are 0.
+        ``tokens`` are all token ids; the other arguments are those of ``Buckets.from_lengths``.
+        Tokens and positions of padding are 0.
         """
         padding = (0, (num_rows or len(tokens)) - len(tokens))
         return cls(

@@ -63,12 +63,7 @@ Snapshot = dict[str, dict[str, Tensor]]
 
 
 def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
-    """Copies everything that training changes to CPU memory.
-
-    Args:
-        model: Model in training.
-        optimizer_state: All tensors to store apart from the weights, by name.
-    """
+    """Copies the weights, and all other tensors that training changes, to CPU memory."""
     return {
         file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
         for file, tensors in _live_tensors(model, optimizer_state).items()
@@ -76,13 +71,7 @@ def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
 
 
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
-    """Writes ``checkpoints/step_…`` atomically: weights, optimizer, state, and checksums.
-
-    Args:
-        run_dir: Run folder.
-        state: JSON values, among them ``step``.
-        tensors: What ``snapshot`` returned.
-    """
+    """Writes ``checkpoints/step_…`` atomically: a snapshot, its state with ``step``, checksums."""
     path = run_dir / run_layout.CHECKPOINTS / _name(state["step"])
     unfinished = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -136,11 +125,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
 
 
 def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
-    """The checkpoint of one step, verified.
-
-    Raises:
-        InputError: It does not exist or is invalid.
-    """
+    """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
     path = run_dir / run_layout.CHECKPOINTS / _name(step)
     if not path.is_dir():
         found = ", ".join(map(str, steps(run_dir))) or "none"
@@ -203,9 +188,7 @@ def save_tensors(
 def check_shapes(model: nn.Module, path: Path) -> None:
     """Checks that a safetensors file has the weights of a model, by its header alone.
 
-    Args:
-        model: The model, which may be on the device ``meta``.
-        path: The file.
+    The model may be on the device ``meta``.
 
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
@@ -233,10 +216,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
-    return {
-        run_layout.WEIGHTS: parameters(model),
-        run_layout.CHECKPOINT_OPTIMIZER: optimizer_state,
-    }
+    return {run_layout.WEIGHTS: parameters(model), run_layout.CHECKPOINT_OPTIMIZER: optimizer_state}
 
 
 _Shapes = dict[str, tuple[int, ...]]

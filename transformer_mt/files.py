@@ -97,8 +97,8 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     """Open a file of a folder that is not trusted; a link to a file counts as that file.
 
     Raises:
-        OSError: It cannot be read, is larger than ``max_bytes``, or is a pipe, a device or a
-            folder: reading from these may never end.
+        OSError: It cannot be read, is larger than ``max_bytes``, or is not a regular file: reading
+            a pipe or a device may never end.
     """
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
@@ -112,7 +112,7 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Content of a file, read under the conditions of ``open_regular``."""
+    """Content of a file; see ``open_regular``."""
     with open_regular(path, max_bytes) as file:
         return file.read(max_bytes)
 

@@ -39,22 +39,13 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     values: dict[str, Any] = asdict(job)
     if vocabulary is not None:
         values[_CHECKSUM] = sha256(vocabulary)
-    text = yaml.safe_dump(
-        # The format comes last: a truncated file has none.
-        {**values, "format": FORMAT},
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
+    values["format"] = FORMAT  # the last key: a truncated file has none
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     write_text(folder / run_layout.CONFIG, text)
 
 
 def read_config(folder: Path) -> TrainJob:
-    """Reads the configuration of a model folder.
-
-    Raises:
-        InputError: It is missing, damaged, or of another format.
-    """
+    """Reads the configuration of a model folder; ``InputError`` if it is missing or damaged."""
     return _read_config(folder)[0]
 
 
@@ -97,12 +88,7 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
 
 
 def _parse_yaml(text: str) -> object:
-    """The content of a YAML document without aliases, whose expansion may be exponentially long.
-
-    Raises:
-        ValueError: It has aliases, or is nested too deeply.
-        yaml.YAMLError: It is not valid YAML.
-    """
+    """The content of a YAML document without aliases, whose expansion may be exponentially long."""
     # The loader in C is fast but unsafe for deep nesting; its events are safe.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
@@ -138,9 +124,7 @@ def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
     """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
 
-    Args:
-        folder: The folder.
-        step: Takes the weights of this checkpoint; None takes the final, averaged weights.
+    The weights are the final, averaged ones, or those of the checkpoint of ``step``.
 
     Raises:
         InputError: The folder, or something in it, is missing or damaged.

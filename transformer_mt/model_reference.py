@@ -32,7 +32,7 @@ def is_remote(reference: str | Path) -> bool:
 
 
 def resolve(reference: str | Path) -> Path:
-    """The folder of a model: a local one as given, that of a repository once it is downloaded.
+    """The folder of a model: a local one as given, that of a repository after its download.
 
     If the Hub cannot be reached, or with ``HF_HUB_OFFLINE=1``, the cache is used.
 
@@ -47,11 +47,7 @@ def resolve(reference: str | Path) -> Path:
 
 
 def pin(reference: str) -> str:
-    """A reference to a repository with the commit that it stands for now: ``…@COMMIT``.
-
-    Raises:
-        InputError: As ``resolve``, which it calls.
-    """
+    """A reference to a repository with the commit that it stands for now; see ``resolve``."""
     repository, _ = _split(reference)
     return f"{PREFIX}{repository}@{resolve(reference).name}"
 

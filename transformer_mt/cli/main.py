@@ -37,12 +37,7 @@ _WRITE_NOTHING = (
 def main(command: Command, run: Callable[[Any], None]) -> None:
     """Compose the command's configuration from ``sys.argv`` and run the job, or a sweep of jobs.
 
-    Args:
-        command: The command.
-        run: Runs one job and prints its results.
-
-    Raises:
-        SystemExit: With the exit status, unless the job is done.
+    ``run`` runs one job and prints its results. A failure raises SystemExit with the exit status.
     """
     program = PROGRAMS[command]
     _set_up_stdout()

@@ -42,12 +42,7 @@ class _Run:
 
 
 class Sweep:
-    """The jobs of one sweep: their run folders, failures and results.
-
-    Args:
-        program: Name of the command, for messages.
-        overrides: Arguments of the command, ``key=value``.
-    """
+    """The jobs of one sweep: their run folders, failures and results."""
 
     def __init__(self, program: str, overrides: Sequence[str]):
         parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -114,7 +109,7 @@ class Sweep:
             self._written.add(path)
 
     def finish(self) -> None:
-        """Print the results of the training jobs and add them to the table in each ``run_dir``.
+        """Print the results of training jobs and add them to the table in each ``run_dir``.
 
         Raises:
             InputError: Some jobs failed.

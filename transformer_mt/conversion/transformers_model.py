@@ -53,11 +53,7 @@ def class_name(config: ModelConfig) -> str:
 
 
 def check_shape(config: ModelConfig) -> None:
-    """Checks that transformers has a class for the shape of a model.
-
-    Raises:
-        InputError: It has none.
-    """
+    """Raises ``InputError`` if transformers has no class for the shape of a model."""
     if config.norm == "post" and config.positions == "learned":
         raise InputError(
             "format=transformers does not support model.positions=learned with model.norm=post: "
@@ -80,25 +76,18 @@ def check_shape(config: ModelConfig) -> None:
 def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> dict[str, Any]:
     """Content of ``config.json``."""
     model_type, name = _CLASSES[config.norm]
-    sizes = {
-        f"{stack}_{key}": value
-        for stack, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        )
-        for key, value in (
-            ("layers", layers),
-            ("attention_heads", config.num_heads),
-            ("ffn_dim", config.d_ff),
-        )
-    }
     return {
         "architectures": [name],
         "model_type": model_type,
         "is_encoder_decoder": True,
         "vocab_size": vocab_size,
         "d_model": config.d_model,
-        **sizes,
+        "encoder_layers": config.num_encoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_layers": config.num_decoder_layers,
+        "decoder_attention_heads": config.num_heads,
+        "decoder_ffn_dim": config.d_ff,
         "max_position_embeddings": num_positions,
         "activation_function": "relu",
         "dropout": config.dropout,
@@ -128,10 +117,8 @@ def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, A
         "num_beams": config.beam_size,
     }
     if config.beam_size > 1:
-        settings |= {
-            "length_penalty": round(0.8 * config.length_penalty, 6),
-            "early_stopping": True,
-        }
+        settings["length_penalty"] = round(0.8 * config.length_penalty, 6)
+        settings["early_stopping"] = True
     if config.min_length:
         settings["min_new_tokens"] = config.min_length + 1
     if config.no_repeat_ngram:
@@ -156,12 +143,7 @@ _TOKENS = {
 
 
 def convert_weights(model: Transformer, num_positions: int) -> Weights:
-    """The weights of a model under their names in transformers.
-
-    Args:
-        model: A model of a supported shape (``check_shape``).
-        num_positions: Number of positions to store.
-    """
+    """The weights of a model of a supported shape (``check_shape``), and positions to store."""
     config = model.config
     pre = config.norm == "pre"
     order = torch.arange(config.d_model) if pre else _sines_first(config.d_model)
@@ -258,12 +240,8 @@ def _attention(
     name: str, heads: tuple[Tensor, ...], query: _Basis, memory: _Basis, output: _Basis
 ) -> Weights:
     q, k, v, out = heads
-    weights = {
-        "q": query.read(q),
-        "k": memory.read(k),
-        "v": memory.read(v),
-        "out": output.write(out),
-    }
+    weights = {"q": query.read(q), "k": memory.read(k), "v": memory.read(v)}
+    weights["out"] = output.write(out)
     return {
         f"{name}.{key}_proj.{kind}": tensor
         for key, weight in weights.items()

@@ -38,11 +38,7 @@ def tokenizer_settings(tokenizer: Tokenizer, max_source_tokens: int) -> Json:
 
 
 def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
-    """Content of ``tokenizer.json``.
-
-    Args:
-        tokenizer: The vocabulary.
-        normalization: ``data.normalization`` of the model.
+    """Content of ``tokenizer.json``, for a ``data.normalization``.
 
     Raises:
         InputError: It has a feature of SentencePiece that the tokenizers library does not have.
@@ -147,13 +143,9 @@ def _split_special(tokenizer: Tokenizer) -> Json:
     """Splits text such as "</s>" or "<0x41>", which a unigram model would take for a symbol."""
     names = (tokenizer.vocabulary[i] for i in range(len(_SPECIAL)))
     symbols = [f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names]
-    pattern = "|".join([*symbols, "<(?=0x[0-9A-F]{2}>)"])
-    return {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "MergedWithPrevious",
-        "invert": False,
-    }
+    pattern = {"Regex": "|".join([*symbols, "<(?=0x[0-9A-F]{2}>)"])}
+    how = {"behavior": "MergedWithPrevious", "invert": False}
+    return {"type": "Split", "pattern": pattern, **how}
 
 
 _MODELS = {1: _unigram, 2: _bpe}

@@ -76,10 +76,7 @@ def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) ->
         store: Store shared with the other ranks, and earlier with the ranks of previous starts.
         rank: Rank of this process.
         size: Number of ranks.
-        timeout: Maximum time to wait for other ranks.
-
-    Raises:
-        RuntimeError: Other ranks did not come in time.
+        timeout: Maximum time to wait for other ranks; then RuntimeError is raised.
     """
     own_id = uuid4().hex
     if rank > 0:
@@ -141,8 +138,8 @@ def process_group_store(timeout: timedelta) -> Store:
 def is_transient(name: str, message: str) -> bool:
     """Whether a restart may help against an error with this type name and message.
 
-    Transient are lost ranks and CUDA errors of hardware and driver, but not those that would occur
-    again: errors of a kernel, or insufficient memory.
+    It may after a lost rank and after CUDA errors of hardware and driver. Errors of a kernel, and
+    too little memory, would occur again.
     """
     if name == LostRankError.__name__:
         return True

@@ -70,15 +70,11 @@ def launch(
                             "without a new checkpoint"
                         ) from None
                     used += 1
-                    log.warning(
-                        "%s: %s; restarting all %d workers (restart %d of %d without a new "
-                        "checkpoint)",
-                        time.strftime("%Y-%m-%d %H:%M:%S"),
-                        lost,
-                        processes,
-                        used,
-                        restarts,
+                    now, number = time.strftime("%Y-%m-%d %H:%M:%S"), f"{used} of {restarts}"
+                    message = (
+                        "%s: %s; restarting all %d workers (restart %s without a new checkpoint)"
                     )
+                    log.warning(message, now, lost, processes, number)
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
 

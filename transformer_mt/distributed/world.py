@@ -134,11 +134,7 @@ def _in_bf16(
 
 
 def pick_device(name: str, key: str = "device") -> torch.device:
-    """Device for a setting.
-
-    Args:
-        name: ``cpu``, ``cuda``, or ``auto``: a GPU if there is one.
-        key: Key of the setting, for messages.
+    """Device for a setting ``key``: ``cpu``, ``cuda``, or ``auto``, a GPU if there is one.
 
     Raises:
         InputError: The name is invalid, or there is no GPU for ``cuda``.
@@ -152,15 +148,13 @@ def pick_device(name: str, key: str = "device") -> torch.device:
 
 @contextmanager
 def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator[World]:
-    """Process group of the ranks named by the environment, as a context manager.
+    """Context of the process group of the ranks that the environment names.
 
     A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks. Each update
     has one on the CPU (``World.any``), which also fails as soon as a rank dies; so a GPU run does
     not depend on the watchdog of NCCL, which aborts the process after the same timeout.
 
-    Args:
-        device: Device from ``pick_device``; with several GPUs each rank takes its own.
-        config: Timeout and compression.
+    Of several GPUs each rank takes its own.
 
     Raises:
         InputError: There is no GPU for this rank, or other ranks cannot be reached.

@@ -65,9 +65,7 @@ def attention_of(
         )
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
-        raise InputError(
-            "attention: the sentence is too long for this model: use a shorter sentence"
-        )
+        raise InputError("attention: the sentence is too long for this model: use a shorter one")
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in best.pieces[:-1])]
     return Attention(
@@ -87,17 +85,12 @@ def to_data(attention: Attention) -> dict[str, Any]:
         heads: list[list[int]] = rounded.tolist()
         return heads
 
-    return {
-        "kinds": [
-            {
-                "name": name,
-                "queries": attention.sides(kind)[0],
-                "keys": attention.sides(kind)[1],
-                "layers": [thousandths(layer) for layer in getattr(attention.maps, kind)],
-            }
-            for kind, name in KINDS.items()
-        ],
-    }
+    kinds = []
+    for kind, name in KINDS.items():
+        queries, keys = attention.sides(kind)
+        layers = [thousandths(layer) for layer in getattr(attention.maps, kind)]
+        kinds.append({"name": name, "queries": queries, "keys": keys, "layers": layers})
+    return {"kinds": kinds}
 
 
 def write_image(attention: Attention, path: Path) -> None:

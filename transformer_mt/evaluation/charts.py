@@ -58,23 +58,17 @@ def score_charts(evaluation: Evaluation) -> list[Chart]:
 def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[Statistics]]) -> list[Chart]:
     """BLEU and chrF by length and by word frequency, words by frequency, and length ratios.
 
-    Args:
-        evaluation: Systems and test set.
-        counts: Statistics of every system, for ``bleu`` and for ``chrf``.
+    ``counts`` are the statistics of every system, for ``bleu`` and for ``chrf``.
     """
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
     side = "reference" if source is None else "source"
     lengths = breakdown.by_length(reference if source is None else source)
     rarity = breakdown.by_frequency(reference)
+    by_words = "Sentences grouped by the mean log frequency of their words."
     groupings = [
         (f"length of the {side}", "length", lengths, ""),
-        (
-            "word frequency of the reference",
-            "frequency",
-            rarity,
-            "Sentences grouped by the mean log frequency of their words.",
-        ),
+        ("word frequency of the reference", "frequency", rarity, by_words),
     ]
     found = []
     for what, kind, groups, note in groupings:
@@ -100,9 +94,7 @@ def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
         for system in evaluation.systems
     ]
     svg = figures.ratios("ratios", series, WIDEST)
-    note = (
-        "Sentences by output / reference length in characters; the ends include all values beyond."
-    )
+    note = "Sentences by output / reference length in characters; the outer bins hold the rest."
     return Chart("Length ratio", svg, note)
 
 

@@ -32,7 +32,7 @@ def comet(
     Args:
         systems: Hypotheses by the system's name.
         source: Source sentences.
-        reference: Reference translations.
+        reference: A translation of each.
         model: Name of a COMET model, or a checkpoint file.
         gpu: Whether to use a GPU.
 

@@ -11,7 +11,7 @@ SIGNIFICANT = 0.05
 """Differences with p-values below this are marked as significant."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Comparison:
     """One system compared with the baseline by one metric."""
 
@@ -34,9 +34,7 @@ class Comparison:
 
 
 def compare(
-    statistics: Mapping[str, Mapping[str, Statistics]],
-    resamples: Resamples,
-    metrics: Sequence[str],
+    statistics: Mapping[str, Mapping[str, Statistics]], resamples: Resamples, metrics: Sequence[str]
 ) -> list[Comparison]:
     """Compare every other system with the first, by sacreBLEU's ``--paired-bs`` and ``-ar``.
 
@@ -70,12 +68,5 @@ def compare(
                 differing = sum(map(operator.ne, ours.rows, theirs.rows))
                 p = max(resamples.p_randomization[system, name], 2.0 ** (1 - differing))
                 p_randomization = p if difference else 1.0
-            comparison = Comparison(
-                system=system,
-                metric=result.name,
-                difference=difference,
-                p_bootstrap=p_bootstrap,
-                p_randomization=p_randomization,
-            )
-            found.append(comparison)
+            found.append(Comparison(system, result.name, difference, p_bootstrap, p_randomization))
     return found

@@ -57,12 +57,9 @@ _STYLE: Any = {  # matplotlib types each key
 
 
 def bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
-    """Grouped bar chart.
+    """Grouped bar chart; each series has a value for every label.
 
-    Args:
-        name: Name of the chart, unique on the page (as in all functions here).
-        labels: Labels of the groups.
-        series: One list of values per series, with a value for every group.
+    As in all functions here, the chart's name must be unique on the page.
     """
 
     def draw(axes: Axes) -> None:
@@ -82,7 +79,7 @@ def intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, flo
     def draw(axes: Axes) -> None:
         for i, (mean, half) in enumerate(spans):
             axes.errorbar(mean, -i, xerr=half, fmt="o", color=_SERIES[i], capsize=4, markersize=6)
-        axes.set_yticks([-i for i in range(len(labels))], labels)
+        axes.set_yticks(range(0, -len(labels), -1), labels)
         axes.set_ylim(-len(labels) + 0.4, 0.6)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
@@ -120,12 +117,7 @@ def curves(name: str, series: Sequence[Series]) -> str:
 
 
 def curve_image(file: BinaryIO, panels: Mapping[str, Mapping[str, Series]]) -> None:
-    """Draw line charts over training steps side by side, as a PNG.
-
-    Args:
-        file: Binary file to write to.
-        panels: Series by name, of every chart by title.
-    """
+    """Draw line charts over training steps side by side, as a PNG: title → name → series."""
     with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
         figure = Figure(figsize=(4.5 * len(panels), 2.8), layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False)
@@ -190,10 +182,7 @@ def attention_image(
 ) -> None:
     """Draw attention weights as a PNG: one row of heat maps per layer, one heat map per head.
 
-    Args:
-        file: Binary file to write to.
-        title: Title of the image.
-        rows: Name, weights [H, T, S], T query pieces and S key pieces of every layer.
+    ``rows`` are name, weights [H, T, S], T query pieces and S key pieces of every layer.
     """
     heads = len(rows[0][1])
     width = max(1.8, 0.13 * max(len(row[3]) for row in rows))

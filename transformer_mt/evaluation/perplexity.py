@@ -14,13 +14,7 @@ def perplexity(
     """Perplexity per subword: exp of the mean negative log-likelihood of the references' subwords.
 
     End symbols count as subwords. As in the paper, models with different vocabularies cannot be
-    compared.
-
-    Args:
-        translator: Model and vocabulary.
-        source: Source sentences.
-        reference: A translation of each.
-        vocab_size: Size of the vocabulary, for the signature.
+    compared: the signature includes the size of the vocabulary.
 
     Raises:
         InputError: A line is longer than the model's position embeddings allow.

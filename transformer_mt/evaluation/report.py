@@ -42,9 +42,8 @@ class Difference:
 def check_report(systems: int) -> None:
     """Raise ``InputError`` if there are more systems than a chart can show."""
     if systems > figures.MAX_SERIES:
-        raise InputError(
-            f"report: its charts show at most {figures.MAX_SERIES} systems, not {systems}"
-        )
+        maximum = figures.MAX_SERIES
+        raise InputError(f"report: its charts show at most {maximum} systems, not {systems}")
 
 
 def write_report(
@@ -91,14 +90,8 @@ def write_report(
 
 def write_attention(path: Path, attention: Attention) -> None:
     """Write the page of one sentence's attention weights, atomically."""
-    _render(
-        path,
-        "attention.html",
-        ["attention.js"],
-        title="Attention",
-        attention=attention,
-        weights=to_data(attention),
-    )
+    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
+    _render(path, "attention.html", ["attention.js"], **values)
 
 
 def _render(path: Path, template: str, scripts: list[str], **values: Any) -> None:
@@ -131,11 +124,7 @@ def _statistics(evaluation: Evaluation, metric: str) -> list[Statistics]:
     hypotheses = {system.name: system.hypotheses for system in systems}
     references = list(evaluation.test.references.values())
     found = collect(
-        hypotheses,
-        references,
-        [metric],
-        tgt_lang=settings.tgt_lang,
-        workers=settings.workers,
+        hypotheses, references, [metric], tgt_lang=settings.tgt_lang, workers=settings.workers
     )
     return [of[metric] for of in found.values()]
 
@@ -159,15 +148,9 @@ def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Diff
         else:
             others = [breakdown.changes(texts[0], text) for text in texts[1:]]
             marked = [[Change("same", texts[0])], *others]
-        ranked = [of[i] for of in scores]
-        found.append(
-            Difference(
-                line=i + 1,
-                source=None if evaluation.test.source is None else evaluation.test.source[i],
-                references=[lines[i] for lines in references],
-                versions=list(zip(charts.letters(evaluation), ranked, marked, strict=True)),
-            )
-        )
+        source = None if evaluation.test.source is None else evaluation.test.source[i]
+        rated = zip(charts.letters(evaluation), [of[i] for of in scores], marked, strict=True)
+        found.append(Difference(i + 1, source, [lines[i] for lines in references], list(rated)))
     return found
 
 

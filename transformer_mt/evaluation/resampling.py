@@ -61,8 +61,7 @@ def resample(
         workers: Worker processes; see ``run_jobs``.
     """
     seed = _seed()
-    _, *others = statistics
-    baseline = next(iter(statistics.values()))
+    first, *others = statistics
     scores: dict[tuple[str, str], Callable[[], Scores]] = {}
     if bootstrap:
         for system, of_system in statistics.items():
@@ -72,7 +71,7 @@ def resample(
     if randomization:
         for system in others:
             for name in compared:
-                pair = baseline[name], statistics[system][name]
+                pair = statistics[first][name], statistics[system][name]
                 tests[system, name] = partial(randomization_p_value, *pair, randomization, seed)
     computed = len(scores) * bootstrap + 2 * len(tests) * randomization
     jobs: list[Callable[[], Any]] = [*tests.values(), *scores.values()]
@@ -87,13 +86,8 @@ def bootstrap_scores(statistics: Statistics, resamples: int, seed: int) -> Score
     """[resamples] scores of segments drawn with replacement."""
     rng = np.random.default_rng(seed)
     rows = np.array(statistics.rows, np.float32)  # sums of counts are exact up to 2^24
-    segments = len(rows)
-    return np.array(
-        [
-            statistics.score_of_sums(rows[rng.choice(segments, segments)].sum(0))
-            for _ in range(resamples)
-        ]
-    )
+    draws = (rng.choice(len(rows), len(rows)) for _ in range(resamples))
+    return np.array([statistics.score_of_sums(rows[draw].sum(0)) for draw in draws])
 
 
 def bootstrap_p_value(baseline: Scores, scores: Scores, difference: float) -> float:

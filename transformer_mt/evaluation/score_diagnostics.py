@@ -45,17 +45,14 @@ def diagnose(
     tgt_lang: str | None = None,
     words: bool = True,
 ) -> list[str]:
-    """Reasons to doubt the scores of these translations.
+    """Reasons to doubt the scores of one system's translations, one warning per problem.
 
     Args:
-        hypotheses: Translations of one system.
+        hypotheses: The translations.
         references: One list per reference set, each as long as ``hypotheses``.
         source: Source sentences, if known.
         tgt_lang: Language code of the translations, if known.
         words: Whether a metric counts words, as BLEU and TER do and chrF does not.
-
-    Returns:
-        One warning per problem; empty if there is none.
     """
     found = []
     total = len(hypotheses)

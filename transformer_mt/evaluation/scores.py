@@ -79,7 +79,7 @@ def score(
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
         metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
         bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
-        workers: Worker processes; None: one per core if there is much to compute.
+        workers: Worker processes; see ``run_jobs``.
 
     Raises:
         InputError: There is nothing to score, or the lists differ in length.
@@ -138,10 +138,7 @@ def read_scores(path: Path) -> list[Score] | None:
     try:
         return [
             Score(
-                name=row["name"],
-                score=row["score"],
-                signature=row["signature"],
-                segments=row["segments"],
+                **{key: row[key] for key in ("name", "score", "signature", "segments")},
                 verbose=row.get("verbose_score", ""),
             )
             for row in json.loads(read_regular(path, _MAX_BYTES))

@@ -63,7 +63,7 @@ def collect(
     tgt_lang: str | None = None,
     workers: int | None = 0,
 ) -> dict[str, dict[str, Statistics]]:
-    """Extract the statistics of every system by every metric.
+    """Extract the statistics by system and by metric.
 
     Args:
         systems: Hypotheses by the system's name.
@@ -72,29 +72,18 @@ def collect(
         tgt_lang: Language code; see ``make_metric``.
         workers: Worker processes; see ``run_jobs``.
 
-    Returns:
-        Statistics by system and by metric.
-
     Raises:
         InputError: A metric is not available, or a worker process was killed.
     """
     for name in metrics:
         make_metric(name, tgt_lang)  # before any work
     segments = len(references[0])
-    jobs = [
-        (
-            name,
-            partial(
-                _extract,
-                name,
-                tgt_lang,
-                [lines[start : start + _SEGMENTS] for lines in systems.values()],
-                [lines[start : start + _SEGMENTS] for lines in references],
-            ),
-        )
-        for name in metrics
-        for start in range(0, segments, _SEGMENTS)
-    ]
+    jobs = []
+    for name in metrics:
+        for start in range(0, segments, _SEGMENTS):
+            part = slice(start, start + _SEGMENTS)
+            texts = [lines[part] for lines in systems.values()], [of[part] for of in references]
+            jobs.append((name, partial(_extract, name, tgt_lang, *texts)))
     found = {
         system: {name: Statistics(name, tgt_lang, len(references), []) for name in metrics}
         for system in systems

@@ -83,12 +83,7 @@ class Evaluation:
 
 
 def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings) -> Evaluation:
-    """Score every system, and compare each with the first.
-
-    Args:
-        systems: Hypotheses by the path of their file or model.
-        test: References, and the source if known.
-        settings: What to compute.
+    """Score every system, given by the path of its file or model; compare each with the first.
 
     Raises:
         InputError: The numbers of lines differ, or there is nothing to score.
@@ -100,20 +95,16 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
     protocols = settings.protocols
     if protocols is None:
         protocols = metrics.default_protocols(settings.tgt_lang, settings.normalization)
-    statistics = collect(
-        named,
-        sets,
-        [*settings.metrics, *protocols],
-        tgt_lang=settings.tgt_lang,
-        workers=settings.workers,
-    )
+    names, workers = [*settings.metrics, *protocols], settings.workers
+    statistics = collect(named, sets, names, tgt_lang=settings.tgt_lang, workers=workers)
     resamples = resample(
         statistics,
         bootstrap=settings.bootstrap,
         randomization=settings.randomization,
         compared=settings.metrics,
-        workers=settings.workers,
+        workers=workers,
     )
+    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
     evaluated = [
         System(
             name=name,
@@ -124,11 +115,7 @@ def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Sett
             ],
             statistics=statistics[name],
             diagnostics=diagnose(
-                hypotheses,
-                sets,
-                test.source,
-                tgt_lang=settings.tgt_lang,
-                words=not {"bleu", "ter"}.isdisjoint(settings.metrics),
+                hypotheses, sets, test.source, tgt_lang=settings.tgt_lang, words=words
             ),
         )
         for name, hypotheses in named.items()

@@ -9,34 +9,24 @@ from dataclasses import dataclass
 
 from transformer_mt.evaluation.scores import score, validation_bleu
 
+Texts = Sequence[str]
+
 
 @dataclass(frozen=True)
 class ValidationMetric:
     """A corpus-level metric and its direction."""
 
-    function: Callable[[Sequence[str], Sequence[Sequence[str]], str, str], float]
+    function: Callable[[Texts, Sequence[Texts], str, str], float]
     """Arguments: hypotheses, reference sets, target language, ``data.normalization``."""
     higher_is_better: bool = True
 
 
-def _bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    tgt_lang: str,
-    normalization: str,
-) -> float:
-    return validation_bleu(
-        hypotheses, references, tgt_lang=tgt_lang, normalization=normalization
-    ).score
+def _bleu(texts: Texts, references: Sequence[Texts], lang: str, normalization: str) -> float:
+    return validation_bleu(texts, references, tgt_lang=lang, normalization=normalization).score
 
 
-def _chrf(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    tgt_lang: str,
-    normalization: str,
-) -> float:
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
+def _chrf(texts: Texts, references: Sequence[Texts], lang: str, _: str) -> float:
+    return score(texts, references, tgt_lang=lang, metrics=["chrf"])[0].score
 
 
 VALIDATION_METRICS: dict[str, ValidationMetric] = {

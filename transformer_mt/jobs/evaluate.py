@@ -29,7 +29,6 @@ from transformer_mt.training.metrics_log import read_records
 if TYPE_CHECKING:
     from transformer_mt.evaluation.attention_page import Attention
 
-
 log = logging.getLogger(__name__)
 
 _OUTPUTS = ("report", "attention_html", "attention_png")
@@ -68,13 +67,9 @@ def evaluate(
     if job.report is not None:
         from transformer_mt.evaluation.report import write_report  # loads matplotlib: a second
 
-        write_report(
-            Path(job.report),
-            evaluation,
-            title=", ".join(scored.name for scored in evaluation.systems),
-            curves=[] if system is None else read_records(system.folder),
-            attention=attention,
-        )
+        title = ", ".join(scored.name for scored in evaluation.systems)
+        curves = [] if system is None else read_records(system.folder)
+        write_report(Path(job.report), evaluation, title=title, curves=curves, attention=attention)
     return evaluation
 
 
@@ -114,7 +109,7 @@ class _System:
 
 
 def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
-    """Check everything that can be checked before the work, and load the model if there is one."""
+    """Check the job and load its model, if it has one."""
     job = _expand_users(job)
     _check(job)
     if job.model is None:
@@ -141,7 +136,7 @@ def _outputs(job: EvaluateJob) -> dict[str, str | None]:
 
 
 def _check(job: EvaluateJob) -> None:
-    """Find mistakes that should not wait until everything is translated and scored."""
+    """Report mistakes before anything is translated and scored."""
     for key, value in _outputs(job).items():
         if value is None:
             continue

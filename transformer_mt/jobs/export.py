@@ -27,10 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def export(job: ExportJob) -> Path:
-    """Converts a model folder to another format, in a new folder; ``mt-export`` as a function.
-
-    Returns:
-        The new folder.
+    """Converts a model folder to another format; returns the new folder.
 
     Raises:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
@@ -68,24 +65,17 @@ def _check_output(source: Path, output: Path) -> None:
 
 def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
-    model, trained = source.model, source.trained
+    model, tokenizer = source.model, source.tokenizer
+    decode, normalization = source.trained.decode, source.trained.data.normalization
     transformers_model.check_shape(model.config)
-    positions = transformers_model.num_positions(model.config, trained.decode)
-    normalization = trained.data.normalization
-    vocab_size = source.tokenizer.vocab_size
-    for name, content in (
-        ("config.json", transformers_model.model_settings(model.config, vocab_size, positions)),
-        (
-            "generation_config.json",
-            transformers_model.generation_settings(trained.decode, positions),
-        ),
-        ("tokenizer.json", convert_tokenizer(source.tokenizer, normalization)),
-        (
-            "tokenizer_config.json",
-            tokenizer_settings(source.tokenizer, trained.decode.max_source_tokens),
-        ),
-    ):
-        _write_json(folder / name, content)
+    positions = transformers_model.num_positions(model.config, decode)
+    settings = transformers_model.model_settings(model.config, tokenizer.vocab_size, positions)
+    generation = transformers_model.generation_settings(decode, positions)
+    _write_json(folder / "config.json", settings)
+    _write_json(folder / "generation_config.json", generation)
+    _write_json(folder / "tokenizer.json", convert_tokenizer(tokenizer, normalization))
+    tokenizer_config = tokenizer_settings(tokenizer, decode.max_source_tokens)
+    _write_json(folder / "tokenizer_config.json", tokenizer_config)
     weights = transformers_model.convert_weights(model, positions)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
     if (gap := normalization_gap(normalization)) is not None:

@@ -57,10 +57,7 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
 
 
 def _recorded(job: TrainJob) -> TrainJob | None:
-    """The job that the run folder was started with, if it started from the same model.
-
-    A repository without a revision is the same at the recorded commit.
-    """
+    """The job that the run folder was started with, if it started from the same model or commit."""
     run_dir, reference = Path(job.run_dir), job.train.init_from
     if reference is None or not (run_dir / run_layout.CONFIG).exists():
         return None

@@ -26,14 +26,13 @@ class InputStats:
     cut: int = 0
 
     def __add__(self, other: "InputStats") -> "InputStats":
-        """The statistics of two parts of one input together."""
-        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return InputStats(
-            **{
-                name: min(filter(None, pair), default=0) if name.startswith("first") else sum(pair)
-                for name, pair in both.items()
-            }
-        )
+        """The counts of two parts of one input together."""
+        values = {}
+        for f in fields(self):
+            pair = getattr(self, f.name), getattr(other, f.name)
+            first = f.name.startswith("first")
+            values[f.name] = min(filter(None, pair), default=0) if first else sum(pair)
+        return InputStats(**values)
 
     def messages(self, max_source_tokens: int) -> Iterator[str]:
         """One line for each kind that occurred."""
@@ -77,16 +76,12 @@ class AlignedFile:
         self._lines, self._next_line = read_lines(path), 1
 
     def check_line_count(self, num_lines: int) -> None:
-        """Check that the input has as many lines as this file.
-
-        Raises:
-            InputError: It has not.
-        """
+        """Raise ``InputError`` unless the input has as many lines as this file."""
         if num_lines != self._num_lines:
             raise self._mismatch(f"{num_lines:,}")
 
     def read(self, first_line: int, count: int) -> list[str]:
-        """Read ``count`` lines from number ``first_line`` on; calls must go forward only.
+        """Read ``count`` lines from number ``first_line`` on; calls must go forward.
 
         Raises:
             InputError: The file is shorter.
@@ -149,14 +144,9 @@ class LineProcessor:
         return self.targets or self.prefixes
 
     def process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
-        """Translate or score consecutive lines.
+        """The translations of consecutive lines, best first, or the scores of given ones.
 
-        Args:
-            lines: The lines.
-            first_line: The number of the first of them in the input, from 1.
-
-        Returns:
-            The translations of each line, best first.
+        The first of the lines has the number ``first_line`` in the input, from 1.
         """
         if self.segment_translator is not None:
             return self.segment_translator.translate_nbest(lines, self.nbest)
@@ -170,12 +160,7 @@ class LineProcessor:
         )
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
-        """The output for input lines of any bytes.
-
-        Args:
-            raw: Lines without their line feeds.
-            first_line: The number of the first of them in the input, from 1.
-        """
+        """The output for input lines of any bytes, without line feeds; see ``process``."""
         lines, undecodable, nul = [], [], []
         for number, line in enumerate(raw, first_line):
             try:

@@ -35,11 +35,7 @@ log = logging.getLogger(__name__)
 def write_model_card(run_dir: Path, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
-    A card that somebody has edited, so that it lacks ``MARKER``, is kept.
-
-    Args:
-        run_dir: The run folder that the card is about.
-        to: The folder to write to; None for the run folder itself.
+    They go to the run folder itself or to ``to``. An edited card, which lacks ``MARKER``, is kept.
 
     Raises:
         InputError: The configuration is missing or damaged.
@@ -218,7 +214,8 @@ def _facts(run: _Run) -> Iterator[tuple[str, str]]:
         yield "parameters", f"{run.starts[-1]['parameters']:,}"
     yield "vocabulary", f"SentencePiece ({job.tokenizer.type}), {job.tokenizer.vocab_size:,} pieces"
     if config.init_from is not None:
-        yield "started from", _reference_name(config.init_from)
+        is_remote = model_reference.is_remote(config.init_from)
+        yield "started from", config.init_from if is_remote else Path(config.init_from).name
     yield "training data", _names(job.data.train)
     if run.cleaning:
         yield "pairs", f"{run.cleaning['kept']:,} of {run.cleaning['total']:,} after cleaning"
@@ -231,18 +228,13 @@ def _facts(run: _Run) -> Iterator[tuple[str, str]]:
     updates = f"{config.batch_tokens:,} target tokens each, label smoothing "
     updates += f"{config.label_smoothing:g}, seed {config.seed}"
     if run.state:
-        updates = f"{run.state['step']:,}, of {updates}"
-        yield "updates", updates
+        yield "updates", f"{run.state['step']:,}, of {updates}"
         final = {"average": "average of the last {} checkpoints", "best": "best checkpoint"}
         text = final.get(config.final, "exponential moving average of the weights")
         yield "final weights", text.format(config.average_checkpoints)
         yield "time", _duration(run.state["seconds"])
     if run.starts:
         yield "hardware", _hardware(run.starts[-1])
-
-
-def _reference_name(reference: str) -> str:
-    return reference if model_reference.is_remote(reference) else Path(reference).name
 
 
 def _hardware(start: dict[str, Any]) -> str:

@@ -13,14 +13,11 @@ NamedPath = tuple[str, str | Path]
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]) -> None:
-    """Check that no output is an input or another output.
+    """Raise ``InputError`` if an output would overwrite an input or another output.
 
     Args:
         outputs: Setting → path, or None where it is not used.
         inputs: Files and folders that the command reads.
-
-    Raises:
-        InputError: One would overwrite another.
     """
     taken = [(called, Path(path)) for called, path in inputs]
     for key, value in outputs.items():
@@ -31,16 +28,12 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]
             # Not Path.exists, which raises if a parent folder is not readable.
             same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
             target = path.resolve()
-            if same or target == other.resolve() or _is_inside(target, other):
+            inside = target.is_file() and target.is_relative_to(other.resolve())
+            if same or inside or target == other.resolve():
                 raise InputError(
                     f"{key}={value} would overwrite the file of {called}: choose another file"
                 )
         taken.append((key, path))
-
-
-def _is_inside(path: Path, folder: str | Path) -> bool:
-    """Whether the path is an existing file below the folder."""
-    return path.is_file() and path.is_relative_to(Path(folder).resolve())
 
 
 def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
@@ -55,16 +48,13 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[NamedPath]:
         run_layout.LOG,
         run_layout.MODEL_CARD,
         run_layout.CURVES,
-    ):
-        yield "the model", folder / name
-    for subfolder in (
         run_layout.CHECKPOINTS,
         run_layout.CTRANSLATE2,
         Path(run_layout.CLEANING_REPORT).parent,
         run_layout.TENSORBOARD,
         run_layout.TRACKERS,
     ):
-        yield "the model", folder / subfolder
+        yield "the model", folder / name
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in source.paths.values():

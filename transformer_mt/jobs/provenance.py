@@ -30,15 +30,7 @@ log = logging.getLogger(__name__)
 def record_start(
     run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
 ) -> None:
-    """Add this start to ``run.json``; every rank calls it, and the main rank writes.
-
-    Args:
-        run_dir: Folder of the run.
-        world: The ranks.
-        parameters: Number of parameters of the model.
-        step: Number of updates done before.
-        kernels: CPU kernels of the training step.
-    """
+    """Add this start, after ``step`` updates, to ``run.json``; every rank calls it, one writes."""
     hosts = world.gather((socket.gethostname(), processor.name(world.device)))
     if not world.is_main:
         return

@@ -54,11 +54,7 @@ _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train
 
 
 def check_config(run_dir: Path, job: TrainJob) -> None:
-    """Check that the folder is empty or holds an earlier part of the same run.
-
-    Raises:
-        InputError: It holds something else, or a run with a different configuration.
-    """
+    """Raise ``InputError`` unless the folder has no run, or an earlier part of the same run."""
     if not (run_dir / run_layout.CONFIG).exists():
         for name in (
             run_layout.WEIGHTS,
@@ -91,11 +87,7 @@ def check_config(run_dir: Path, job: TrainJob) -> None:
 
 
 def check_data(run_dir: Path, data: Prepared) -> None:
-    """Check that training resumes with the same data.
-
-    Raises:
-        InputError: The training data, the vocabulary or the validation data have changed.
-    """
+    """Raise ``InputError`` if the training data, vocabulary or validation data have changed."""
     if not (run_dir / run_layout.CONFIG).exists():
         return
     changed = _changed_data(run_dir, data)
@@ -112,15 +104,7 @@ def check_data(run_dir: Path, data: Prepared) -> None:
 
 
 def check_weights(run_dir: Path, step: int) -> None:
-    """Check that a model in the folder has checkpoints to resume from.
-
-    Args:
-        run_dir: Folder of the run.
-        step: Updates done, by the latest intact checkpoint.
-
-    Raises:
-        InputError: There is a model without an intact checkpoint.
-    """
+    """Raise ``InputError`` if there is a model but no intact checkpoint, that is, ``step`` is 0."""
     if step == 0 and (run_dir / run_layout.WEIGHTS).exists():
         raise InputError(
             f"{run_dir} contains a model but no intact checkpoint to resume from: choose a "
@@ -141,9 +125,8 @@ def changed_decoding(run_dir: Path, job: TrainJob) -> str:
 
 def scores_are_current(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
     """Whether the scores in the folder are still those of the job, whose training is finished."""
-    if read_scores(run_dir / run_layout.TEST_SCORES) is None:
-        return False
-    if not (run_dir / run_layout.WEIGHTS).exists():
+    has_scores = read_scores(run_dir / run_layout.TEST_SCORES) is not None
+    if not (has_scores and (run_dir / run_layout.WEIGHTS).exists()):
         return False
     differ = {key for key in _differences(run_dir, job) if key.startswith(_SCORES_DEPEND_ON)}
     if not data.test:  # keep the scores of a test set that is no longer given

@@ -13,13 +13,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import (
-    REPORT,
-    Prepared,
-    existing_vocabulary,
-    prepare,
-    prepare_part,
-)
+from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare, prepare_part
 from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -91,7 +85,13 @@ def train(job: TrainJob) -> TrainResult:
         if is_main:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
-            return TrainResult(run_dir, prepared=_prepared_files(data) if is_main else {})
+            corpus = data.corpus
+            paths = {
+                "vocabulary": data.tokenizer_model,
+                "corpus": corpus,
+                "report": corpus / REPORT,
+            }
+            return TrainResult(run_dir, prepared=paths if is_main else {})
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))
         distributed.launch(
@@ -132,11 +132,6 @@ def _part(part: str) -> tuple[int, int]:
         return distributed.env_rank(), distributed.env_size()
     number, parts = part.split("/")
     return int(number) - 1, int(parts)
-
-
-def _prepared_files(data: Prepared) -> dict[str, Path]:
-    corpus = data.corpus
-    return {"vocabulary": data.tokenizer_model, "corpus": corpus, "report": corpus / REPORT}
 
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
@@ -238,9 +233,8 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
     for message in data_diagnostics.diagnose(data.train, data.valid_store, data.valid):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
-    if job.train.best_by == "bleu" and any(
-        score_diagnostics.unspaced(references, job.data.tgt_lang)
-    ):
+    unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))
+    if unspaced and job.train.best_by == "bleu":
         log.warning(
             "warning: the validation set has no spaces between words, which BLEU relies on: set "
             "train.best_by=chrf, or correct data.tgt_lang"

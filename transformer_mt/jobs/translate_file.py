@@ -130,13 +130,6 @@ def process_file(
         world: The ranks that share the work; all see the same files.
         aligned_file: What ``process`` reads in step with the input.
         engine: The engine that ``process`` uses, recorded for a later attempt.
-
-    Returns:
-        Counts of unusual input lines, on rank 0.
-
-    Raises:
-        InputError: The input is damaged or differs in length from the aligned file, or another
-            process is writing the output.
     """
     parts = _parts(target)
     num_lines = chunk_lines = 0
@@ -162,11 +155,11 @@ def process_file(
 
 
 def _default_chunk_lines(num_lines: int, world: World) -> int:
-    """Lines of a chunk, unless an earlier attempt has determined it."""
+    """Lines of a chunk, unless an earlier attempt has determined it: several for every rank."""
     maximum = CHUNK_LINES[world.device.type]
     if world.size == 1:
         return maximum
-    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * world.size)))  # for every rank
+    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * world.size)))
 
 
 @contextmanager
@@ -214,10 +207,9 @@ def _read_job(parts: Path) -> dict[str, Any]:
 def _open_parts(
     parts: Path, job: dict[str, Any], chunk_lines: int, engine: EngineChoice | None
 ) -> int:
-    """Keep only finished chunks of this very job.
+    """Keep only finished chunks of this very job; returns the number of lines of a chunk.
 
-    Returns:
-        Lines of a chunk: as in an earlier attempt, perhaps on another device, or ``chunk_lines``.
+    It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
     """
     known = _read_job(parts)
     earlier = known.pop(_CHUNK, None)
@@ -294,16 +286,11 @@ class _FileProgress:
 
     def __init__(self, parts: Path, num_lines: int, chunk_lines: int, visible: bool):
         self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines
-        self._visible = visible
-        self._initial = self._count()
+        self._visible, self._initial = visible, self._count()
         self._started = self._last_message = time.perf_counter()
-        self._bar = tqdm(
-            total=num_lines,
-            initial=self._initial,
-            unit=" lines",
-            dynamic_ncols=True,
-            disable=not visible or not sys.stderr.isatty(),
-        )
+        hidden = not visible or not sys.stderr.isatty()
+        options = {"unit": " lines", "dynamic_ncols": True, "disable": hidden}
+        self._bar = tqdm(total=num_lines, initial=self._initial, **options)
 
     def __enter__(self) -> "_FileProgress":
         return self
@@ -311,12 +298,8 @@ class _FileProgress:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.close()
         if kind is KeyboardInterrupt and self._visible and (done := self._count()):
-            log.info(
-                "Stopped. %s of %s lines are kept in %s. Run the same command to resume.",
-                f"{done:,}",
-                f"{self._num_lines:,}",
-                self._parts,
-            )
+            kept = f"{done:,} of {self._num_lines:,} lines are kept in {self._parts}"
+            log.info("Stopped. %s. Run the same command to resume.", kept)
 
     def update(self) -> None:
         """Show how many lines are finished now."""

@@ -100,10 +100,9 @@ class TranslationSetup:
         del decode["batch_tokens"]  # changes no translation; a second attempt may need less memory
         keys = ("nbest", "format", "split", "markup", "alignment")
         own: dict[str, object] = {key: getattr(job, key) for key in keys}
-        own["prefix"], own["score"] = (
-            None if aligned is None else aligned.checksum
-            for aligned in (self.processor.prefixes, self.processor.targets)
-        )
+        prefixes, targets = self.processor.prefixes, self.processor.targets
+        own["prefix"] = prefixes and prefixes.checksum
+        own["score"] = targets and targets.checksum
         engine = self.processor.translator.engine.choice
         own["compute_type"] = engine.compute_type
         if job.format == "jsonl" or engine.compute_type != "float32":

@@ -14,11 +14,7 @@ from transformer_mt.distributed import World
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.validation import (
-    AttentionSample,
-    TranslationSample,
-    ValidationResult,
-)
+from transformer_mt.training.validation import AttentionSample, TranslationSample, ValidationResult
 
 _NUM_SAMPLES = 5
 _NUM_PROBED = 100
@@ -31,18 +27,9 @@ class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
 
     In its first updates a model seldom ends a translation before the maximum length, which makes
-    such a validation the slowest of all, for a score of nothing. So evenly spaced lines are
-    translated first, and the others only if BLEU on these reaches ``train.full_validation_bleu``;
-    below it their score is the result. This decision depends on the model alone: a resumed run
-    repeats it. A tighter maximum length would save less (translations of a usable model must still
-    fit), and postponing validations by steps or perplexity needs a threshold that depends on the
-    data and the vocabulary.
-
-    Args:
-        job: Configuration.
-        tokenizer: The model's vocabulary.
-        pairs: The validation set.
-        world: Ranks, each of which translates a share.
+    such a validation the slowest of all, for a score near 0. So evenly spaced lines are translated
+    first, and the others only if BLEU on these reaches ``train.full_validation_bleu``; below it
+    their score is the result. This decision depends on the model alone: a resumed run repeats it.
     """
 
     def __init__(self, job: TrainJob, tokenizer: Tokenizer, pairs: Sequence[Pair], world: World):

@@ -38,11 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Checks that the packages of trackers are installed, without importing them.
-
-    Raises:
-        InputError: One is not.
-    """
+    """Raises ``InputError`` if a tracker's package is not installed; imports none."""
     for name in names:
         spec = find_spec(name)
         if spec is None or spec.origin is None:  # without an origin: any folder of this name
@@ -53,20 +49,13 @@ def check_installed(names: Sequence[str]) -> None:
 
 def tracker_class(name: str) -> Callable[[TrackedRun], Any]:
     """The class of a registered tracker; imports its package."""
-    found: Callable[[TrackedRun], Any] = getattr(
-        import_module(f"{__name__}.{name}"), TRACKERS[name]
-    )
-    return found
+    module: Any = import_module(f"{__name__}.{name}")
+    return getattr(module, TRACKERS[name])
 
 
 @contextmanager
 def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
-    """Opens the trackers of a job, and closes them at the end of the context.
-
-    Args:
-        job: The configuration; None opens none, as on all ranks but the main one.
-        last_step: Updates done so far.
-    """
+    """Opens the trackers of a job for the context; without a job none, as on all but one rank."""
     if job is None:
         yield Trackers()
         return
@@ -84,18 +73,11 @@ def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
 
 
 class Trackers:
-    """Forwards to several trackers; one that fails is switched off with a warning.
-
-    Args:
-        names: Registered trackers.
-        run: The run that they record.
-
-    Attributes:
-        finished: Whether the run has reached its end.
-    """
+    """Forwards to several registered trackers; one that fails is switched off with a warning."""
 
     def __init__(self, names: Sequence[str] = (), run: TrackedRun | None = None):
         self.finished = False
+        """Whether the run has reached its end."""
         self._open: dict[str, Tracker] = {}
         for name in names:
             assert run is not None

@@ -38,10 +38,6 @@ class BackgroundTracker:
     The trackers' packages take seconds to import, print to standard output, ask for passwords,
     keep global state, and wait for servers. In the other process none of this reaches training.
     The process ends with its input, so that what was logged before a kill of training is recorded.
-
-    Args:
-        name: Registered tracker.
-        run: The run that it records.
     """
 
     def __init__(self, name: str, run: TrackedRun):
@@ -63,13 +59,8 @@ class BackgroundTracker:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         threading.Thread(target=self._write, daemon=True).start()
-        self._send(
-            "open",
-            folder=str(run.folder),
-            settings=run.settings,
-            last_step=run.last_step,
-            call_seconds=_CALL_SECONDS,
-        )
+        opening = {"folder": str(run.folder), "settings": run.settings, "last_step": run.last_step}
+        self._send("open", **opening, call_seconds=_CALL_SECONDS)
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train`` or ``valid`` by name, except those that are not finite."""

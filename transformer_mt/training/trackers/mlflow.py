@@ -19,14 +19,7 @@ _MAX_PARAM = 500
 
 
 class MlflowTracker:
-    """Writes a run of MLflow; ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` are read.
-
-    Args:
-        run: The run to record.
-
-    Attributes:
-        location: The run's address, or the command that shows it.
-    """
+    """Writes a run of MLflow; ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` are read."""
 
     def __init__(self, run: TrackedRun):
         local = f"sqlite:///{run.store}/mlflow.db"

@@ -13,12 +13,7 @@ from transformer_mt.training.trackers.tracker import TrackedRun
 
 
 class TensorBoardTracker:
-    """Writes TensorBoard event files.
-
-    Args:
-        run: The run to record; the files are in ``tensorboard/``, and events of later steps than
-            ``last_step`` are purged.
-    """
+    """Writes TensorBoard event files; events after the run's ``last_step`` are purged."""
 
     def __init__(self, run: TrackedRun):
         folder = run.folder / run_layout.TENSORBOARD

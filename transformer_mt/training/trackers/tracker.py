@@ -36,20 +36,15 @@ class Tracker(Protocol):
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train`` or ``valid`` by name."""
-        ...
 
     def log_samples(self, step: int, samples: Sequence[Sequence[str]]) -> None:
         """Logs sample translations of a validation: source, reference, translation."""
-        ...
 
     def log_attention(self, step: int, maps: Mapping[str, Image], caption: str) -> None:
         """Logs attention weights of one sample, as a picture for each kind of attention."""
-        ...
 
     def log_final_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs the scores of the test set by name."""
-        ...
 
     def close(self, finished: bool) -> None:
         """Flushes and closes the tracker; ``finished`` is False if the run stopped early."""
-        ...

@@ -9,14 +9,7 @@ from transformer_mt.training.trackers.tracker import PROJECT, TrackedRun
 
 
 class TrackioTracker:
-    """Writes a run of Trackio; ``TRACKIO_DIR`` sets a store that several runs share.
-
-    Args:
-        run: The run to record.
-
-    Attributes:
-        location: The command that shows the run.
-    """
+    """Writes a run of Trackio; ``TRACKIO_DIR`` sets a store that several runs share."""
 
     def __init__(self, run: TrackedRun):
         folder = os.environ.setdefault("TRACKIO_DIR", str(run.store))

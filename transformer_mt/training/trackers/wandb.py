@@ -11,14 +11,7 @@ from transformer_mt.training.trackers.tracker import PROJECT, TrackedRun
 
 
 class WandbTracker:
-    """Writes a run of Weights & Biases; ``WANDB_…`` variables set project, mode and folder.
-
-    Args:
-        run: The run to record.
-
-    Attributes:
-        location: Address of the run, or the command that uploads it.
-    """
+    """Writes a run of Weights & Biases; ``WANDB_…`` variables set project, mode and folder."""
 
     def __init__(self, run: TrackedRun):
         try:

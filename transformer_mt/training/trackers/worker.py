@@ -37,15 +37,6 @@ class Recorder:
     """Opens a tracker, continues its entry, and forwards to it what it has not recorded yet.
 
     The state is in ``trackers/NAME.json`` of the run folder.
-
-    Args:
-        name: Registered tracker.
-        folder: Run folder.
-        settings: The configuration by dotted names.
-        last_step: Updates done so far.
-
-    Attributes:
-        location: Where to look at the entry.
     """
 
     def __init__(self, name: str, folder: Path, settings: dict[str, float | str], last_step: int):
