@@ -153,12 +153,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--size", nargs="+", default=[], help="random weights of a model= preset or an experiment")
     add("--pieces", type=int, default=0, help="lines to split into pieces (default: none)")
     add("--lines", type=int, default=1000, help="lines to translate (default: 1000)")
-    add(
-        "--data",
-        type=Path,
-        default=SHARED_DATA,
-        help="text folder (default: ../shared/data)",
-    )
+    add("--data", type=Path, default=SHARED_DATA, help="text folder (default: ../shared/data)")
     return parser.parse_args(arguments)
 
 

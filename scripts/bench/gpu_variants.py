@@ -430,11 +430,7 @@ VARIANTS = [
     Variant("ours-3k", "the share of one of 8 GPUs", WHOLE, share=True),
     Variant("layers", "one graph per layer", LAYERS, replacements=(layer_graphs,)),
     Variant(
-        "layers-3k",
-        "the same, share of one GPU",
-        LAYERS,
-        share=True,
-        replacements=(layer_graphs,),
+        "layers-3k", "the same, share of one GPU", LAYERS, share=True, replacements=(layer_graphs,)
     ),
     Variant("graphs-3k", "one graph, CUDA graphs", WHOLE, True, replacements=(cuda_graphs,)),
     Variant("buckets", "eager, SDPA in length buckets", EAGER, buffers=False),
@@ -442,11 +438,7 @@ VARIANTS = [
     Variant("flex", "FlexAttention, blocks of 64", WHOLE, replacements=(flex,)),
     Variant("residual", "bf16 residual stream", WHOLE, replacements=(narrow_residual,)),
     Variant(
-        "ddp-3k",
-        "DDP of one rank, layers compiled",
-        LAYERS,
-        True,
-        replacements=(data_parallel,),
+        "ddp-3k", "DDP of one rank, layers compiled", LAYERS, True, replacements=(data_parallel,)
     ),
     Variant("torch-compiled", "nn.Transformer, compiled", WHOLE, peer=True),
 ]

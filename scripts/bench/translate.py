@@ -141,19 +141,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", type=Path, help="folder of a trained model")
     add("--size", default="base", help="random weights of configs/model/SIZE.yaml (default: base)")
-    add(
-        "--vocab",
-        type=int,
-        default=8000,
-        help="vocabulary of random weights (default: 8000)",
-    )
+    add("--vocab", type=int, default=8000, help="vocabulary of random weights (default: 8000)")
     add("--text", default="multi30k", choices=TEXTS, help="text to translate (default: multi30k)")
-    add(
-        "--data",
-        type=Path,
-        default=SHARED_DATA,
-        help="text folder (default: ../shared/data)",
-    )
+    add("--data", type=Path, default=SHARED_DATA, help="text folder (default: ../shared/data)")
     add("--lines", type=int, default=200, help="lines per round (default: 200)")
     add("--rounds", type=int, default=5, help="rounds (default: 5)")
     add("--beams", default="4,1", help="beam sizes (default: 4,1)")

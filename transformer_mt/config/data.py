@@ -97,7 +97,7 @@ class SourceConfig:
 
     @property
     def kind(self) -> str:
-        """Kind of source, a key of ``SOURCE_FIELDS``."""
+        """A key of ``SOURCE_FIELDS``."""
         return self._kinds[0]
 
     @property
@@ -177,24 +177,20 @@ class CleaningConfig:
     """Keep only the first pair of each target sentence."""
 
     def __post_init__(self) -> None:
-        minima: dict[str, float] = {
-            "max_tokens": 2,
-            "max_ratio": 1,
-            "ratio_slack": 0,
-            "max_character_repeats": 1,
-            "max_word_repeats": 1,
-            "min_word_length": 0,
-            "max_word_length": 0,
-            "min_script_share": 0,
-            "min_language_probability": 0,
-        }
-        for key, minimum in minima.items():
-            value = getattr(self, key)
-            if value is not None:
-                null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
-                require(value >= minimum, f"data.cleaning.{key}={value} must be ≥ {minimum}{null}")
-                if key in ("min_script_share", "min_language_probability"):
-                    require(value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
+        shares = ("min_script_share", "min_language_probability")
+        for minimum, keys in (
+            (2, ("max_tokens",)),
+            (1, ("max_ratio", "max_character_repeats", "max_word_repeats")),
+            (0, ("ratio_slack", "min_word_length", "max_word_length", *shares)),
+        ):
+            for key in keys:
+                value = getattr(self, key)
+                if value is not None:
+                    null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
+                    message = f"data.cleaning.{key}={value} must be ≥ {minimum}{null}"
+                    require(value >= minimum, message)
+                    if key in shares:
+                        require(value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -269,17 +265,13 @@ class DataConfig:
         if self.mirror is not None:
             self._read_mirror(files.expand_user(self.mirror).resolve())
         for part in ("train", "valid"):
-            require(
-                bool(getattr(self, part)),
-                f"data.{part} has no sources; mt-train --help shows examples",
-            )
-        require(
-            self.src_lang != self.tgt_lang,
-            f"data.src_lang and data.tgt_lang are both {self.src_lang!r}",
-        )
+            message = f"data.{part} has no sources; mt-train --help shows examples"
+            require(bool(getattr(self, part)), message)
+        message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
+        require(self.src_lang != self.tgt_lang, message)
 
     def _read_mirror(self, mirror: Path) -> None:
-        """Replaces hub ids by folders of the mirror, so that a run folder records what was read.
+        """Replaces hub ids by folders of the mirror, which is what a run folder shall record.
 
         A folder has no commits, so ``revision`` is removed.
         """

@@ -180,10 +180,8 @@ class TranslateJob:
         for key in ("input", "output", "prefix", "score"):
             require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")
         for key in ("input", "output"):
-            require(
-                getattr(self, key) != "-",
-                f"{key}=-: leave {key} out for standard {key}; a file of that name is ./-",
-            )
+            message = f"{key}=-: leave {key} out for standard {key}; a file of that name is ./-"
+            require(getattr(self, key) != "-", message)
         require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
         require(
             self.nbest == 1 or self.format == "jsonl",
@@ -206,7 +204,5 @@ class TranslateJob:
             ("markup=keep", self.markup == "keep"),
         ):
             for key in ("prefix", "score", "alignment") if used else ():
-                require(
-                    getattr(self, key) in (None, False),
-                    f"{key} applies to whole lines: it cannot be used with {setting}",
-                )
+                message = f"{key} applies to whole lines: it cannot be used with {setting}"
+                require(getattr(self, key) in (None, False), message)

@@ -130,9 +130,8 @@ class EvaluateJob:
     def _check_attention(self) -> None:
         pages = bool(self.attention_html or self.attention_png)
         if self.attention is None:
-            require(
-                not pages, 'attention_html and attention_png need a sentence: set attention="…"'
-            )
+            message = 'attention_html and attention_png need a sentence: set attention="…"'
+            require(not pages, message)
             return
         require(bool(self.model), "attention needs a model: set model=FOLDER")
         require(bool(self.attention.strip()), "attention is an empty sentence")

@@ -33,7 +33,5 @@ class ExportJob:
         require(bool(self.output), "no output given: set output=FOLDER")
         if self.compute_type is not None:
             choice("compute_type", self.compute_type, *COMPUTE_TYPES)
-            require(
-                self.format == "ctranslate2",
-                f"compute_type={self.compute_type} applies to format=ctranslate2 only",
-            )
+            message = f"compute_type={self.compute_type} applies to format=ctranslate2 only"
+            require(self.format == "ctranslate2", message)

@@ -11,7 +11,6 @@ from transformer_mt.config.settings import (
     PROGRAMS,
     Command,
     Section,
-    Setting,
     first_sentence,
     groups,
     sections,
@@ -84,36 +83,25 @@ _EXIT_STATUS = """Exit status: 0 done, 1 bad input or environment, 2 bad usage,
 
 def help_text(command: Command) -> str:
     """Examples, every setting with its default, and the groups of a command."""
-    blocks = [_HEADERS[command].strip("\n")]
-    for section in sections(command):
-        blocks.append("\n".join(_section(section)))
+    blocks = [[_HEADERS[command].strip("\n")], *map(_section, sections(command))]
     if command == "train":
         title = "Data sources, the items of data.train, data.valid and data.test"
-        blocks.append(
-            "\n".join(
-                [title, *_rows((s.key, first_sentence(s.meaning)) for s in source_settings())]
-            )
-        )
-        title = "Groups (GROUP=OPTION; the first option is the default)"
-        blocks.append(
-            "\n".join([title, *_rows(_options(*group) for group in groups(command).items())])
-        )
-    blocks.append("\n".join(["More", *_rows(_flags(PROGRAMS[command]))]))
-    return "\n\n".join([*blocks, _EXIT_STATUS])
+        rows = _rows((s.key, first_sentence(s.meaning)) for s in source_settings())
+        options = _rows(_options(*group) for group in groups(command).items())
+        blocks.append([title, *rows])
+        blocks.append(["Groups (GROUP=OPTION; the first option is the default)", *options])
+    blocks += [["More", *_rows(_flags(PROGRAMS[command]))], [_EXIT_STATUS]]
+    return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: Section) -> list[str]:
     title = first_sentence(section.meaning).replace("``", "").rstrip(".")
     if section.prefix:
         title = f"{section.prefix}: {title}"
     elif not title.startswith("Decoding"):
         title = "Settings (KEY=VALUE; quote 'KEY=[...]' and values with commas or spaces)"
-    yield from textwrap.wrap(title, WIDTH, break_on_hyphens=False)
-    yield from _rows(map(_setting, section.settings))
-
-
-def _setting(setting: Setting) -> tuple[str, str]:
-    return f"{setting.key}={setting.default_text}", first_sentence(setting.meaning)
+    rows = ((f"{s.key}={s.default_text}", first_sentence(s.meaning)) for s in section.settings)
+    return [*textwrap.wrap(title, WIDTH, break_on_hyphens=False), *_rows(rows)]
 
 
 def _flags(program: str) -> Iterator[tuple[str, str]]:
@@ -130,11 +118,9 @@ def _options(group: str, options: Iterable[str]) -> tuple[str, str]:
 def _rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Two columns; a name that is too long has a line of its own."""
     for name, text in pairs:
+        text = text.replace("``", "")
         lines = textwrap.wrap(
-            text.replace("``", ""),
-            WIDTH - _COLUMN,
-            break_on_hyphens=False,
-            break_long_words=False,
+            text, WIDTH - _COLUMN, break_on_hyphens=False, break_long_words=False
         ) or [""]
         first = f"  {name}"
         if len(first) + 2 > _COLUMN:

@@ -44,10 +44,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for key, maximum in _MAXIMA.items():
             value = getattr(self, key)
-            require(
-                value is None or 1 <= value <= maximum,
-                f"model.{key}={value} must be 1 to {maximum:,}",
-            )
+            message = f"model.{key}={value} must be 1 to {maximum:,}"
+            require(value is None or 1 <= value <= maximum, message)
         require(
             self.d_model % 2 == 0, f"model.d_model={self.d_model} must be even (sines and cosines)"
         )

@@ -42,15 +42,11 @@ class OptimizerConfig:
             f"optimizer.weight_decay={self.weight_decay} must be ≥ 0",
         )
         if self.name == "muon":
-            require(
-                self.momentum is not None and 0 <= self.momentum < 1,
-                f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}",
-            )
+            message = f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}"
+            require(self.momentum is not None and 0 <= self.momentum < 1, message)
         else:
-            require(
-                self.momentum is None,
-                f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}",
-            )
+            message = f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}"
+            require(self.momentum is None, message)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -70,10 +66,8 @@ class ScheduleConfig:
         choice("schedule.name", self.name, "noam", "inverse_sqrt", "linear")
         require(self.warmup_steps >= 1, "schedule.warmup_steps must be ≥ 1")
         if self.name == "noam":
-            require(
-                self.peak_lr is None,
-                "schedule=noam sets the peak by its formula: remove schedule.peak_lr",
-            )
+            message = "schedule=noam sets the peak by its formula: remove schedule.peak_lr"
+            require(self.peak_lr is None, message)
         else:
             require(
                 self.peak_lr is not None and self.peak_lr > 0 and math.isfinite(self.peak_lr),
@@ -172,15 +166,11 @@ class TrainConfig:
         choice("train.best_by", self.best_by, "bleu", "chrf", "nll")
         choice("train.final", self.final, "average", "best", "ema")
         if self.final == "ema":
-            require(
-                self.ema_decay is not None and 0 <= self.ema_decay < 1,
-                f"train.final=ema needs train.ema_decay in [0, 1), not {self.ema_decay}",
-            )
+            message = f"train.final=ema needs train.ema_decay in [0, 1), not {self.ema_decay}"
+            require(self.ema_decay is not None and 0 <= self.ema_decay < 1, message)
         else:
-            require(
-                self.ema_decay is None,
-                f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}",
-            )
+            message = f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}"
+            require(self.ema_decay is None, message)
         require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
         require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
         choice("train.precision", self.precision, "auto", "fp32", "bf16", "fp16")
@@ -280,19 +270,15 @@ class TrainJob:
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         for name in self.trackers:
             choice("trackers", name, *TRACKERS)
-        require(
-            len(set(self.trackers)) == len(self.trackers),
-            f"trackers=[{','.join(self.trackers)}] has a name twice",
-        )
-        limit = self.train.max_tokens_per_device
-        require(
-            limit is None or limit >= self.data.cleaning.max_tokens,
-            f"train.max_tokens_per_device={limit} is less than the maximum length of a pair, "
-            f"data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
-        )
+        message = f"trackers=[{','.join(self.trackers)}] has a name twice"
+        require(len(set(self.trackers)) == len(self.trackers), message)
+        limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}
         if self.model.positions == "learned":
+            limits["model.max_positions"] = self.model.max_positions
+        longest = self.data.cleaning.max_tokens
+        for key, limit in limits.items():
             require(
-                self.model.max_positions >= self.data.cleaning.max_tokens,
-                f"model.max_positions={self.model.max_positions} is less than the maximum length "
-                f"of a pair, data.cleaning.max_tokens={self.data.cleaning.max_tokens}",
+                limit is None or limit >= longest,
+                f"{key}={limit} is less than the maximum length of a pair, "
+                f"data.cleaning.max_tokens={longest}",
             )

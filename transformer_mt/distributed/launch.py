@@ -70,11 +70,9 @@ def launch(
                             "without a new checkpoint"
                         ) from None
                     used += 1
-                    now, number = time.strftime("%Y-%m-%d %H:%M:%S"), f"{used} of {restarts}"
-                    message = (
-                        "%s: %s; restarting all %d workers (restart %s without a new checkpoint)"
-                    )
-                    log.warning(message, now, lost, processes, number)
+                    at = time.strftime("%Y-%m-%d %H:%M:%S")
+                    what = f"restart {used} of {restarts} without a new checkpoint"
+                    log.warning("%s: %s; restarting all %d workers (%s)", at, lost, processes, what)
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
 

@@ -85,13 +85,9 @@ def train(job: TrainJob) -> TrainResult:
         if is_main:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
-            corpus = data.corpus
-            paths = {
-                "vocabulary": data.tokenizer_model,
-                "corpus": corpus,
-                "report": corpus / REPORT,
-            }
-            return TrainResult(run_dir, prepared=paths if is_main else {})
+            files_of = {"corpus": data.corpus, "report": data.corpus / REPORT}
+            prepared = {"vocabulary": data.tokenizer_model, **files_of} if is_main else {}
+            return TrainResult(run_dir, prepared=prepared)
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))
         distributed.launch(
