@@ -15,7 +15,6 @@ chosen at random, that are split into other pieces.
 """
 
 import argparse
-import gzip
 import json
 import os
 import random
@@ -24,12 +23,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from reporting import SHARED_DATA, argument_parser, heading, table
+from reporting import SHARED_DATA, argument_parser, heading, run_main, table
 from train import torch_details
 
 from transformer_mt import checkpoint as ckpt
@@ -38,10 +37,10 @@ from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
 from transformer_mt.conversion.transformers_tokenizer import convert_tokenizer
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer, normalize
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
-from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
 VOCABULARY = 8000
@@ -165,8 +164,7 @@ def transformers_version() -> str:
 
 
 def read_text(data: Path, side: str, number: int, split: str = "test_2016_flickr") -> list[str]:
-    with gzip.open(data / f"multi30k/{split}.{side}.gz", "rt", encoding="utf-8") as file:
-        return [line.rstrip("\n") for line in file][:number]
+    return list(islice(read_lines(data / f"multi30k/{split}.{side}.gz"), number))
 
 
 @cache
@@ -201,8 +199,7 @@ def read_all(data: Path, number: int) -> list[str]:
     """Random lines of all texts, both languages."""
     lines = []
     for path in sorted(data.rglob("*.gz")):
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            lines += [text for line in file for text in line.rstrip("\n").split("\t")]
+        lines += [text for line in read_lines(path) for text in line.split("\t")]
     return random.Random(1).sample(lines, number)
 
 
@@ -288,7 +285,4 @@ def count(pair: Pair, sources: Lines, ours: Lines, theirs: Lines) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"export.py: error: {error}")
+    run_main(main)

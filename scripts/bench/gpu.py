@@ -45,7 +45,7 @@ from gpu_variants import (
     measure,
 )
 from peers import SMOOTHING
-from reporting import argument_parser, heading, table
+from reporting import argument_parser, heading, run_main, table
 from torch import Tensor
 from torch._dynamo.utils import counters
 from train import matrix_rate, synchronize, torch_details
@@ -569,7 +569,7 @@ def decode(
     batch_tokens: int,
     capturable: bool,
 ) -> Decoding:
-    """Times beam search as in §6.1; ``alike`` allows CUDA graphs."""
+    """Times beam search as in §6.1; ``capturable`` allows CUDA graphs."""
     torch.manual_seed(1)
     model = Transformer(scale.model, scale.vocab_size).to(device).eval()
     if device.type == "cuda":
@@ -606,7 +606,4 @@ def decode(
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"gpu.py: error: {error}")
+    run_main(main)

@@ -28,28 +28,22 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
-import subprocess
 import sys
-import time
 import tomllib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from process_tree import usage
 from real_run_peers import PEERS, PRECISIONS, REQUIRED, Recipe
+from real_run_process import Process
 from real_run_report import Run, plot, read_folders, report
-from reporting import SHARED_DATA, argument_parser
+from real_run_text import CORPORA, prepare
+from reporting import SHARED_DATA, argument_parser, run_main
 
-from transformer_mt.config import SourceConfig, TokenizerConfig, TrainConfig, config_dir
-from transformer_mt.data.subwords.tokenizer import one_line, train_tokenizer
-from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.config import config_dir
 from transformer_mt.distributed import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
@@ -57,10 +51,6 @@ from transformer_mt.training.hardware import pick_precision
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_SCRIPT = Path(__file__).with_name("real_run_peers.py")
-SAMPLE_SECONDS = 1.0
-"""Seconds between two measurements of memory and CPU time."""
-GRACE_SECONDS = 60.0
-"""Seconds that a run has to end after SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,6 +170,11 @@ class Plan:
         start = f"from {module} import {function}; {function}()"
         return [sys.executable, "-c", start, *mt_train_overrides(folder, recipe), *self.overrides]
 
+    def environ(self) -> dict[str, str]:
+        """All environment variables of the run."""
+        path = filter(None, [str(self.checkout), os.environ.get("PYTHONPATH", "")])
+        return {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(path)}
+
 
 def available_runs(precision: str) -> list[str]:
     """mt-train and the peers that are installed and have the precision."""
@@ -236,7 +231,8 @@ def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) 
         if found is not None and found.finished:
             print(f"{plan.name}: finished earlier", file=sys.stderr)
         else:
-            waiting.append(Process(plan, asked, folder, recipe))
+            run = Run(plan.name, folder, asked)
+            waiting.append(Process(run, plan.command(folder, recipe), plan.environ()))
     limit = 60 * options.minutes
     turn = 60 * (options.slice_minutes or options.minutes)
     started = list(waiting)
@@ -260,178 +256,7 @@ def plan_words(plan: Plan) -> list[str]:
     return [plan.peer or f"mt-train of {plan.checkout}", *variables, *plan.overrides]
 
 
-class Process:
-    """A run in progress, in a process group of its own that can be stopped and continued."""
-
-    def __init__(self, plan: Plan, asked: list[str], folder: Path, recipe: Recipe):
-        self._run = Run(plan.name, folder, asked)
-        self._command = plan.command(folder, recipe)
-        self._environment = {**os.environ, **plan.environment}
-        path = [str(plan.checkout), os.environ.get("PYTHONPATH", "")]
-        self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Time that the run has had, without that of other runs' turns."""
-        return sum(end - start for start, end in self._run.spans)
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def go(self, seconds: float) -> None:
-        """Starts or continues the run, measures it for so long, and stops it."""
-        run = self._run
-        print(f"{run.name}: {self.seconds / 60:.1f} min done", file=sys.stderr)
-        start = time.time()
-        run.spans.append((start, start))
-        if self._process is None:
-            self._start()
-        else:
-            self._signal(signal.SIGCONT)
-        while self.is_running and (left := start + seconds - time.time()) > 0:
-            assert self._process is not None
-            try:
-                self._process.wait(min(SAMPLE_SECONDS, left))
-            except subprocess.TimeoutExpired:
-                self._sample()
-            run.spans[-1] = (start, time.time())
-        run.spans[-1] = (start, time.time())
-        self._signal(signal.SIGSTOP)
-
-    def finish(self, reason: str) -> None:
-        """Ends the run and writes its result, unless that is done."""
-        if self._process is None or self._run.end:
-            return
-        run, status = self._run, self._process.poll()
-        if status is None:
-            run.end = reason
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)
-            try:
-                self._process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._signal(signal.SIGKILL)
-                self._process.wait()
-        else:
-            run.end = f"ended with status {status}"
-            print(f"{run.name} {run.end}: see {run.folder / 'output.log'}", file=sys.stderr)
-        run.save()
-
-    def _start(self) -> None:
-        folder = self._run.folder
-        if folder.exists():  # an interrupted run
-            if not (folder / "output.log").exists():
-                raise InputError(f"{folder} is not a run of this benchmark: rename --run")
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        with (folder / "output.log").open("wb") as output:
-            output.write(f"$ {shlex.join(self._command)}\n".encode())
-            output.flush()
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def _sample(self) -> None:
-        assert self._process is not None
-        used = usage(self._process.pid)
-        if used.rss:
-            self._run.samples.append((time.time(), used.pss, used.rss, used.cpu_seconds))
-
-    def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, number)
-
-
-# The text.
-
-
-def multi30k(data: Path) -> tuple[list[SourceConfig], list[SourceConfig]]:
-    train, valid = (
-        [SourceConfig(src=str(data / f"multi30k/{n}.en.gz"), tgt=str(data / f"multi30k/{n}.de.gz"))]
-        for n in ("train", "val")
-    )
-    return train, valid
-
-
-def mix(data: Path) -> tuple[list[SourceConfig], list[SourceConfig]]:
-    """Six kinds of text, validated on newstest2013."""
-    kinds = ("news", "parliament", "books", "manuals", "bible", "sentences")
-    train = [SourceConfig(tsv=str(data / f"mix/{kind}.tsv.gz")) for kind in kinds]
-    valid = data / "mix/newstest2013"
-    return train, [SourceConfig(src=f"{valid}.en.gz", tgt=f"{valid}.de.gz")]
-
-
-def sample(data: Path) -> tuple[list[SourceConfig], list[SourceConfig]]:
-    """The built-in sample."""
-    return [SourceConfig(sample="train")], [SourceConfig(sample="valid")]
-
-
-CORPORA = {"multi30k": multi30k, "mix": mix, "sample": sample}
-"""Training and validation sources by name, in the folder --data."""
-
-
-def prepare(options: argparse.Namespace) -> Recipe:
-    """Writes text, vocabulary and recipe; refuses other settings than those of earlier runs."""
-    folder = options.folder.resolve()
-    data = folder / "data"
-    recipe = Recipe(
-        data=str(data),
-        label_smoothing=TrainConfig().label_smoothing,
-        **{
-            key: getattr(options, key)
-            for key in (
-                "model", "precision", "batch_tokens", "peak_lr", "warmup_steps",
-                "validate_every", "log_every",
-            )
-        },
-    )  # fmt: skip
-    text = {key: getattr(options, key) for key in ("corpus", "pairs", "valid_pairs", "vocab")}
-    settings: dict[str, Any] = {**text, "minutes": options.minutes, "recipe": asdict(recipe)}
-    written = folder / "settings.json"
-    if written.exists():
-        before = json.loads(written.read_text())
-        changed = [key for key in settings if settings[key] != before.get(key)]
-        if changed:
-            raise InputError(
-                f"{folder} has runs with other settings ({', '.join(changed)}): set --folder"
-            )
-        return recipe
-    data.mkdir(parents=True, exist_ok=True)
-    sources = CORPORA[options.corpus](options.data)
-    limits = (options.pairs, options.valid_pairs)
-    lines: list[str] = []
-    for split, source, limit in zip(("train", "valid"), sources, limits, strict=True):
-        pairs = list(islice(pairs_of_text(source), limit))
-        for i, side in enumerate(("src", "tgt")):
-            side_lines = [pair[i] for pair in pairs]
-            write_text(data / f"{split}.{side}", "".join(f"{line}\n" for line in side_lines))
-            lines += side_lines if split == "train" else []
-    model = train_tokenizer(lines, TokenizerConfig(vocab_size=options.vocab))
-    (data / "tokenizer.model").write_bytes(model)
-    write_text(folder / "recipe.json", json.dumps(asdict(recipe), indent=2))
-    write_text(written, json.dumps(settings, indent=2))
-    return recipe
-
-
-def pairs_of_text(sources: Sequence[SourceConfig]) -> Iterable[Pair]:
-    """Pairs with text on both sides, each side on one line."""
-    for pair in read_pairs(sources, src_lang="en", tgt_lang="de"):
-        src, tgt = map(one_line, pair)
-        if src and tgt:
-            yield pair._replace(src=src, tgt=tgt)
-
-
 if __name__ == "__main__":
     # Runs that wait for their turn are stopped: they must not stay behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main())
-    except InputError as error:
-        sys.exit(f"real_run.py: error: {error}")
+    run_main(main)

@@ -4,13 +4,16 @@ import argparse
 import platform
 import re
 import shlex
+import statistics
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tabulate
+
+from transformer_mt.errors import InputError
 
 tabulate.MIN_PADDING = 0  # by default, headers are two characters wider than they need
 
@@ -28,6 +31,14 @@ def argument_parser(doc: str | None) -> argparse.ArgumentParser:
     )
 
 
+def run_main(main: Callable[[], int | None]) -> None:
+    """Runs a script's ``main``; bad input gives one line and status 1."""
+    try:
+        sys.exit(main())
+    except InputError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
+
+
 def heading(details: str) -> str:
     """The command, the date, and what it ran on: ``details`` and the processor's name."""
     cpu = platform.processor() or platform.machine()
@@ -42,6 +53,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first column is left-aligned, the others are right-aligned."""
     align = ["left", *["right"] * (len(head) - 1)]
     return tabulate.tabulate(rows, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """Median and extremes of the ratios of several rounds."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def wrap(text: str) -> str:

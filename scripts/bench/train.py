@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 from peers import VARIANTS, PaddedPairs, Update, Variant, build
-from reporting import SHARED_DATA, argument_parser, heading, table, wrap
+from reporting import SHARED_DATA, argument_parser, heading, run_main, spread, table, wrap
 from torch.autograd.profiler_util import FunctionEvent
 
 from transformer_mt import distributed
@@ -337,7 +337,7 @@ def torch_details(device: torch.device) -> str:
 def ratio(mine: Variant, other: Variant) -> str:
     """Speed-up of ``mine`` over ``other``: median and extremes over the rounds."""
     ratios = [b / a for a, b in zip(mine.seconds, other.seconds, strict=True)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    return spread(ratios)
 
 
 def as_json(
@@ -420,7 +420,4 @@ def profile(variant: Variant, updates: Iterator[Update], device: torch.device) -
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"train.py: error: {error}")
+    run_main(main)

@@ -16,7 +16,6 @@ from using CUDA graphs there.
 """
 
 import argparse
-import gzip
 import json
 import os
 import statistics
@@ -32,12 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reporting import SHARED_DATA, argument_parser, heading, table
+from reporting import SHARED_DATA, argument_parser, heading, run_main, spread, table
 from train import model_config, torch_details
 
 from transformer_mt import distributed, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -175,8 +175,7 @@ def read_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         path = options.data / name
         if not path.is_file():
             raise InputError(f"no file {path}: set --data FOLDER")
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            sides.append([line.rstrip("\n") for line in file])
+        sides.append(list(read_lines(path)))
     number = options.lines * options.rounds
     sources, references = ((side * (number // len(side) + 1))[:number] for side in sides)
     return sources, references
@@ -190,10 +189,8 @@ def load(
         model, tokenizer, job = model_folder.load_model(options.model.expanduser())
         return Model(options.model, model.to(device), tokenizer, Normalizer.of(job.data), None)
     path = scratch / run_layout.TOKENIZER
-    text: list[str] = []
-    for name in ("multi30k/train.en.gz", "multi30k/train.de.gz"):
-        with gzip.open(options.data / name, "rt", encoding="utf-8") as file:
-            text += file
+    files = (options.data / f"multi30k/train.{side}.gz" for side in ("en", "de"))
+    text = [line for file in files for line in read_lines(file)]
     path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=options.vocab)))
     tokenizer = Tokenizer(path)
     torch.manual_seed(1)
@@ -403,7 +400,7 @@ def report(
 def ratio(mine: Result, other: Result) -> str:
     """Speed-up of ``mine`` over ``other``: median and extremes over the rounds."""
     ratios = [a / b for a, b in zip(mine.speeds, other.speeds, strict=True)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    return spread(ratios)
 
 
 def parity(model: Model, sources: Lines) -> str:
@@ -491,7 +488,4 @@ def describe(options: argparse.Namespace, model: Model, sources: Lines) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"translate.py: error: {error}")
+    run_main(main)

@@ -15,13 +15,9 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 def explain(
     error: Exception, overrides: Sequence[str], settings: set[str], config_folder: Path
 ) -> str:
-    """Explain why a configuration could not be composed.
+    """Explain an exception of Hydra, OmegaConf or YAML: why a configuration is not composed.
 
-    Args:
-        error: The exception of Hydra, OmegaConf or YAML.
-        overrides: The command's arguments, ``key=value``.
-        settings: Every setting of the command, by dotted name.
-        config_folder: Folder of the command's config and its groups.
+    ``settings`` are all of the command, by dotted name; ``config_folder`` has its groups.
     """
     message, cause = str(error), error.__cause__ or error.__context__
     if isinstance(error, OverrideParseException):

@@ -70,13 +70,8 @@ def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) ->
 
     torchrun provides none: ``TORCHELASTIC_RESTART_COUNT`` differs between nodes, each of which
     counts only its failures. So each rank posts a random id, and rank 0 replies to every id, even
-    one left from an earlier start, with its own id, until all other ranks have read it.
-
-    Args:
-        store: Store shared with the other ranks, and earlier with the ranks of previous starts.
-        rank: Rank of this process.
-        size: Number of ranks.
-        timeout: Maximum time to wait for other ranks; then RuntimeError is raised.
+    one left from an earlier start, with its own id, until all other ranks have read it. Raises
+    RuntimeError if other ranks do not come in time.
     """
     own_id = uuid4().hex
     if rank > 0:

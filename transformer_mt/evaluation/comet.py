@@ -29,12 +29,7 @@ def comet(
 ) -> dict[str, Score]:
     """COMET score of every system against one reference, as ``comet-score`` prints it.
 
-    Args:
-        systems: Hypotheses by the system's name.
-        source: Source sentences.
-        reference: A translation of each.
-        model: Name of a COMET model, or a checkpoint file.
-        gpu: Whether to use a GPU.
+    ``model`` is the name of a COMET model, or a checkpoint file.
 
     Raises:
         InputError: The command is not installed or fails, for example without its model.

@@ -42,11 +42,6 @@ def compare(
     observed one, whereas a p-value counts those at least as great. For two identical systems, where
     all differences are 0, it would report p = 0.0001. If many lines differ there are hardly any
     ties, and p is sacreBLEU's to the digit.
-
-    Args:
-        statistics: Statistics by system and by metric, the baseline first.
-        resamples: Resamples of these systems.
-        metrics: Names of the metrics to compare by.
     """
     if not (resamples.scores or resamples.p_randomization):
         return []

@@ -14,13 +14,7 @@ from transformer_mt.data.text.normalization import Normalizer
 
 
 class ProtocolBLEU(BLEU):
-    """Unsmoothed BLEU with a tokeniser of its own.
-
-    Args:
-        name: Name of the score.
-        tokenize: Tokenises a line of a hypothesis or reference.
-        tokens: Name of the tokeniser in the signature.
-    """
+    """Unsmoothed BLEU with a tokeniser of its own, which the signature calls ``tokens``."""
 
     def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
         super().__init__(tokenize="none", smooth_method="none", force=True)

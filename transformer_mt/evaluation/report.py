@@ -54,14 +54,9 @@ def write_report(
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> None:
-    """Write the report, atomically.
+    """Write the report of at most ``figures.MAX_SERIES`` systems (``check_report``), atomically.
 
-    Args:
-        path: File to write; see ``files.output``.
-        evaluation: Systems and scores; at most ``figures.MAX_SERIES`` systems (``check_report``).
-        title: Title of the page.
-        curves: Records of a run's ``metrics.jsonl``.
-        attention: Attention weights of one sentence to include.
+    ``curves`` are the records of a run's ``metrics.jsonl``.
     """
     systems = evaluation.systems
     counts = {metric: _statistics(evaluation, metric) for metric in ("bleu", "chrf")}

@@ -55,9 +55,7 @@ class InputStats:
 class AlignedFile:
     """Lines that belong to the lines of the input; only the current part is in memory.
 
-    Args:
-        key: The setting that names the file.
-        path: The file; it is read twice, first to count its lines.
+    The file, which the setting ``key`` names, is read twice, first to count its lines.
 
     Raises:
         InputError: The file is missing, damaged or not UTF-8.

@@ -13,12 +13,7 @@ NamedPath = tuple[str, str | Path]
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]) -> None:
-    """Raise ``InputError`` if an output would overwrite an input or another output.
-
-    Args:
-        outputs: Setting → path, or None where it is not used.
-        inputs: Files and folders that the command reads.
-    """
+    """Raise ``InputError`` if an output (setting → path) would overwrite an input or another."""
     taken = [(called, Path(path)) for called, path in inputs]
     for key, value in outputs.items():
         # A pipe or a device, such as /dev/null, is not overwritten.

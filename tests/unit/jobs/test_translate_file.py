@@ -28,6 +28,7 @@ from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs import translate_stream as stream_job
+from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_file import process_file, translate_file
 from transformer_mt.jobs.translate_stream import translate_stream
@@ -248,7 +249,7 @@ def test_progress_when_all_chunks_are_finished(
 ) -> None:
     """After an attempt that could not write the output."""
     with monkeypatch.context() as patched:
-        patched.setattr(file_job, "_join", Mock(side_effect=OSError("disk full")))
+        patched.setattr(ChunkFolder, "join", Mock(side_effect=OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
             run(files, UpperCase())
     monkeypatch.setattr(file_job, "_LOG_INTERVAL", 0.0)
@@ -369,7 +370,7 @@ def test_different_beam_or_model_starts_again(
     source.write_text("\n".join(TEXT[:25]))
 
     def translate_without_joining(**settings: Any) -> None:
-        monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())
+        monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())
         settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
         translate.run(TranslateJob(input=str(source), output=str(target), **settings))
 

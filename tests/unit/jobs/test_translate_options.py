@@ -24,6 +24,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
+from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
 from transformer_mt.model import inference
 from transformer_mt.model.transformer import Transformer
@@ -413,7 +414,7 @@ def test_file_job_starts_again_if_settings_change_the_output(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "transformer_mt.jobs")
-    monkeypatch.setattr(file_job, "_join", lambda *_: InputStats())  # as if cut short at the end
+    monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
         caplog.clear()

@@ -26,6 +26,7 @@ from transformer_mt.training.metrics_log import read_records
 from transformer_mt.training.schedule import learning_rate
 
 real_run = importlib.import_module("real_run")
+process = importlib.import_module("real_run_process")
 peers = importlib.import_module("real_run_peers")
 report = importlib.import_module("real_run_report")
 process_tree = importlib.import_module("process_tree")
@@ -171,7 +172,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(real_run, "SAMPLE_SECONDS", 0.05)
+    monkeypatch.setattr(process, "SAMPLE_SECONDS", 0.05)
     small = ["--corpus", "sample", "--pairs", "100", "--valid-pairs", "20", "--vocab", "400"]
     return [*small, "--model", "tiny", "--folder", str(tmp_path / "out"), "--minutes", "0.02"]
 

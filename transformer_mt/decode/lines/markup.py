@@ -50,12 +50,10 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class MarkupTranslator:
-    """Translates the text of lines and preserves their markup.
+    """Translates the text of lines with a ``Translator``, and preserves their markup.
 
-    Args:
-        translator: Translates lines without markup.
-        tokenizer: The translator's vocabulary.
-        normalizer: The translator's; ``InputError`` is raised if it changes the words of a line.
+    Raises:
+        InputError: The normalisation changes the words of a line.
     """
 
     def __init__(self, translator: Translator, tokenizer: Tokenizer, normalizer: Normalizer):

@@ -18,12 +18,8 @@ class SentenceTranslator:
     """Splits lines into sentences, translates each on its own and joins the translations.
 
     A model trained on sentences tends to translate only the beginning of a paragraph. Paragraphs
-    are preserved: one line in is one line out, and an empty line stays empty.
-
-    Args:
-        translator: Translates sentences.
-        src_lang: Language of the lines, whose abbreviations do not end a sentence.
-        tgt_lang: Language of the translations.
+    are preserved: one line in is one line out, and an empty line stays empty. Abbreviations of the
+    source language do not end a sentence.
 
     Raises:
         InputError: sentencex is not installed.

@@ -31,15 +31,10 @@ class CudaGraphCapturer:
         self._pool_owner: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, work: Work) -> Work:
-        """Captures work as a CUDA graph.
+        """Captures work as a CUDA graph; returns a function that replays it on the same tensors.
 
-        Args:
-            work: Only changes tensors in place and never reads their contents on the host. It is
-                called during the capture, but computes nothing yet.
-
-        Returns:
-            A function that replays the graph on the same tensors; ``work`` itself once a capture
-            has failed in this process.
+        Work may only change tensors in place and never read their contents on the host. The capture
+        calls it without computing anything. Once a capture has failed, work itself is returned.
 
         Raises:
             RuntimeError: Out of device memory.
@@ -98,10 +93,7 @@ class CudaGraphStep:
     """Work that runs eagerly the first time and is captured and replayed from the second time on.
 
     The first call loads kernels, which a capture may not do, and a single call is not worth one.
-
-    Args:
-        work: The work of one step.
-        capture: Captures it as a CUDA graph; None runs it eagerly each time.
+    Without ``capture`` every call runs eagerly.
     """
 
     def __init__(self, work: Work, capture: Callable[[Work], Work] | None):

@@ -32,18 +32,9 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Samples N translations of each of B sentences, token by token.
 
-    Args:
-        model: Log-probabilities of the next token.
-        max_lengths: Maximum number of tokens of each translation, end symbol not counted.
-        generators: [B][N], the random generator of each translation. It yields one number for each
-            token, so a sample depends on nothing but the model and its generator.
-        temperature: See ``sample_tokens``.
-        top_k: See ``sample_tokens``.
-        top_p: See ``sample_tokens``.
-        alpha: Exponent of the length penalty in the scores.
-        bos: Id of the start symbol.
-        eos: Id of the end symbol.
-        device: Device on which the model takes its tokens.
+    Each translation has a random generator, [B][N], which yields one number for each token; so a
+    sample depends on nothing but the model and its generator. For ``temperature``, ``top_k`` and
+    ``top_p`` see ``sample_tokens``, for the other arguments ``beam_search``.
 
     Returns:
         For each sentence its N translations, in the order of ``generators``. Log-probabilities are

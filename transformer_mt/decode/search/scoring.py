@@ -25,11 +25,8 @@ def score_targets(
 ) -> list[list[float]]:
     """The log-probability of each token of each target, given its source and the tokens before.
 
-    Args:
-        models: One model, or the members of an ensemble.
-        sources: Token ids of each source, without special symbols.
-        targets: Token ids of each target, without special symbols.
-        batch_tokens: Maximum number of tokens of either side of a batch, padding included.
+    Several models are an ensemble. Token ids are without special symbols. Either side of a batch
+    has at most ``batch_tokens`` tokens, padding included.
 
     Returns:
         For each pair, one value for each token of the target and one for the end symbol.

@@ -21,9 +21,7 @@ _MEMORY_SHARE = 0.5
 def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
     """The number of tokens, padding and beams included, that easily fits the device's memory.
 
-    Args:
-        models: All models that translate together.
-        itemsize: Bytes of an element of their key/value caches.
+    The key/value caches of the models have elements of ``itemsize`` bytes.
     """
     device = models[0].embedding.weight.device
     if device.type != "cuda":
@@ -45,7 +43,7 @@ def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
 def map_batches(
     function: Callable[[list[int]], Sequence[T]], sizes: Sequence[int], batch_tokens: int
 ) -> list[T]:
-    """Applies a function to batches of items of similar size.
+    """Results of a function, applied to batches of items of similar size, in the items' order.
 
     The largest items come first, so memory use only falls after the first batch. When memory runs
     out, this batch and the following ones are halved.
@@ -54,9 +52,6 @@ def map_batches(
         function: Takes the indices of a batch's items and returns their results in this order.
         sizes: Number of tokens of each item.
         batch_tokens: Maximum number of tokens of a batch, each item counted as the largest.
-
-    Returns:
-        The results, in the order of the items.
 
     Raises:
         InputError: A single item does not fit the device's memory.

@@ -48,10 +48,7 @@ class StepFunction(Protocol):
 class ModelStep:
     """The step function of one model, or of an ensemble that averages probabilities.
 
-    Args:
-        models: One or more models with the same vocabulary, in ``eval`` mode.
-        src: The sentences to translate, packed as one bucket.
-        beam_size: W.
+    The models are in ``eval`` mode and share a vocabulary; ``src`` is packed as one bucket.
     """
 
     capturable = True

@@ -110,7 +110,7 @@ class Channel:
 
     @contextmanager
     def limited(self, seconds: float, what: str) -> Iterator[None]:
-        """Ends the process if the context takes longer."""
+        """Ends the process if the context takes longer than this."""
         timer = self.exit_after(seconds, what)
         try:
             yield

@@ -1,0 +1,130 @@
+"""The folder of finished chunks, from which an interrupted translation of a file resumes."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from transformer_mt import files
+from transformer_mt.decode.engines.engine import EngineChoice
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.line_processor import InputStats
+
+log = logging.getLogger(__name__)
+
+_JOB, _LOCK = "job.json", ".lock"
+_CHUNK, ENGINE = "chunk", "engine"
+"""Keys of ``job.json`` that record how an attempt works, without changing the output."""
+
+
+class ChunkFolder:
+    """``OUTPUT.parts``, next to the output: finished chunks, and the job that they belong to."""
+
+    def __init__(self, target: Path):
+        self.path = target.with_name(f"{target.name}.parts")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder against other processes; delete it at the end if no chunk is finished."""
+        self.path.mkdir(exist_ok=True)
+        has_job = (self.path / _JOB).exists()
+        if not has_job and any(not file.name.startswith(".") for file in self.path.iterdir()):
+            raise InputError(
+                f"{self.path}, the folder for finished chunks, contains other files: choose a "
+                "different output, or move that folder"
+            )
+        lock = FileLock(self.path / _LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            message = f"another mt-translate is using {self.path}: wait, or stop it"
+            raise InputError(message) from None
+        try:
+            yield
+        finally:
+            # Before the lock is released: afterwards the folder may belong to another process.
+            if self.num_finished() == 0:
+                shutil.rmtree(self.path, ignore_errors=True)
+            lock.release()
+
+    def read_job(self) -> dict[str, Any]:
+        """The job that has left chunks; empty if there is none."""
+        try:
+            known = json.loads((self.path / _JOB).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def start(self, job: dict[str, Any], chunk_lines: int, engine: EngineChoice | None) -> int:
+        """Keep only finished chunks of this very job; returns the number of lines of a chunk.
+
+        It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
+        """
+        known = self.read_job()
+        earlier = known.pop(_CHUNK, None)
+        known.pop(ENGINE, None)
+        same = known == job and isinstance(earlier, int) and earlier > 0
+        chunk_lines = earlier if same else chunk_lines
+        if self.num_finished() and not same:
+            differ = ", ".join(key for key in job if known.get(key) != job[key])
+            log.info("%s is of a different job (%s): starting again", self.path, differ)
+        for file in self.path.iterdir():
+            if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
+                file.unlink()
+        if not same:
+            used = None if engine is None else asdict(engine)
+            record = {**job, _CHUNK: chunk_lines, ENGINE: used}
+            files.write_text(self.path / _JOB, json.dumps(record, indent=1))
+        if done := self.num_finished():
+            done_lines = min(done * chunk_lines, job["lines"])
+            log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
+        return chunk_lines
+
+    def num_finished(self) -> int:
+        """Number of finished chunks."""
+        return sum(1 for _ in self.path.glob("*.part"))
+
+    def claim(self, number: int) -> bool:
+        """Claim a chunk; False if it is finished, or another rank has claimed it."""
+        part = self._part(number)
+        if part.exists():
+            return False
+        try:
+            os.close(os.open(part.with_suffix(".claim"), os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            return False
+        return True
+
+    def write(self, number: int, text: bytes, stats: InputStats) -> None:
+        """Write the output of a chunk."""
+        with files.atomic(self._part(number)) as temporary:
+            temporary.write_bytes(json.dumps(asdict(stats)).encode() + b"\n" + text)
+
+    def join(self, target: Path, chunks: int) -> InputStats:
+        """Join the chunks to the output, and delete them."""
+        stats = InputStats()
+        with files.atomic(target) as temporary, temporary.open("wb") as out:
+            for number in range(chunks):
+                try:
+                    part = self._part(number).open("rb")
+                except FileNotFoundError:
+                    raise InputError(
+                        f"chunk {number} is missing in {self.path}: all ranks must share a file "
+                        "system"
+                    ) from None
+                with part:
+                    stats += InputStats(**json.loads(part.readline()))
+                    shutil.copyfileobj(part, out)
+        for finished in self.path.glob("*.part"):
+            finished.unlink()
+        return stats
+
+    def _part(self, number: int) -> Path:
+        return self.path / f"{number:08d}.part"
