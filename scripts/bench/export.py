@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.metadata import version
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,8 @@ class Pair:
 
         export(ExportJob(model=str(folder), format="transformers", output=str(exported)))
         theirs = AutoModelForSeq2SeqLM.from_pretrained(exported).eval()
-        return cls(
-            *model_folder.load_model(folder), theirs, AutoTokenizer.from_pretrained(exported)
-        )
+        loaded = model_folder.load_model(folder)
+        return cls(*loaded, theirs, AutoTokenizer.from_pretrained(exported))
 
     def translate(self, lines: Lines, **settings: Any) -> Lines:
         """Our translations."""
@@ -84,13 +84,7 @@ class Pair:
         return Translator(TorchEngine(self.model, config), self.tokenizer, normalizer, config)
 
     def generate(self, lines: Lines, exact_end: bool, **settings: Any) -> list[str]:
-        """Their translations.
-
-        Args:
-            lines: Lines to translate.
-            exact_end: Whether a translation that reaches our maximum length ends as in our search.
-            settings: Arguments of ``generate``.
-        """
+        """Their translations; with ``exact_end`` the longest ones end as in our search."""
         from transformers import LogitsProcessorList
 
         ids = self.their_tokenizer([*lines]).input_ids
@@ -128,7 +122,8 @@ def _end_at(longest: int, tokens: torch.Tensor, scores: torch.Tensor) -> torch.T
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     sources, references = (read_text(options.data, side, options.lines) for side in ("en", "de"))
-    print(heading(f"transformers {transformers_version()}, {torch_details(torch.device('cpu'))}"))
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    print(heading(f"transformers {version('transformers')}, {torch_details(torch.device('cpu'))}"))
     print(f"{len(sources):,} lines of Multi30k's test set\n")
     if options.pieces:
         print(compare_pieces(read_all(options.data, options.pieces)))
@@ -154,13 +149,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--lines", type=int, default=1000, help="lines to translate (default: 1000)")
     add("--data", type=Path, default=SHARED_DATA, help="text folder (default: ../shared/data)")
     return parser.parse_args(arguments)
-
-
-def transformers_version() -> str:
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    import transformers
-
-    return str(transformers.__version__)
 
 
 def read_text(data: Path, side: str, number: int, split: str = "test_2016_flickr") -> list[str]:
@@ -218,11 +206,9 @@ def compare_pieces(lines: Lines) -> str:
             path = Path(scratch) / run_layout.TOKENIZER
             path.write_bytes(train_tokenizer(lines[:40000], config))
             ours = Tokenizer(path)
-            exported = Path(scratch) / "tokenizer.json"
-            exported.write_text(json.dumps(convert_tokenizer(ours, normalization)))
-            theirs = PreTrainedTokenizerFast(
-                tokenizer_file=str(exported), split_special_tokens=True
-            )
+            file = Path(scratch) / "tokenizer.json"
+            file.write_text(json.dumps(convert_tokenizer(ours, normalization)))
+            theirs = PreTrainedTokenizerFast(tokenizer_file=str(file), split_special_tokens=True)
         expected = ours.encode([normalize(line, normalization, "en") for line in lines])
         found = theirs([*lines]).input_ids
         differ = sum(a != b[:-1] for a, b in zip(expected, found, strict=True))

@@ -296,18 +296,14 @@ class Bench:
             [p.shape, f"{p.calls:g}", f"{1e3 * p.seconds:.2f}", f"{p.flops / p.seconds / 1e12:.0f}"]
             for p in largest
         ]
-        floor = (
-            f"{1e3 * needed / self.rate:.2f} ms = {needed / 1e12:.2f} TFLOP at the measured rate"
-        )
-        return "\n".join(
-            [
-                f"One update of {OURS.name}; lower bound: {floor}",
-                "",
-                table(["kind of kernel", "ms", "share"], rows),
-                "",
-                table(["product m × k × n", "calls", "ms", "TFLOP/s"], shapes),
-            ]
-        )
+        milliseconds = f"{1e3 * needed / self.rate:.2f} ms"
+        floor = f"{milliseconds} = {needed / 1e12:.2f} TFLOP at the measured rate"
+        parts = [
+            f"One update of {OURS.name}; lower bound: {floor}",
+            table(["kind of kernel", "ms", "share"], rows),
+            table(["product m × k × n", "calls", "ms", "TFLOP/s"], shapes),
+        ]
+        return "\n\n".join(parts)
 
 
 TRAINING = [

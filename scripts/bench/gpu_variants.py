@@ -127,11 +127,7 @@ Read = Callable[[int], Update]
 def buffered_updates(
     store: TokenStore, scale: Scale, device: torch.device, ranks: int
 ) -> tuple[Read, int]:
-    """Reads the share of one of ``ranks`` GPUs as mt-train does for compiled training.
-
-    Returns:
-        The reader, and the maximum sequence length in tokens.
-    """
+    """Reader of the share of one of ``ranks`` GPUs as in compiled training, and maximum length."""
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
     shape = plan_buffers(store, plan, training_tokens(scale.model, device), ranks)
 
@@ -384,12 +380,8 @@ class Variant:
             if compiled and self.buffers:
                 peer.compile(dynamic=True)
             peer_step = PeerStep(peer, OptimizerConfig(), SMOOTHING, "bf16")
-            yield Session(
-                padded_updates(store, scale, device),
-                partial(_peer_update, peer_step),
-                peer,
-                peer_step,
-            )
+            read = padded_updates(store, scale, device)
+            yield Session(read, partial(_peer_update, peer_step), peer, peer_step)
             return
         if self.buffers:
             ranks = scale.ranks if self.share else 1
@@ -400,14 +392,9 @@ class Variant:
         with ExitStack() as stack:
             for replacement in self.replacements:
                 stack.enter_context(replacement(world))
-            step = TrainStep(
-                model,
-                OptimizerConfig(),
-                SMOOTHING,
-                "bf16",
-                world,
-                compiled=compiled and self.buffers,
-            )
+            compiled = compiled and self.buffers
+            config = OptimizerConfig()
+            step = TrainStep(model, config, SMOOTHING, "bf16", world, compiled=compiled)
             graphs = cuda_graphs in self.replacements
             yield Session(read, partial(_our_update, step, graphs), model, step)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +22,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_mt.batch import Batch
 from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.conversion.transformers_model import model_settings
 from transformer_mt.data.batching.plan import Indices
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
+from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.distributed import World
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS
@@ -146,27 +146,8 @@ class MarianPeer(nn.Module):
         from transformers import MarianConfig, MarianMTModel
 
         c = _post_norm(ours.config)
-        arguments: dict[str, Any] = {
-            "vocab_size": ours.vocab_size,
-            "d_model": c.d_model,
-            "encoder_layers": c.num_encoder_layers,
-            "decoder_layers": c.num_decoder_layers,
-            "encoder_attention_heads": c.num_heads,
-            "decoder_attention_heads": c.num_heads,
-            "encoder_ffn_dim": c.d_ff,
-            "decoder_ffn_dim": c.d_ff,
-            "dropout": c.dropout,
-            "activation_function": "relu",
-            "scale_embedding": True,
-            "max_position_embeddings": MAX_POSITIONS,
-            "pad_token_id": PAD,
-            "bos_token_id": BOS,
-            "eos_token_id": EOS,
-            "forced_eos_token_id": EOS,
-            "decoder_start_token_id": BOS,
-            "attn_implementation": "sdpa",
-        }
-        self.model = MarianMTModel(MarianConfig(**arguments))
+        settings = model_settings(c, ours.vocab_size, MAX_POSITIONS)
+        self.model = MarianMTModel(MarianConfig(**settings, attn_implementation="sdpa"))
         for module in self.model.modules():
             if isinstance(module, nn.LayerNorm):
                 module.eps = LAYER_NORM_EPS
@@ -177,12 +158,8 @@ class MarianPeer(nn.Module):
     def forward(self, pairs: PaddedPairs) -> Tensor:
         """Logits, [B, T, V]."""
         mask = None if pairs.src_padding is None else ~pairs.src_padding
-        return self.model(
-            input_ids=pairs.src,
-            attention_mask=mask,
-            decoder_input_ids=pairs.tgt_in,
-            use_cache=False,
-        ).logits
+        ids = {"input_ids": pairs.src, "decoder_input_ids": pairs.tgt_in}
+        return self.model(**ids, attention_mask=mask, use_cache=False).logits
 
 
 class PeerStep:

@@ -40,10 +40,7 @@ def intervals(records: Records, spans: Sequence[Span] = ()) -> list[Interval]:
     """The logged intervals, without the first, which includes the start-up.
 
     mt-train logs rates but no numbers of tokens; its updates are taken to be equally large.
-
-    Args:
-        records: Records of ``metrics.jsonl``.
-        spans: When the run was running; an interval in which it was stopped is left out.
+    Intervals in which the run was stopped, between its spans, are left out.
     """
     train = [r for r in records if r["split"] == "train"]
     found = []
@@ -57,13 +54,7 @@ def intervals(records: Records, spans: Sequence[Span] = ()) -> list[Interval]:
 
 
 def mean_rate(found: Sequence[Interval], start: float = 0.0, stop: float = 1.0) -> float:
-    """Tokens per second between two points of the training time; NaN without any records.
-
-    Args:
-        found: Intervals, in order.
-        start: Start of the part that counts, as a share of the training time.
-        stop: Its end.
-    """
+    """Tokens per second between two shares of the training time; NaN without any records."""
     total = sum(interval.seconds for interval in found)
     tokens = seconds = passed = 0.0
     for interval in found:

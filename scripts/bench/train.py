@@ -140,12 +140,8 @@ def read_corpus(data: str | Path, vocab_size: int) -> TokenStore:
         folder = Path(data)
         if not folder.is_dir():
             raise InputError(f"no folder {folder}: set --data FOLDER or --data sample")
-        sources = [
-            SourceConfig(
-                src=str(folder / name / "train.en.gz"), tgt=str(folder / name / "train.de.gz")
-            )
-            for name in ("multi30k", "wmt-sample")
-        ]
+        texts = [folder / name / "train" for name in ("multi30k", "wmt-sample")]
+        sources = [SourceConfig(src=f"{text}.en.gz", tgt=f"{text}.de.gz") for text in texts]
         sources.append(SourceConfig(tsv=str(folder / "tatoeba" / "en-de.tsv.gz")))
     job = TrainJob(
         cache_dir=str(Path(tempfile.gettempdir()) / f"mt-bench-{getpass.getuser()}"),
@@ -238,7 +234,7 @@ def measure(
 
 
 def reset_peak_memory(device: torch.device) -> int:
-    """Synchronises, resets the peak memory statistics, and returns the memory in use (bytes)."""
+    """Synchronises, resets the peak of memory, and returns the memory in use (bytes)."""
     synchronize(device)
     if device.type != "cuda":
         return 0
@@ -410,13 +406,12 @@ def profile(variant: Variant, updates: Iterator[Update], device: torch.device) -
         ]
 
     by_operation = {f"{name} × {len(times)}": sum(times) for name, times in operations.items()}
-    return "\n\n".join(
-        [
-            f"{variant.name}: one update of {work.tgt_tokens:,} target tokens",
-            table(["kind of work", "ms", "share"], rows(kinds)),
-            table(["operation itself × calls", "ms", "share"], rows(by_operation)),
-        ]
-    )
+    parts = [
+        f"{variant.name}: one update of {work.tgt_tokens:,} target tokens",
+        table(["kind of work", "ms", "share"], rows(kinds)),
+        table(["operation itself × calls", "ms", "share"], rows(by_operation)),
+    ]
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

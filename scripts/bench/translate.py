@@ -233,9 +233,8 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
 
         compute_type = name.removeprefix("ours-ct2-")
         converted = _converted(model, compute_type, scratch)
-        engine = CTranslate2Engine(
-            converted, torch_engine, model.tokenizer.vocabulary, compute_type
-        )
+        pieces = model.tokenizer.vocabulary
+        engine = CTranslate2Engine(converted, torch_engine, pieces, compute_type)
     translator = Translator(engine, model.tokenizer, model.normalizer, config, token_scores=False)
 
     def run(lines: Lines) -> tuple[list[str], int]:
@@ -471,8 +470,7 @@ def child(name: str, model: Model) -> None:
     run(sources)
     # Not getrusage, whose peak includes the memory of the parent process.
     status = Path("/proc/self/status").read_text()
-    peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
-    print(json.dumps({"first": first, "peak": peak}))
+    print(json.dumps({"first": first, "peak": int(status.split("VmHWM:")[1].split()[0]) / 1024}))
 
 
 def describe(options: argparse.Namespace, model: Model, sources: Lines) -> str:
