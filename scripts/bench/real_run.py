@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--slice-minutes",
         type=float,
-        help="let the runs take turns of this many minutes, the others being stopped meanwhile "
+        help="let the runs take turns of this many minutes while the others are stopped "
         "(default: one run after another)",
     )
     add("--folder", type=Path, default=Path("runs/real_run"), help="default: runs/real_run")

@@ -349,7 +349,7 @@ PEERS: dict[str, Callable[[Recipe, Path], None]] = {
 """Peers by name: ``nn.Transformer`` in a plain loop, the same with batches sorted by length,
 MarianMT in Hugging Face's trainer, and JoeyNMT."""
 REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt",)}
-"""Packages that a peer needs, beside those of this project."""
+"""Packages that a peer needs in addition to those of this project."""
 PRECISIONS = {"joeynmt": ("fp32",)}
 """Precisions that a peer can train in on a CPU, if not all."""
 

@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--data",
         default=SHARED_DATA,
         help="folder of the three corpora (default: ../shared/data), or sample: "
-        "the built-in one, with --vocab 4000, say",
+        "the built-in one, for example with --vocab 4000",
     )
     add("--batch-tokens", type=int, default=4096, help="target tokens an update (default: 4096)")
     add(

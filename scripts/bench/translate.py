@@ -278,8 +278,8 @@ def _direct_ct2(compute_type: str, model: Model, beam_size: int, batch: str, scr
             max_batch_size=BEST_BATCH["ct2"] if batch == "best" else int(batch),
             **lengths,
         )
-        said = [[ids[piece] for piece in each.hypotheses[0]] for each in found]
-        return model.tokenizer.decode(said), sum(map(len, said))
+        generated = [[ids[piece] for piece in each.hypotheses[0]] for each in found]
+        return model.tokenizer.decode(generated), sum(map(len, generated))
 
     return run if batch == "best" else partial(in_batches, run, batch)
 
@@ -310,8 +310,8 @@ def _hf(model: Model, beam_size: int, batch: str, **more: Any) -> Run:
             **arguments,
         )
         special = {PAD, BOS, EOS}
-        said = [[token for token in row if token not in special] for row in out.tolist()]
-        return model.tokenizer.decode(said), sum(map(len, said))
+        generated = [[token for token in row if token not in special] for row in out.tolist()]
+        return model.tokenizer.decode(generated), sum(map(len, generated))
 
     return partial(in_batches, run, str(BEST_BATCH["hf"]) if batch == "best" else batch)
 

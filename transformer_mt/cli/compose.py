@@ -89,7 +89,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
     """
     job = JOBS[command]
     known = set(dotted_keys(schema(job)))
-    custom = OmegaConf.get_type(config) is not job  # --config-name: the config.yaml of a run, say
+    custom = OmegaConf.get_type(config) is not job  # --config-name: such as a run's config.yaml
     try:
         if custom:
             from transformer_mt import model_folder  # loads PyTorch, which --help does not need

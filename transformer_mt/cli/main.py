@@ -111,7 +111,7 @@ def _set_up_stdout() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
         if isinstance(sys.stdout.buffer, RawIOBase):
-            # PYTHONUNBUFFERED: a raw file may write only a part, which nobody would notice.
+            # PYTHONUNBUFFERED: a raw file may silently write only a part.
             number = sys.stdout.fileno()
             sys.stdout = open(number, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
 

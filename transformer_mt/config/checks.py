@@ -11,6 +11,14 @@ def require(ok: bool, message: str) -> None:
         raise InputError(message)
 
 
+def at_least(minimum: float, config: object, *keys: str, prefix: str = "") -> None:
+    """Raise ``InputError`` unless settings are ≥ the minimum, or None if that is the default."""
+    for key in keys:
+        value, hint = getattr(config, key), " (or null)" * (getattr(type(config), key) is None)
+        message = f"{prefix}{key}={value} must be ≥ {minimum}{hint}"
+        require(value is None or value >= minimum, message)
+
+
 def require_language(key: str, value: str) -> None:
     """Raise ``InputError`` unless the value has the form of a language code (BCP 47)."""
     require(

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from transformer_mt import files
-from transformer_mt.config.checks import choice, require, require_language
+from transformer_mt.config.checks import at_least, choice, require, require_language
 
 _COLUMNS = ("src_column", "tgt_column")
 
@@ -183,14 +183,10 @@ class CleaningConfig:
             (1, ("max_ratio", "max_character_repeats", "max_word_repeats")),
             (0, ("ratio_slack", "min_word_length", "max_word_length", *shares)),
         ):
-            for key in keys:
-                value = getattr(self, key)
-                if value is not None:
-                    null = "" if key in ("max_tokens", "ratio_slack") else " (or null)"
-                    message = f"data.cleaning.{key}={value} must be ≥ {minimum}{null}"
-                    require(value >= minimum, message)
-                    if key in shares:
-                        require(value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
+            at_least(minimum, self, *keys, prefix="data.cleaning.")
+        for key in shares:
+            value = getattr(self, key)
+            require(value is None or value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -236,20 +232,17 @@ class DataConfig:
             all(weight > 0 and math.isfinite(weight) for weight in self.weights),
             f"data.weights={list(self.weights)} must all be > 0",
         )
-        require(
-            not self.weights or len(self.weights) == len(self.train),
-            f"data.weights has {len(self.weights)} numbers for {len(self.train)} training sources",
-        )
+        numbers = len(self.weights)
+        message = f"data.weights has {numbers} numbers for {len(self.train)} training sources"
+        require(numbers in (0, len(self.train)), message)
         require(
             self.temperature >= 1 and math.isfinite(self.temperature),
             f"data.temperature={self.temperature} must be ≥ 1",
         )
-        require(self.window_pairs >= 1, f"data.window_pairs={self.window_pairs} must be ≥ 1")
+        at_least(1, self, "window_pairs", prefix="data.")
+        at_least(0, self, "workers", prefix="data.")
         choice(
             "data.normalization", self.normalization, "none", "nfc", "standard", "moses_lowercase"
-        )
-        require(
-            self.workers is None or self.workers >= 0, f"data.workers={self.workers} must be ≥ 0"
         )
         if self.part not in (None, "rank"):
             found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(self.part))
@@ -325,5 +318,5 @@ class TokenizerConfig:
             0.98 <= self.character_coverage <= 1,  # SentencePiece takes no less
             f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",
         )
-        require(self.max_sentences >= 1, "tokenizer.max_sentences must be ≥ 1")
+        at_least(1, self, "max_sentences", prefix="tokenizer.")
         require(0 <= self.sampling <= 1, f"tokenizer.sampling={self.sampling} must be in [0, 1]")

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field, fields, replace
 
-from transformer_mt.config.checks import choice, require
+from transformer_mt.config.checks import at_least, choice, require
 from transformer_mt.errors import InputError
 
 ENGINES = ("auto", "torch", "ctranslate2")
@@ -12,7 +12,7 @@ COMPUTE_TYPES = ("auto", "fast", "float32", "int8", "float16", "bfloat16")
 """Values of ``compute_type``; few devices support all types."""
 
 _MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000}
-"""Largest values: with more, a model from a stranger could translate a line for ever."""
+"""Upper limits, so that a model folder from a stranger cannot make one line take forever."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -53,17 +53,10 @@ class DecodeConfig:
     """Sampling: random seed."""
 
     def __post_init__(self) -> None:
-        require(
-            self.batch_tokens is None or self.batch_tokens >= 1,
-            f"decode.batch_tokens={self.batch_tokens} must be ≥ 1 (or null)",
-        )
-        for minimum, keys in (
-            (1, ("beam_size", "max_source_tokens")),
-            (0, ("max_extra_tokens", "min_length", "no_repeat_ngram", "top_k")),
-        ):
-            for key in keys:
-                value = getattr(self, key)
-                require(value >= minimum, f"decode.{key}={value} must be ≥ {minimum}")
+        positive = ("batch_tokens", "beam_size", "max_source_tokens")
+        at_least(1, self, *positive, prefix="decode.")
+        others = ("max_extra_tokens", "min_length", "no_repeat_ngram", "top_k")
+        at_least(0, self, *others, prefix="decode.")
         for key, maximum in _MAXIMA.items():
             value = getattr(self, key)
             require(value <= maximum, f"decode.{key}={value} must be ≤ {maximum:,}")
@@ -182,7 +175,7 @@ class TranslateJob:
         for key in ("input", "output"):
             message = f"{key}=-: leave {key} out for standard {key}; a file of that name is ./-"
             require(getattr(self, key) != "-", message)
-        require(self.nbest >= 1, f"nbest={self.nbest} must be ≥ 1")
+        at_least(1, self, "nbest")
         require(
             self.nbest == 1 or self.format == "jsonl",
             f"nbest={self.nbest} needs format=jsonl: text is one line out for each line in",

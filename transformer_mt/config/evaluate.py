@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import choice, require, require_language
+from transformer_mt.config.checks import at_least, choice, require, require_language
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "comet", "ppl")
 PROTOCOLS = ("paper", "lowercase_tokens")
@@ -72,9 +72,7 @@ class EvaluateJob:
             choice("metrics", name, *METRICS)
         for name in self.protocols or []:
             choice("protocols", name, *PROTOCOLS)
-        for key in ("bootstrap", "randomization", "workers"):
-            value = getattr(self, key)
-            require(value is None or value >= 0, f"{key}={value} must be ≥ 0 (or null)")
+        at_least(0, self, "bootstrap", "randomization", "workers")
         require(
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import choice, require
+from transformer_mt.config.checks import at_least, choice, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
@@ -64,7 +64,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         choice("schedule.name", self.name, "noam", "inverse_sqrt", "linear")
-        require(self.warmup_steps >= 1, "schedule.warmup_steps must be ≥ 1")
+        at_least(1, self, "warmup_steps", prefix="schedule.")
         if self.name == "noam":
             message = "schedule=noam sets the peak by its formula: remove schedule.peak_lr"
             require(self.peak_lr is None, message)
@@ -145,12 +145,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         sizes = ("batch_tokens", "max_steps", "log_every", "average_checkpoints", "max_skipped")
-        for key in sizes:
-            require(getattr(self, key) >= 1, f"train.{key}={getattr(self, key)} must be ≥ 1")
         limits = ("max_tokens_per_device", "max_epochs", "patience")
-        for key in (*limits, "validate_every", "checkpoint_every"):
-            value = getattr(self, key)
-            require(value is None or value >= 1, f"train.{key}={value} must be ≥ 1 (or null)")
+        intervals = ("validate_every", "checkpoint_every")
+        at_least(1, self, *sizes, *limits, *intervals, prefix="train.")
         for key in ("max_hours", "clip_norm"):
             value = getattr(self, key)
             require(
@@ -195,11 +192,8 @@ class DistributedConfig:
     rounds gradients to 8 bits of precision before they are summed."""
 
     def __post_init__(self) -> None:
-        require(
-            self.processes is None or self.processes >= 1,
-            f"distributed.processes={self.processes} must be ≥ 1",
-        )
-        require(self.restarts >= 0, f"distributed.restarts={self.restarts} must be ≥ 0")
+        at_least(1, self, "processes", prefix="distributed.")
+        at_least(0, self, "restarts", prefix="distributed.")
         require(
             0 < self.timeout_minutes < 10**6,
             f"distributed.timeout_minutes={self.timeout_minutes} must be > 0 and below a million",

@@ -150,7 +150,7 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
     plain, large = _Basis(order, 1.0), _Basis(order, _SCALE)
     embedded = large if pre else plain
     weights = {
-        # One matrix: the scale of the input is taken back by the last norm.
+        # One matrix: the last norm undoes the scale of the input.
         "model.shared.weight": embedded.write(model.embedding.weight.T).T,
         "final_logits_bias": torch.zeros(1, model.vocab_size),
     }

@@ -38,11 +38,9 @@ class Translator:
     Args:
         engine: Translates token ids.
         tokenizer: The vocabulary of the engine's model.
-        normalizer: Normalisation of the model's training text (``data.normalization``); it is
-            applied to the lines too.
-        config: Search settings, those of the engine.
-        token_scores: Whether to fill ``Translation.piece_log_probs`` even if this takes the engine
-            extra time.
+        normalizer: Normalisation of the model's training text, applied to the lines too.
+        config: Search settings of the engine.
+        token_scores: Whether to fill ``Translation.piece_log_probs`` if this takes extra time.
     """
 
     def __init__(
@@ -80,12 +78,9 @@ class Translator:
             folder: The ``run_dir`` of a training run, or ``hf://ORG/NAME[@REVISION]``: a repository
                 of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
-            engine: ``torch``, ``ctranslate2`` or ``auto``: the faster one, as in ``mt-translate``.
-                The first translation of 256 lines or more at once may time both. CTranslate2 stores
-                a converted model in the folder.
-            compute_type: ``auto``, ``fast``, ``float32``, ``bfloat16``, ``int8`` or ``float16``.
-                ``auto`` is float32; ``fast`` is the fastest, which may change translations.
-            step: Takes the weights of this checkpoint; None takes the final, averaged weights.
+            engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``, the faster one.
+            compute_type: As in ``mt-translate``: ``auto`` is float32, ``fast`` the fastest type.
+            step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
             decode_settings: Fields of ``DecodeConfig`` that differ from the folder's settings, for
                 example ``beam_size=1``.

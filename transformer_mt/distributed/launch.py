@@ -42,8 +42,7 @@ def launch(
         args: Arguments of the worker.
         processes: Number of workers.
         restarts: Maximum number of restarts in a row without progress.
-        progress: Returns a value that changes with each checkpoint; if it has changed since the
-            last restart, restarts are counted from 0 again.
+        progress: Returns a value that changes with each checkpoint.
 
     Raises:
         InputError: A worker raised it, or workers were killed or lost too often.

@@ -2,10 +2,6 @@
 
 sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
 scale and lives in ``protocols.py``.
-
-To add a metric of sacreBLEU, add it to ``SACREBLEU_METRICS``. Any other metric has its own module,
-a name in ``OTHER_METRICS`` and a call in ``jobs/evaluate.py``. Either way, add the name to
-``config/evaluate.py``.
 """
 
 from collections.abc import Callable
@@ -46,7 +42,8 @@ SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
 """Metrics by name; each is made for a target language, or "" if that is unknown."""
 
 OTHER_METRICS = ("comet", "ppl")
-"""Metrics that need more than hypotheses and references: ``comet.py``, ``perplexity.py``."""
+"""Metrics that need more than hypotheses and references: ``comet.py``, ``perplexity.py``; called
+by ``jobs/evaluate.py``."""
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -62,10 +59,9 @@ def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
 
 
 def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:
-    """Names of the protocols that suit a system.
+    """Names of the protocols that suit a system with this ``data.normalization``.
 
-    The paper's if the target language is known and has spaces between words, as Moses' tokeniser
-    expects; and the one that belongs to ``normalization``, the system's ``data.normalization``.
+    The paper's needs spaces between words, as Moses' tokeniser does.
     """
     if tgt_lang is None:
         return []

@@ -22,9 +22,6 @@ def run_jobs(
         jobs: Picklable functions without arguments.
         workers: Worker processes; None: one per core, or none if there is little to compute.
         seconds: Estimate of the computation, by one core.
-
-    Raises:
-        WorkerKilledError: A worker process was killed.
     """
     if workers is None:
         workers = available_cores() if seconds >= _WORTH_WORKERS else 0

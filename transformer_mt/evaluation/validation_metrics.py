@@ -1,8 +1,4 @@
-"""Registry of the metrics that each validation computes from its translations.
-
-To add a metric, register it in ``VALIDATION_METRICS``: it is then logged, recorded and tracked. To
-select checkpoints by it as well, add its name to the choices of ``train.best_by``.
-"""
+"""Registry of the metrics that each validation computes, logs, records and tracks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

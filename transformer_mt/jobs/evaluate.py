@@ -43,9 +43,6 @@ def evaluate(
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
         on_scores: Called with the result before the report is written, which may take a while.
 
-    Returns:
-        The systems with their scores and comparisons.
-
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
             or a metric is not available here.

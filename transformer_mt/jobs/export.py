@@ -31,7 +31,7 @@ def export(job: ExportJob) -> Path:
 
     Raises:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
-            a library is missing, or the output is not a new or empty folder of its own.
+            a library is missing, or the output is not a new or empty folder outside the model.
     """
     source, output = model_reference.resolve(job.model), files.expand_user(job.output)
     _check_output(source.resolve(), output)

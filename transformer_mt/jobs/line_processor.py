@@ -126,8 +126,8 @@ class LineProcessor:
     nbest: int = 1
     """Number of translations of each line."""
     segment_translator: SentenceTranslator | MarkupTranslator | None = None
-    """Translates each line in parts, by means of ``translator``: its sentences, or the text around
-    its markup. The settings below do not apply then."""
+    """Translates each line in parts: its sentences, or the text around its markup. The settings
+    below are then ignored."""
     prefixes: AlignedFile | None = None
     """Beginnings of the translations."""
     targets: AlignedFile | None = None

@@ -1,7 +1,7 @@
 """The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
 
-Everything in it is read from the run folder. What a folder lacks, as one that was downloaded from
-the Hub does, is left out.
+Everything in it is read from the run folder. Facts that are not there, as in a folder downloaded
+from the Hub, are left out.
 """
 
 import json

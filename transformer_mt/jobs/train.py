@@ -58,9 +58,6 @@ def train(job: TrainJob) -> TrainResult:
     Args:
         job: The configuration, from ``compose()`` or built directly.
 
-    Returns:
-        The run folder and the test scores.
-
     Raises:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.

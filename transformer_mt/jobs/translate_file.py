@@ -145,7 +145,7 @@ def process_file(
 
 
 def _default_chunk_lines(num_lines: int, world: World) -> int:
-    """Lines of a chunk, unless an earlier attempt has determined it: several for every rank."""
+    """Lines of a chunk of a new job; every rank gets several chunks."""
     maximum = CHUNK_LINES[world.device.type]
     if world.size == 1:
         return maximum

@@ -40,7 +40,7 @@ The failure of a rank is still noticed immediately."""
 
 @contextmanager
 def translation_world(job: TranslateJob) -> Iterator[World]:
-    """The ranks that share a translation job; as a rule this process alone."""
+    """The ranks that share a translation job; usually only this process."""
     device = distributed.pick_device(job.device)
     with distributed.propagate_errors(), distributed.join(device, _PATIENT) as world:
         yield world
@@ -58,11 +58,7 @@ class TranslationSetup:
 
     @classmethod
     def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":
-        """Check the job and load its models.
-
-        Raises:
-            InputError: A file or a model is missing or damaged, or the settings conflict.
-        """
+        """Check the job and load its models; see ``translate_file`` for the errors."""
         _check_output(job)
         folder, *ensemble = map(model_reference.resolve, (job.model, *job.ensemble))
         models, tokenizer, trained = model_folder.load_models(folder, job.step, ensemble)

@@ -18,7 +18,7 @@ _MAX_SECONDS = 2.0
 _MAX_SHARE = 0.1
 """Of the estimated time of the whole search."""
 _MIN_SECONDS = 0.02
-"""A shorter run says too little about an engine."""
+"""A shorter run is too noisy to compare engines."""
 _SENTENCES_PER_THREAD = 32
 _GROWTH = (1.5, 4.0)
 """Least and largest ratio of the work of two successive rounds."""
@@ -29,13 +29,13 @@ _HOPELESS = 0.5
 def measure(
     engines: Mapping[EngineChoice, Engine], sources: Sequence[list[int]], threads: int
 ) -> Speeds:
-    """Times engines on the first tokens of some of the sentences to translate, longer each round.
+    """Times engines on some of the sentences to translate, cut to their first tokens.
 
-    What matters for the speed of an engine is the number of sentences that it translates at a time,
-    so this number is that of a large job, and translations end after as many tokens as are left of
-    their sources. First each engine translates one, to load libraries and weights, which does not
-    count. After the first round another begins only if it will probably end within 2 seconds from
-    the start, and within a tenth of the time that all sentences take. The last one decides.
+    The speed of an engine depends on how many sentences it translates at a time: as many are timed
+    as in a large job, and translations end after as many tokens as their sources have. Each round
+    has longer sentences. Before the first, each engine translates one sentence, untimed, to load
+    libraries and weights. Another round begins only if it should end within 2 seconds of the start
+    and within a tenth of the estimated time of all sentences. The last round decides.
 
     Returns:
         The speed of each engine; empty if there was too little time to tell.

@@ -43,7 +43,7 @@ class FastestEngine:
         report: Callable[[str], None],
     ):
         self.candidates, self.max_tokens = list(candidates), max_tokens
-        """Those that can be built, as far as is known; the first one translates."""
+        """Candidates that have not failed to load; the first one translates."""
         self._build, self._conditions, self._report = build, cache(conditions), report
         self._engines: dict[EngineChoice, Engine] = {}
         self._is_settled = False
@@ -80,7 +80,7 @@ class FastestEngine:
         return self._engine().align(pairs, words)
 
     def settle(self, sources: Sequence[list[int]]) -> None:
-        """Decides for an engine if speeds are known or these sentences suffice to measure them."""
+        """Chooses an engine if speeds are known or these sentences suffice to measure them."""
         if self._is_settled:
             return
         conditions = self._conditions()
@@ -93,7 +93,7 @@ class FastestEngine:
             self.use(self.choice)
 
     def use(self, choice: EngineChoice) -> None:
-        """Decides for a candidate, or for another if it cannot be built."""
+        """Chooses a candidate, or another one if it cannot be built."""
         if self._is_settled and choice == self.choice:
             return
         if self._types_differ:
@@ -127,7 +127,7 @@ class FastestEngine:
             self._report(f"{error}; using {self.choice}")
 
     def _measure(self, conditions: Mapping[str, Any], sources: Sequence[list[int]]) -> Speeds:
-        """Times all candidates and keeps their speeds; empty if they cannot be told."""
+        """Times all candidates and stores their speeds; empty if there was too little time."""
         for candidate in list(self.candidates):
             self._open(candidate)
         start = time.perf_counter()

@@ -102,7 +102,7 @@ def extract_markup(
 ) -> ExtractedLine:
     """Removes the markup from a line, and normalises the text between.
 
-    Verbatim text is replaced by those of the ``numbers``, in order, that the line does not contain.
+    Verbatim text is replaced by ``numbers`` that do not occur in the line.
     """
     unused = iter([number for number in numbers if number not in line])
     text, previous_end = "", 0

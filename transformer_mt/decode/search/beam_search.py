@@ -103,11 +103,10 @@ def beam_search(
 
 @dataclass(frozen=True)
 class _StepPolicy:
-    """When a search checks for finished sentences, and how it runs its steps."""
+    """When a search removes finished sentences from the batch, and how it runs its steps."""
 
     steps_per_check: int
     min_done_share: float
-    """Share of the batch that must be done before finished sentences are removed."""
     small_batch: int
     """Batches of at most this many sentences run until all are done."""
     capturer: Callable[[], Callable[[Work], Work]] | None

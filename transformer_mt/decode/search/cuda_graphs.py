@@ -85,7 +85,7 @@ def _capture(
 
 @cache
 def _capture_stream(device: int) -> torch.cuda.Stream:
-    """One stream for all captures: they need one of their own, and cuBLAS allocates for each."""
+    """The stream of all captures; cuBLAS allocates memory for each stream that it sees."""
     return torch.cuda.Stream(device)
 
 

@@ -86,12 +86,7 @@ def sample_tokens(
     Probabilities are raised to the power 1 / ``temperature``; then only the ``top_k`` largest are
     kept (0: all), and of these the fewest that hold ``top_p`` of their sum (nucleus sampling).
 
-    Args:
-        log_probs: [..., V].
-        uniform: [...], random numbers in [0, 1).
-        temperature: Above 0; 1 leaves the probabilities unchanged.
-        top_k: At least 0.
-        top_p: Above 0, at most 1.
+    Shapes: ``log_probs`` [..., V]; ``uniform`` [...], random numbers in [0, 1).
 
     Returns:
         [...] tokens, and [...] their log-probabilities in ``log_probs``.

@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 _CPU_TOKENS = 8192
 _MAX_GPU_TOKENS = 524288
-"""17,000 rows of 30 tokens. A step of 4,000 rows fills a GPU, but batches soon shrink, and the last
-of many sentences take no longer than those of few. Not measured."""
+"""17,000 rows of 30 tokens. A step of 4,000 rows fills a GPU, but batches shrink as sentences
+finish. Not measured."""
 _MEMORY_SHARE = 0.5
 """Share of a GPU's free memory to use."""
 

@@ -1,9 +1,4 @@
-"""Experiment trackers: their registry, and the one that a run writes to, which forwards to all.
-
-To add a tracker, write a module here that is named like its package and has a class with the
-methods of ``Tracker``, register the class in ``TRACKERS``, and add the name to
-``config/train.py`` and an extra of this name to ``pyproject.toml``.
-"""
+"""Experiment trackers: their registry, and the one that a run writes to, which forwards to all."""
 
 import logging
 import sys

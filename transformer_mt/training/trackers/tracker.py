@@ -31,7 +31,7 @@ class Tracker(Protocol):
     """Records one run. It is opened with a ``TrackedRun``; all data are plain values.
 
     A method may raise anything: the tracker is then switched off for the rest of the run.
-    One with its own process also has ``location``: an address or a command that shows the entry.
+    A tracker in its own process also has ``location``: an address or a command that shows the run.
     """
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
