@@ -111,7 +111,7 @@ def _problem(reference: str, repository: str, revision: str | None) -> str:
     """Why the Hub does not answer; empty if it does and the repository has a model.
 
     Raises:
-        InputError: It does, but the model cannot be had.
+        InputError: It answers, but the model is not available.
     """
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled

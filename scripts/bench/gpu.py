@@ -214,11 +214,9 @@ class Bench:
         if self._device.type == "cuda":
             bf16 = torch.bfloat16
             settings += [(bf16, 2**power, True) for power in (17, 18, 19)] + [(bf16, 2**18, False)]
+        run = partial(decode, self._store, self._scale, self._device)
         for setting in settings:
-            found = [
-                decode(self._store, self._scale, self._device, *setting)
-                for _ in range(2)  # the first run also loads kernels
-            ]
+            found = [run(*setting) for _ in range(2)]  # the first one also loads kernels
             self.decoding.append(min(found, key=lambda each: each.seconds))
 
     # The report.
@@ -251,17 +249,14 @@ class Bench:
             f"a large matrix product in bf16: {self.rate / 1e12:,.1f} TFLOP/s (100% MFU); "
             f"copy: {self.copied / 1e9:,.0f} GB/s"
         )
-        checks = [
-            [check.name, check.found, "ok" if check.ok else "FAILED"] for check in self.checks
-        ]
+        checks = [[c.name, c.found, "ok" if c.ok else "FAILED"] for c in self.checks]
         parts = ["", rates, "", table(["check", "found", ""], checks)]
         parts += ["", table(TRAINING, [self._training(row) for row in self.rows])]
         if self.kinds:
             parts += ["", self._explained()]
         if self.decoding:
-            rows = [
-                [d.name, f"{d.seconds:.1f}", f"{d.tokens / d.seconds:,.0f}"] for d in self.decoding
-            ]
+            rates_of = ((d.name, d.seconds, d.tokens / d.seconds) for d in self.decoding)
+            rows = [[name, f"{s:.1f}", f"{rate:,.0f}"] for name, s, rate in rates_of]
             parts += ["", table(["beam search", "s", "output tokens/s"], rows)]
         return "\n".join(parts)
 

@@ -337,10 +337,7 @@ def ratio(mine: Variant, other: Variant) -> str:
 
 
 def as_json(
-    variants: list[Variant],
-    rounds: list[list[Update]],
-    rates: dict[str, float],
-    options: argparse.Namespace,
+    variants: list[Variant], rounds: list[list[Update]], rates: dict[str, float], options: Any
 ) -> dict[str, Any]:
     """All measurements."""
     of_update = ("src_tokens", "tgt_tokens", "padded_tokens", "flops", "layout_seconds")

@@ -79,13 +79,11 @@ class Model:
 
     def settings(self, beam_size: int) -> DecodeConfig:
         """The default settings with this beam size and the forced length."""
-        config = DecodeConfig(beam_size=beam_size)
-        if self.length is None:
+        config, length = DecodeConfig(beam_size=beam_size), self.length
+        if length is None:
             return config
-        extra = max(config.max_extra_tokens, self.length)
-        return replace(
-            config, min_length=self.length, max_length=self.length, max_extra_tokens=extra
-        )
+        extra = max(config.max_extra_tokens, length)
+        return replace(config, min_length=length, max_length=length, max_extra_tokens=extra)
 
 
 @dataclass
@@ -127,9 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         processes = {}
         if options.model is not None and not options.no_processes:
             processes = {name: in_new_process(name, model, sources, options) for name in engines}
-            rows = [
-                [name, f"{a['start']:.2f}", f"{a['peak']:,.0f}"] for name, a in processes.items()
-            ]
+            rows = [[n, f"{a['start']:.2f}", f"{a['peak']:,.0f}"] for n, a in processes.items()]
             print("", table(["engine", "start-up s", "peak MiB"], rows), sep="\n")
     if options.json:
         raw = {key: {n: vars(r) for n, r in found.items()} for key, found in results.items()}

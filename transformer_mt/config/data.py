@@ -264,7 +264,7 @@ class DataConfig:
         require(self.src_lang != self.tgt_lang, message)
 
     def _read_mirror(self, mirror: Path) -> None:
-        """Replaces hub ids by folders of the mirror, which is what a run folder shall record.
+        """Replaces hub ids by folders of the mirror, so that a run folder records what was read.
 
         A folder has no commits, so ``revision`` is removed.
         """

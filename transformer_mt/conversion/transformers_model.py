@@ -12,8 +12,8 @@ Three differences are compensated, so that the logits agree to rounding:
   √10 times as large has the variance 10 σ², which makes 1e-5 act like 1e-6: layers that read the
   stream are divided by √10, those that write to it multiplied. Embeddings plus Marian's own
   sinusoids cannot be enlarged, so the first norm of each of its stacks keeps the larger ε.
-* All heads have d_model / num_heads dimensions. Smaller ones (Table 3, rows B) are filled up with
-  zeros, and queries are scaled to the same attention scores.
+* All heads have d_model / num_heads dimensions. Smaller ones (Table 3, rows B) are padded with
+  zeros, and queries are scaled to give the same attention scores.
 
 Shapes: D model; V vocabulary; H heads; K size of a head.
 """
@@ -223,7 +223,7 @@ def _positions(model: Transformer, number: int) -> Tensor:
 def _pad_heads(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, config: ModelConfig
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Fills up the heads with zeros to d_model / num_heads dimensions; each weight is then [D, D].
+    """Pads heads with zeros to d_model / num_heads dimensions; each weight is then [D, D].
 
     Scores are divided by the root of the number of dimensions, so queries are scaled.
     """

@@ -12,10 +12,7 @@ _PORTS = range(20000, 32000)
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything else that sets its variables, started this process.
-
-    Only one of the two variables is a leftover in the user's shell.
-    """
+    """Whether torchrun, or anything else that sets both of its variables, started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
@@ -67,8 +64,7 @@ def set_ranks_from_slurm(environ: MutableMapping[str, str] = os.environ) -> None
     """Sets torchrun's variables in a task of ``srun --ntasks-per-node=8 mt-train …``.
 
     Only srun sets SLURM_STEP_NUM_TASKS; SLURM_NTASKS is also set in a batch script and in the shell
-    of salloc, where this is a single process. So it is inside ``srun --pty bash``, for any number
-    of tasks.
+    of salloc, where this is a single process. Inside ``srun --pty bash`` it is one, too.
 
     Raises:
         InputError: A Slurm variable is missing or invalid.

@@ -196,8 +196,7 @@ def _gpu_index() -> int:
 def _keep_freed_memory() -> None:
     """Makes glibc keep large freed blocks for reuse instead of returning them to the system.
 
-    Each update frees and allocates the same tensors, and the kernel clears each new page on first
-    access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory.
+    The kernel clears each new page: a 32 MB product takes 52 ms in new and 6 ms in reused memory.
     """
     if sys.platform != "linux":
         return

@@ -131,10 +131,7 @@ def curve_image(file: BinaryIO, panels: Mapping[str, Mapping[str, Series]]) -> N
 
 
 def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) -> list[Line2D]:
-    """Draw values over steps.
-
-    The first tenth does not count for the axis range: it would flatten the rest.
-    """
+    """Draw values over steps; the y-axis ignores the first tenth, which would flatten the rest."""
     lines = []
     for color, (steps, values) in zip(colors, series, strict=False):
         marker = "o" if len(values) < 20 else None

@@ -1,8 +1,8 @@
 """Resampling of test sets: bootstrap and approximate randomisation, with sacreBLEU's numbers.
 
-They are sacreBLEU's ``--paired-bs`` and ``--paired-ar`` (``sacrebleu.significance``): the same
-random numbers, the same sums, the same scores, so the results are equal to the digit. sacreBLEU
-extracts each system's statistics again for every test, and holds all resamples in memory.
+The random numbers, sums and scores are those of sacreBLEU's ``--paired-bs`` and ``--paired-ar``
+(``sacrebleu.significance``), so the results are equal to the digit. sacreBLEU itself extracts the
+statistics of a system again for every test, and holds all resamples in memory.
 """
 
 import os

@@ -57,10 +57,7 @@ def translate_stream(
 
 
 def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[list[bytes]]:
-    """All lines that have arrived, without waiting for more.
-
-    A slow pipe is answered line by line, and a file or a fast pipe in full batches.
-    """
+    """Batches of the lines that have arrived: single ones of a slow pipe, full batches of a file."""
     lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=max_lines)
 
     def read() -> None:

@@ -13,10 +13,9 @@ are compensated here:
 * It may generate special symbols, which ours rules out. A trained model gives them almost no
   probability.
 
-In the last three cases, all rare, the PyTorch engine translates the sentence; only a greedy
-translation that reaches its maximum length is kept, and our model scores its end symbol. So the
-best translation is the same, except for ties and rounding; the end of an n-best list may lack a
-hypothesis that was dropped.
+In the last three cases, all rare, the PyTorch engine translates the sentence instead, except that a
+greedy translation of maximum length is kept and our model scores its end symbol. So the best
+translation is the same, ties and rounding aside; an n-best list may lack a dropped hypothesis.
 """
 
 import math

@@ -105,8 +105,8 @@ def _candidates(engine: str, request: EngineRequest) -> list[EngineChoice]:
     """The engines that may do the job; until they have been timed, the first one does.
 
     It is CTranslate2: it is faster for single lines and for small models on every CPU measured
-    (``scripts/bench/RESULTS.md``). On a GPU it needs CUDA libraries other than torch's, so it must
-    be asked for.
+    (``scripts/bench/RESULTS.md``). On a GPU it needs CUDA libraries other than torch's, so it is
+    used only on request.
     """
     compute_type = request.compute_type
     if compute_type in ("int8", "bfloat16", "float16"):
