@@ -57,7 +57,7 @@ def translate_stream(
 
 
 def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[list[bytes]]:
-    """Batches of the lines that have arrived: single ones of a slow pipe, full batches of a file."""
+    """Batches of the lines that have arrived: one of a slow pipe, many of a file or a fast pipe."""
     lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=max_lines)
 
     def read() -> None:
