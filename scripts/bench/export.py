@@ -84,7 +84,7 @@ class Pair:
         return Translator(TorchEngine(self.model, config), self.tokenizer, normalizer, config)
 
     def generate(self, lines: Lines, exact_end: bool, **settings: Any) -> list[str]:
-        """Their translations; with ``exact_end`` the longest ones end as in our search."""
+        """Their translations; ``exact_end``: at our maximum length they end as in our search."""
         from transformers import LogitsProcessorList
 
         ids = self.their_tokenizer([*lines]).input_ids

@@ -9,7 +9,7 @@ _MAXIMA = {
     **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1000),
     "max_positions": 10**7,
 }
-"""Upper limits: every matrix has less than 2⁶³ bytes, and a model is quickly described."""
+"""Upper limits: no matrix reaches 2⁶³ bytes, and no untrusted config takes long to instantiate."""
 
 
 @dataclass(kw_only=True, frozen=True)

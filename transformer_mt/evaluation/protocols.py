@@ -14,7 +14,7 @@ from transformer_mt.data.text.normalization import Normalizer
 
 
 class ProtocolBLEU(BLEU):
-    """Unsmoothed BLEU with a tokeniser of its own, which the signature calls ``tokens``."""
+    """Unsmoothed BLEU with another tokeniser, whose name in the signature is ``tokens``."""
 
     def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
         super().__init__(tokenize="none", smooth_method="none", force=True)

@@ -1,4 +1,4 @@
-"""Registry of the metrics that each validation computes, logs, records and tracks."""
+"""Registry of the metrics that each validation computes from its translations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def record_start(
     run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
 ) -> None:
-    """Add this start, after ``step`` updates, to ``run.json``; every rank calls it, one writes."""
+    """Add this start, after ``step`` updates, to ``run.json``; all ranks call it, rank 0 writes."""
     hosts = world.gather((socket.gethostname(), processor.name(world.device)))
     if not world.is_main:
         return

@@ -67,7 +67,7 @@ def varlen_attention(
         key: [M, H, K].
         value: [M, H, K].
         query_layout: Boundaries of the query sequences.
-        key_layout: Boundaries of the key sequences, as many.
+        key_layout: Boundaries of the key sequences, one for each query sequence.
         causal: Query t attends to keys up to t only; the two layouts are then the same.
 
     Returns:
@@ -127,7 +127,7 @@ def multi_head_attention(
         key: [M, H·K].
         value: [M, H·K'].
         query_layout: Boundaries of the query sequences.
-        key_layout: Boundaries of the key sequences, as many and in the same buckets.
+        key_layout: Boundaries of the key sequences, in the same buckets.
         num_heads: H.
         causal: Query t attends to keys up to t only (§3.2.3).
         kernel: One of ``ATTENTION_KERNELS``.

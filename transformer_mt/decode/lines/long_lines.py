@@ -25,7 +25,8 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
 def join_parts(hypotheses: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:
     """The translations of a line, best first, each as hypotheses of its parts, from their n best.
 
-    A line of several parts has one translation, of the best of each; an empty line an empty one.
+    A line of several parts has one translation, joined from the best of each; an empty line has an
+    empty one.
     """
     if len(hypotheses) == 1:
         return [[hypothesis] for hypothesis in hypotheses[0]]

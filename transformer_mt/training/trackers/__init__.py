@@ -50,7 +50,7 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Any]:
 
 @contextmanager
 def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
-    """Opens the trackers of a job for the context; without a job none, as on all but one rank."""
+    """Opens the trackers of a job for the context; None opens none, as on all ranks but one."""
     if job is None:
         yield Trackers()
         return
