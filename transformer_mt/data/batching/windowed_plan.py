@@ -134,7 +134,7 @@ class WindowedPlan:
         """Updates of a window, such that their chunks hold at most their share of a batch."""
         sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens)
         self._read_ahead(sample)
-        _, (src, tgt) = self._read_lengths(sample)
+        src, tgt = self._read_lengths(sample)
         lengths = tgt[np.argsort(np.maximum(src, tgt), kind="stable")]
         chunks = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
         per_chunk = lengths[: chunks[-2]].sum() / (len(chunks) - 2)  # the last is not full
@@ -145,7 +145,7 @@ class WindowedPlan:
         for other in self._planned.keys() - {number, number + 1}:
             released = self._planned.pop(other)
             if not released.cancel() and not released.exception():
-                released.result().release()
+                released.result().advise(Advice.DONE)
         for wanted in (number, number + 1):
             if wanted not in self._planned:
                 self._planned[wanted] = self._thread.submit(self._plan, wanted)
@@ -156,25 +156,26 @@ class WindowedPlan:
     def _plan(self, number: int) -> "_PlannedWindow":
         runs = self._runs(number)
         self._read_ahead(runs)
-        pairs, (src, tgt) = self._read_lengths(runs)
+        src, tgt = self._read_lengths(runs)
         epoch, window = divmod(number, self._number)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
-        order = rng.permutation(np.arange(len(pairs), dtype=np.min_scalar_type(len(pairs))))
+        order = np.arange(len(tgt), dtype=np.min_scalar_type(len(tgt)))
+        rng.shuffle(order)
         order = order[np.argsort(np.maximum(src, tgt)[order], kind="stable")]
-        pairs, src, tgt = pairs[order], src[order], tgt[order]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
-        per_batch = min(CHUNKS_PER_BATCH, len(pairs) // self._steps)
-        boundaries = balanced_chunk_boundaries(tgt, per_batch * self._steps)
-        src_tokens = np.add.reduceat(src, boundaries[:-1], dtype=np.int64)
+        per_batch = min(CHUNKS_PER_BATCH, len(order) // self._steps)
+        boundaries = balanced_chunk_boundaries(tgt[order], per_batch * self._steps)
+        src_tokens = np.add.reduceat(src[order], boundaries[:-1], dtype=np.int64)
         batches = combine_chunks(src_tokens, rng, per_batch)
-        return _PlannedWindow(self._store, runs, pairs, boundaries, batches)
+        planned = _PlannedWindow(self._store, runs, order, boundaries, batches)
+        planned.advise(Advice.APART)
+        return planned
 
     def _read_ahead(self, runs: Runs) -> None:
         """Reads the blocks of a window from end to end, and verifies them."""
-        pairs = zip(runs.starts.tolist(), runs.stops.tolist(), strict=True)
         blocks = {
             block
-            for start, stop in pairs
+            for start, stop in runs.spans()
             for block in range(start // BLOCK_PAIRS, (stop - 1) // BLOCK_PAIRS + 1)
         }
         for block in sorted(blocks):
@@ -186,20 +187,17 @@ class WindowedPlan:
                 side.advise(start, stop, Advice.LATER)
                 side.advise_offsets(start, stop, Advice.LATER)
 
-    def _read_lengths(self, runs: Runs) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Indices of the pairs [pairs] and their lengths [2, pairs], in the smallest dtypes."""
-        size = int((runs.stops - runs.starts).sum())
-        pairs = np.empty(size, np.min_scalar_type(len(self._store)))
-        lengths = np.empty((2, size), np.min_scalar_type(self._store.max_length))
+    def _read_lengths(self, runs: Runs) -> npt.NDArray[Any]:
+        """[2, pairs] lengths of the pairs of runs, in the smallest dtype."""
+        lengths = np.empty((2, runs.num_pairs), np.min_scalar_type(self._store.max_length))
         done = 0
-        for start, stop in zip(runs.starts.tolist(), runs.stops.tolist(), strict=True):
+        for start, stop in runs.spans():
             part = slice(done, done := done + stop - start)
-            pairs[part] = np.arange(start, stop)
             for row, side in zip(lengths, (self._store.src, self._store.tgt), strict=True):
                 row[part] = np.diff(side.offsets[start : stop + 1])
                 side.advise_offsets(start, stop, Advice.LATER)
-        self._store.unmap()  # the pages around them, too
-        return pairs, lengths
+        self._store.unmap()  # what else was read
+        return lengths
 
 
 @dataclass(frozen=True)
@@ -208,8 +206,8 @@ class _PlannedWindow:
 
     store: TokenStore
     runs: Runs
-    pairs: npt.NDArray[Any]
-    """[pairs] indices of the pairs, chunk by chunk."""
+    order: npt.NDArray[Any]
+    """[pairs] positions of the pairs in the runs, chunk by chunk."""
     boundaries: Indices
     """[chunks + 1] boundaries of the chunks."""
     batches: list[Indices]
@@ -218,15 +216,15 @@ class _PlannedWindow:
     def batch(self, index: int) -> GlobalBatch:
         """The global batch of an update of the window."""
         chunks = [
-            self.pairs[self.boundaries[c] : self.boundaries[c + 1]].astype(np.int64)
+            self.runs.pairs(self.order[self.boundaries[c] : self.boundaries[c + 1]])
             for c in self.batches[index]
         ]
         return global_batch(chunks, [self.store.tgt.lengths_of(chunk) for chunk in chunks])
 
-    def release(self) -> None:
-        """Tells the kernel that the window has been read."""
-        for start, stop in zip(self.runs.starts.tolist(), self.runs.stops.tolist(), strict=True):
+    def advise(self, advice: Advice) -> None:
+        """Tells the kernel that the window is being read, or has been."""
+        for start, stop in self.runs.spans():
             for side in (self.store.src, self.store.tgt):
-                side.advise(start, stop, Advice.DONE)
-                side.advise_offsets(start, stop, Advice.DONE)
+                side.advise_offsets(start, stop, advice)
+                side.advise(start, stop, advice)
         self.store.unmap()
