@@ -82,7 +82,8 @@ def plan_windows(
 
     lap = stopwatch()
     store = TokenStore.load(folder)
-    plan = make_plan(store, BATCH_TOKENS, seed=1, window_pairs=window_pairs)
+    shared = barrier.parties > 1
+    plan = make_plan(store, BATCH_TOKENS, seed=1, window_pairs=window_pairs, shared=shared)
     figures: Figures = {"open": lap(), "steps": plan.steps_per_epoch, "windows": plan.num_windows}
     per_window = plan.steps_per_epoch // plan.num_windows
     updates = min(updates, per_window)

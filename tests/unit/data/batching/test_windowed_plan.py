@@ -339,3 +339,31 @@ def test_a_store_of_an_earlier_version_is_planned_alike(folder: Path) -> None:
     with closing(plan), closing(other):
         for ours, theirs in zip(epoch_of(plan, 1), epoch_of(other, 1), strict=True):
             assert indices(ours).tolist() == indices(theirs).tolist()
+
+
+def test_the_first_rank_plans_a_window_for_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out = []
+    real = WindowedPlan._lay_out
+
+    def spy(self: WindowedPlan, number: int, runs: Any) -> Any:
+        laid_out.append(number)
+        return real(self, number, runs)
+
+    monkeypatch.setattr(WindowedPlan, "_lay_out", spy)
+
+    def open_plan(shared: bool) -> Plan:
+        return make_plan(TokenStore.load(folder), BATCH_TOKENS, 1, window_pairs=100, shared=shared)
+
+    content = sorted(folder.iterdir())
+    with closing(open_plan(True)) as first, closing(open_plan(True)) as second:
+        with closing(open_plan(False)) as alone:
+            expected = [indices(batch).tolist() for batch in epoch_of(alone, 0)]
+        laid_out.clear()
+        for step, pairs in enumerate(expected):
+            for plan in (first, second):
+                assert indices(plan[step]).tolist() == pairs
+        assert sorted(laid_out) == list(range(len(laid_out)))
+        assert len(laid_out) in (first.num_windows, first.num_windows + 1)  # the next, perhaps
+    assert sorted(folder.iterdir()) == content
