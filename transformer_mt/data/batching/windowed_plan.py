@@ -247,6 +247,6 @@ class _PlannedWindow:
         """Tells the kernel that the window is being read, or has been."""
         for start, stop in self.runs.spans():
             for side in (self.store.src, self.store.tgt):
-                side.advise_offsets(start, stop, advice)
                 side.advise(start, stop, advice)
-        self.store.unmap()
+                side.advise_offsets(start, stop, advice)
+                side.advise_offsets(start, stop, Advice.LATER)  # the first line has read some
