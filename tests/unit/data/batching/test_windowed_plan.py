@@ -206,13 +206,14 @@ def test_updates_of_all_windows_fit_the_buffers() -> None:
     assert np.mean(np.array(parts) > shape.parts) < 0.05  # split over two buffers
 
 
-def test_a_plan_of_one_window_is_that_of_earlier_versions() -> None:
+def test_plans_are_those_of_earlier_versions() -> None:
     def digest(plan: Plan) -> str:
         checksum = hashlib.sha256()
-        for step in range(3 * plan.steps_per_epoch):
-            for chunk in plan[step].chunks:
-                checksum.update(chunk.tobytes() + b"|")
-            checksum.update(str(plan[step].num_targets).encode())
+        with closing(plan):
+            for step in range(3 * plan.steps_per_epoch):
+                for chunk in plan[step].chunks:
+                    checksum.update(chunk.tobytes() + b"|")
+                checksum.update(str(plan[step].num_targets).encode())
         return checksum.hexdigest()[:16]
 
     one, two = (
@@ -225,6 +226,12 @@ def test_a_plan_of_one_window_is_that_of_earlier_versions() -> None:
     weighted = make_plan(one, 2000, 7, [1.25, 0.5], window_pairs=1501)
     assert digest(weighted) == "42344e17dfc60038"
     assert digest(make_plan(two, 2000, 7, window_pairs=10, template=plain)) == "be6aca4556e6099a"
+    # Recorded when windows were introduced.
+    windows = make_plan(one, 2000, 7, window_pairs=1000)
+    assert (windows.num_windows, digest(windows)) == (3, "ebc9d61d01b07f2f")
+    weighted = make_plan(one, 2000, 7, [1.25, 0.5], window_pairs=700)
+    assert (weighted.num_windows, digest(weighted)) == (4, "fbefb22b7774c7e9")
+    assert digest(make_plan(two, 2000, 7, window_pairs=10, template=windows)) == "997cf1094d7382f7"
 
 
 def test_a_template_fixes_the_number_of_updates_and_windows(store: TokenStore, plan: Plan) -> None:
