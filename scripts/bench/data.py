@@ -3,6 +3,8 @@
     python scripts/bench/data.py                     4.5 million pairs, and a plan of 100 million
     python scripts/bench/data.py --pairs 20000 --plan-pairs 1000000        a quick look
     python scripts/bench/data.py --windows 300000000      only the plan of so many pairs, by windows
+    python scripts/bench/data.py --order 2000000          only the order of so many pairs
+    python scripts/bench/data.py --cold 20000000          only reads of so many pairs from the disk
 
 The text is real, from ../shared/data, enlarged by joining one to three random pairs (seeded).
 "ours" is the pipeline of mt-train: normalise, clean, encode, deduplicate, write. The plain
@@ -33,7 +35,14 @@ from pathlib import Path
 from typing import Any
 
 from data_peers import BATCH_TOKENS, PLAIN, Figures, folder_bytes
-from data_scale import RANKS, plan_pages, plan_windows, write_synthetic_store
+from data_scale import (
+    RANKS,
+    cold_reads,
+    order_of_epochs,
+    plan_pages,
+    plan_windows,
+    write_synthetic_store,
+)
 from omegaconf import OmegaConf
 from process_tree import usage
 from reporting import SHARED_DATA, argument_parser, heading, table, wrap
@@ -54,6 +63,17 @@ from transformer_mt.errors import InputError
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    if options.order or options.cold:
+        print(heading(f"Python {platform.python_version()}"))
+    if options.order:
+        for window_pairs in (options.order, options.order // 8, options.order // 32):
+            print(in_new_process(order_of_epochs, options.order, window_pairs))
+        return
+    if options.cold:
+        with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
+            store = Path(scratch) / "store"
+            print(in_new_process(cold_reads, store, options.cold, options.window_pairs))
+        return
     if options.windows:
         with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
             rows = measure_windows(options, Path(scratch))
@@ -80,6 +100,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
     add("--windows", type=int, metavar="PAIRS", help="measure only the plan of so many pairs")
+    add("--order", type=int, metavar="PAIRS", help="measure only the order of so many pairs")
+    add("--cold", type=int, metavar="PAIRS", help="measure only reads of pairs not in the cache")
     add("--window-pairs", type=int, default=DataConfig.window_pairs, help="data.window_pairs")
     add("--updates", type=int, default=10**6, help="updates of a window to read (default: all)")
     add("--ranks", type=int, nargs="+", default=RANKS, help="processes that plan (default: 1 8)")

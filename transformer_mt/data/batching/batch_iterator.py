@@ -67,6 +67,7 @@ class BatchIterator:
             seed=job.train.seed,
             weights=epoch_weights(job.data, train.source_sizes),
             window_pairs=job.data.window_pairs,
+            shared=world.size > 1,
         )
         self._stores = epoch_stores
         store = epoch_stores.open(0) if epoch_stores else train

@@ -7,7 +7,7 @@ of data, seed and epoch, never of the hardware.
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +20,9 @@ from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
+
+_GUESSES = 6
+"""Guesses of the smallest limit of chunks, from their number, before it is found by bisection."""
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
@@ -234,20 +237,34 @@ def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Ind
     Returns:
         [num_chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    cumulative, longest = _cumulative(lengths), int(lengths.max())
-    # The last of these suffices.
-    limits = range(first := int(cumulative[-1]) // num_chunks, first + longest + 1)
-    smallest = bisect_left(
-        limits,
-        True,
-        key=lambda limit: len(_greedy_boundaries(cumulative, limit)) <= num_chunks + 1,
-    )
-    boundaries = _greedy_boundaries(cumulative, limits[smallest])
+    boundaries = _balanced_boundaries(lengths, num_chunks)
     while len(boundaries) <= num_chunks:  # slightly too few: halve the chunk with the most pairs
         widest = int(np.diff(boundaries).argmax())
         middle = (boundaries[widest] + boundaries[widest + 1]) // 2
         boundaries = np.insert(boundaries, widest + 1, middle)
     return boundaries
+
+
+def _balanced_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
+    """The greedy boundaries of at most ``num_chunks`` chunks whose limit is the smallest."""
+    cumulative = _cumulative(lengths)
+    total, boundaries = int(cumulative[-1]), None
+    # The first is taken for too small, the last suffices.
+    low, high = total // num_chunks - 1, total // num_chunks + int(lengths.max())
+    # On average, half of the pair that does not fit is missing in a chunk.
+    squares = float(np.square(lengths, dtype=np.float32).sum())
+    guesses, guess = 0, round(total / num_chunks + squares / (2 * total))
+    while high - low > 1:
+        guess = min(max(guess, low + 1), high - 1)
+        found = _greedy_boundaries(cumulative, guess)
+        excess = len(found) - 1 - num_chunks
+        if excess > 0:
+            low = guess
+        else:
+            high, boundaries = guess, found
+        guesses += 1
+        guess = guess + excess * guess // num_chunks if guesses < _GUESSES else (low + high) // 2
+    return _greedy_boundaries(cumulative, high) if boundaries is None else boundaries
 
 
 def combine_chunks(

@@ -8,16 +8,17 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.batching.layout_cache import Layout, LayoutCache
 from transformer_mt.data.batching.plan import (
     CHUNKS_PER_BATCH,
     BatchPlan,
     GlobalBatch,
-    Indices,
     Plan,
     balanced_chunk_boundaries,
     chunk_boundaries,
@@ -25,6 +26,7 @@ from transformer_mt.data.batching.plan import (
     global_batch,
 )
 from transformer_mt.data.batching.windows import Runs, Windows, count_windows
+from transformer_mt.data.store import cache
 from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import TokenStore
 
@@ -33,6 +35,9 @@ _SAMPLE_PAIRS = 2**17
 
 _MARGIN = 1.0005
 """Windows differ so little in the tokens that their chunks hold."""
+
+_VERSION = 1
+"""Version of the plan of a window: files that another version has left are not read."""
 
 _WINDOW_SEED = 3
 """Last number of the seeds, which no other generator has."""
@@ -46,6 +51,7 @@ def make_plan(
     *,
     window_pairs: int,
     template: Plan | None = None,
+    shared: bool = False,
 ) -> Plan:
     """The plan of a corpus: by windows if it has twice as many pairs as a window, or more.
 
@@ -56,6 +62,7 @@ def make_plan(
         weights: How often a pair of each source of the store occurs in an epoch.
         window_pairs: Minimum number of pairs in a window.
         template: Plan of the same pairs in another segmentation; this plan has as many updates.
+        shared: Whether other ranks make the same plan: windows are then planned by one of them.
     """
     if template is None:
         number = count_windows(store, weights, window_pairs, batch_tokens)
@@ -64,7 +71,9 @@ def make_plan(
     if number == 1:
         assert template is None or isinstance(template, BatchPlan)
         return BatchPlan(store, batch_tokens, seed, weights, template=template)
-    return WindowedPlan(store, batch_tokens, seed, weights, number, template=template)
+    return WindowedPlan(
+        store, batch_tokens, seed, weights, number, template=template, shared=shared
+    )
 
 
 class WindowedPlan:
@@ -81,6 +90,8 @@ class WindowedPlan:
         number: Number of windows in an epoch.
         template: Plan of the same pairs in another segmentation. This plan has the same number of
             updates, whatever their size.
+        shared: Whether other ranks make the same plan. The first to need a window verifies and
+            plans it, and the others read the result from a file in the folder of the store.
     """
 
     def __init__(
@@ -92,10 +103,15 @@ class WindowedPlan:
         number: int,
         *,
         template: Plan | None = None,
+        shared: bool = False,
     ):
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
         self._steps = template.steps_per_epoch // number if template else self._count(batch_tokens)
+        self._layouts: LayoutCache | None = None
+        if shared and store.folder:
+            key = cache.key(_VERSION, seed, list(weights), number, self._steps)
+            self._layouts = LayoutCache(store.folder / f"windows-{key}")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
@@ -127,14 +143,18 @@ class WindowedPlan:
         return [window.batch(index) for index in range(min(self._steps, count))]
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, and removes what ranks have shared."""
+        if self._layouts:
+            self._layouts.cancel()
         self._thread.shutdown(cancel_futures=True)
+        if self._layouts:
+            self._layouts.clear()
 
     def _count(self, batch_tokens: int) -> int:
         """Updates of a window, such that their chunks hold at most their share of a batch."""
         sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens)
         self._read_ahead(sample)
-        _, (src, tgt) = self._read_lengths(sample)
+        src, tgt = self._read_lengths(sample)
         lengths = tgt[np.argsort(np.maximum(src, tgt), kind="stable")]
         chunks = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
         per_chunk = lengths[: chunks[-2]].sum() / (len(chunks) - 2)  # the last is not full
@@ -145,7 +165,9 @@ class WindowedPlan:
         for other in self._planned.keys() - {number, number + 1}:
             released = self._planned.pop(other)
             if not released.cancel() and not released.exception():
-                released.result().release()
+                released.result().advise(Advice.DONE)
+            if self._layouts and other < number:
+                self._layouts.remove(other)
         for wanted in (number, number + 1):
             if wanted not in self._planned:
                 self._planned[wanted] = self._thread.submit(self._plan, wanted)
@@ -155,26 +177,34 @@ class WindowedPlan:
 
     def _plan(self, number: int) -> "_PlannedWindow":
         runs = self._runs(number)
+        compute = partial(self._lay_out, number, runs)
+        layout = self._layouts.get(number, compute) if self._layouts else compute()
+        window = _PlannedWindow(self._store, runs, layout)
+        # Also where a rank of another machine has verified the window.
+        window.advise(Advice.SOON)
+        window.advise(Advice.APART)
+        return window
+
+    def _lay_out(self, number: int, runs: Runs) -> Layout:
+        """Reads and verifies a window, and divides its pairs into updates."""
         self._read_ahead(runs)
-        pairs, (src, tgt) = self._read_lengths(runs)
+        src, tgt = self._read_lengths(runs)
         epoch, window = divmod(number, self._number)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
-        order = rng.permutation(np.arange(len(pairs), dtype=np.min_scalar_type(len(pairs))))
+        order = np.arange(len(tgt), dtype=np.min_scalar_type(len(tgt)))
+        rng.shuffle(order)
         order = order[np.argsort(np.maximum(src, tgt)[order], kind="stable")]
-        pairs, src, tgt = pairs[order], src[order], tgt[order]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
-        per_batch = min(CHUNKS_PER_BATCH, len(pairs) // self._steps)
-        boundaries = balanced_chunk_boundaries(tgt, per_batch * self._steps)
-        src_tokens = np.add.reduceat(src, boundaries[:-1], dtype=np.int64)
-        batches = combine_chunks(src_tokens, rng, per_batch)
-        return _PlannedWindow(self._store, runs, pairs, boundaries, batches)
+        per_batch = min(CHUNKS_PER_BATCH, len(order) // self._steps)
+        boundaries = balanced_chunk_boundaries(tgt[order], per_batch * self._steps)
+        src_tokens = np.add.reduceat(src[order], boundaries[:-1], dtype=np.int64)
+        return Layout(order, boundaries, np.stack(combine_chunks(src_tokens, rng, per_batch)))
 
     def _read_ahead(self, runs: Runs) -> None:
         """Reads the blocks of a window from end to end, and verifies them."""
-        pairs = zip(runs.starts.tolist(), runs.stops.tolist(), strict=True)
         blocks = {
             block
-            for start, stop in pairs
+            for start, stop in runs.spans()
             for block in range(start // BLOCK_PAIRS, (stop - 1) // BLOCK_PAIRS + 1)
         }
         for block in sorted(blocks):
@@ -186,20 +216,17 @@ class WindowedPlan:
                 side.advise(start, stop, Advice.LATER)
                 side.advise_offsets(start, stop, Advice.LATER)
 
-    def _read_lengths(self, runs: Runs) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Indices of the pairs [pairs] and their lengths [2, pairs], in the smallest dtypes."""
-        size = int((runs.stops - runs.starts).sum())
-        pairs = np.empty(size, np.min_scalar_type(len(self._store)))
-        lengths = np.empty((2, size), np.min_scalar_type(self._store.max_length))
+    def _read_lengths(self, runs: Runs) -> npt.NDArray[Any]:
+        """[2, pairs] lengths of the pairs of runs, in the smallest dtype."""
+        lengths = np.empty((2, runs.num_pairs), np.min_scalar_type(self._store.max_length))
         done = 0
-        for start, stop in zip(runs.starts.tolist(), runs.stops.tolist(), strict=True):
+        for start, stop in runs.spans():
             part = slice(done, done := done + stop - start)
-            pairs[part] = np.arange(start, stop)
             for row, side in zip(lengths, (self._store.src, self._store.tgt), strict=True):
                 row[part] = np.diff(side.offsets[start : stop + 1])
                 side.advise_offsets(start, stop, Advice.LATER)
-        self._store.unmap()  # the pages around them, too
-        return pairs, lengths
+        self._store.unmap()  # what else was read
+        return lengths
 
 
 @dataclass(frozen=True)
@@ -208,25 +235,18 @@ class _PlannedWindow:
 
     store: TokenStore
     runs: Runs
-    pairs: npt.NDArray[Any]
-    """[pairs] indices of the pairs, chunk by chunk."""
-    boundaries: Indices
-    """[chunks + 1] boundaries of the chunks."""
-    batches: list[Indices]
-    """Chunk numbers of each batch."""
+    layout: Layout
 
     def batch(self, index: int) -> GlobalBatch:
         """The global batch of an update of the window."""
-        chunks = [
-            self.pairs[self.boundaries[c] : self.boundaries[c + 1]].astype(np.int64)
-            for c in self.batches[index]
-        ]
+        order, boundaries, batches = self.layout
+        chunks = [self.runs.pairs(order[boundaries[c] : boundaries[c + 1]]) for c in batches[index]]
         return global_batch(chunks, [self.store.tgt.lengths_of(chunk) for chunk in chunks])
 
-    def release(self) -> None:
-        """Tells the kernel that the window has been read."""
-        for start, stop in zip(self.runs.starts.tolist(), self.runs.stops.tolist(), strict=True):
+    def advise(self, advice: Advice) -> None:
+        """Tells the kernel that the window is being read, or has been."""
+        for start, stop in self.runs.spans():
             for side in (self.store.src, self.store.tgt):
-                side.advise(start, stop, Advice.DONE)
-                side.advise_offsets(start, stop, Advice.DONE)
-        self.store.unmap()
+                side.advise(start, stop, advice)
+                side.advise_offsets(start, stop, advice)
+                side.advise_offsets(start, stop, Advice.LATER)  # the first line has read some

@@ -47,6 +47,21 @@ class Runs(NamedTuple):
         """Number of target tokens."""
         return int(self.tgt_tokens.sum())
 
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs."""
+        return int((self.stops - self.starts).sum())
+
+    def spans(self) -> list[tuple[int, int]]:
+        """First pair and end of each run."""
+        return list(zip(self.starts.tolist(), self.stops.tolist(), strict=True))
+
+    def pairs(self, positions: npt.NDArray[np.integer]) -> Indices:
+        """The pairs at positions in the order of the runs, from 0."""
+        ends = np.cumsum(self.stops - self.starts)
+        run = np.searchsorted(ends, positions, side="right")
+        return self.stops[run] - (ends[run] - positions)
+
     def permuted(self, rng: np.random.Generator, groups: int) -> Self:
         """The same runs in a random order, in as many similar groups as asked for.
 

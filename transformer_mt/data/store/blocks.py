@@ -22,12 +22,11 @@ COLUMNS = ("first_token", "tokens_crc32", "offsets_crc32")
 
 Index = npt.NDArray[np.int64]
 
+_LARGEST_FOLIO = 2**21
+"""Bytes of a mapped file that the kernel may map at once, around a page that is read."""
+
 _COLD = 20
 """MADV_COLD of Linux 5.4, which Python does not name."""
-
-
-_FAULT_AROUND = 2**16
-"""Bytes around a page that the kernel maps with it."""
 
 
 class Advice(Enum):
@@ -35,6 +34,8 @@ class Advice(Enum):
 
     SOON = "soon"
     """Read ahead."""
+    APART = "apart"
+    """Used for a while: pages around it are no longer mapped with those that are read."""
     LATER = "later"
     """Not used for a while: counts no longer as memory of this process."""
     DONE = "done"
@@ -106,17 +107,19 @@ def advise(array: npt.NDArray[Any], start: int, stop: int, advice: Advice) -> No
     if not isinstance(mapping, mmap.mmap) or start >= stop:
         return
     begin = start * array.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-    length = stop * array.itemsize - begin
-    if advice is Advice.SOON:
-        mapping.madvise(mmap.MADV_WILLNEED, begin, length)
-        return
-    end = min(begin + length + _FAULT_AROUND, len(mapping))
-    begin = max(0, begin - _FAULT_AROUND)
-    length = end - begin
-    if advice is Advice.DONE and sys.platform == "linux":
-        with suppress(OSError):  # an older kernel
-            mapping.madvise(_COLD, begin, length)
-    mapping.madvise(mmap.MADV_DONTNEED, begin, length)
+    end = stop * array.itemsize
+    with suppress(OSError):  # an older kernel, or too many parts
+        for flag in _FLAGS.get(advice, ()):
+            mapping.madvise(flag, begin, end - begin)
+    if advice in (Advice.LATER, Advice.DONE):
+        begin, end = max(0, begin - _LARGEST_FOLIO), min(end + _LARGEST_FOLIO, len(mapping))
+        mapping.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+_FLAGS = {Advice.SOON: [mmap.MADV_WILLNEED]}
+if sys.platform == "linux":
+    # With a flag of its own, a part is a mapping of its own, at whose ends the kernel stops.
+    _FLAGS |= {Advice.APART: [mmap.MADV_DONTDUMP], Advice.DONE: [mmap.MADV_DODUMP, _COLD]}
 
 
 def _crc32(array: npt.NDArray[Any], value: int = 0) -> int:

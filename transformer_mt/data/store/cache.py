@@ -58,7 +58,7 @@ def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None 
             shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(entry, cancel):
+        with locked(entry, cancel):
             if not entry.exists():
                 _build(entry, build)
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
@@ -106,7 +106,12 @@ def _build(entry: Path, build: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def _locked(entry: Path, cancel: Event | None) -> Iterator[None]:
+def locked(entry: Path, cancel: Event | None) -> Iterator[None]:
+    """Waits for the lock of a cache entry, and holds it.
+
+    Raises:
+        CancelledError: ``cancel`` was set.
+    """
     lock = FileLock(entry.with_suffix(".lock"))
     logged = False
     while not lock.is_locked:

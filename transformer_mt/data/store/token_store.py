@@ -76,6 +76,8 @@ class Side:
 
     def advise(self, start: int, stop: int, advice: Advice) -> None:
         """Advises the kernel about the tokens of the sequences ``start`` to ``stop - 1``."""
+        if advice is Advice.SOON:  # a fault on their boundaries would read far around them
+            self.advise_offsets(start, stop, advice)
         blocks.advise(self.tokens, int(self.offsets[start]), int(self.offsets[stop]), advice)
 
     def advise_offsets(self, start: int, stop: int, advice: Advice) -> None:

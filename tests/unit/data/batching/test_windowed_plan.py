@@ -206,13 +206,14 @@ def test_updates_of_all_windows_fit_the_buffers() -> None:
     assert np.mean(np.array(parts) > shape.parts) < 0.05  # split over two buffers
 
 
-def test_a_plan_of_one_window_is_that_of_earlier_versions() -> None:
+def test_plans_are_those_of_earlier_versions() -> None:
     def digest(plan: Plan) -> str:
         checksum = hashlib.sha256()
-        for step in range(3 * plan.steps_per_epoch):
-            for chunk in plan[step].chunks:
-                checksum.update(chunk.tobytes() + b"|")
-            checksum.update(str(plan[step].num_targets).encode())
+        with closing(plan):
+            for step in range(3 * plan.steps_per_epoch):
+                for chunk in plan[step].chunks:
+                    checksum.update(chunk.tobytes() + b"|")
+                checksum.update(str(plan[step].num_targets).encode())
         return checksum.hexdigest()[:16]
 
     one, two = (
@@ -225,6 +226,12 @@ def test_a_plan_of_one_window_is_that_of_earlier_versions() -> None:
     weighted = make_plan(one, 2000, 7, [1.25, 0.5], window_pairs=1501)
     assert digest(weighted) == "42344e17dfc60038"
     assert digest(make_plan(two, 2000, 7, window_pairs=10, template=plain)) == "be6aca4556e6099a"
+    # Recorded when windows were introduced.
+    windows = make_plan(one, 2000, 7, window_pairs=1000)
+    assert (windows.num_windows, digest(windows)) == (3, "ebc9d61d01b07f2f")
+    weighted = make_plan(one, 2000, 7, [1.25, 0.5], window_pairs=700)
+    assert (weighted.num_windows, digest(weighted)) == (4, "fbefb22b7774c7e9")
+    assert digest(make_plan(two, 2000, 7, window_pairs=10, template=windows)) == "997cf1094d7382f7"
 
 
 def test_a_template_fixes_the_number_of_updates_and_windows(store: TokenStore, plan: Plan) -> None:
@@ -339,3 +346,31 @@ def test_a_store_of_an_earlier_version_is_planned_alike(folder: Path) -> None:
     with closing(plan), closing(other):
         for ours, theirs in zip(epoch_of(plan, 1), epoch_of(other, 1), strict=True):
             assert indices(ours).tolist() == indices(theirs).tolist()
+
+
+def test_the_first_rank_plans_a_window_for_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out = []
+    real = WindowedPlan._lay_out
+
+    def spy(self: WindowedPlan, number: int, runs: Any) -> Any:
+        laid_out.append(number)
+        return real(self, number, runs)
+
+    monkeypatch.setattr(WindowedPlan, "_lay_out", spy)
+
+    def open_plan(shared: bool) -> Plan:
+        return make_plan(TokenStore.load(folder), BATCH_TOKENS, 1, window_pairs=100, shared=shared)
+
+    content = sorted(folder.iterdir())
+    with closing(open_plan(True)) as first, closing(open_plan(True)) as second:
+        with closing(open_plan(False)) as alone:
+            expected = [indices(batch).tolist() for batch in epoch_of(alone, 0)]
+        laid_out.clear()
+        for step, pairs in enumerate(expected):
+            for plan in (first, second):
+                assert indices(plan[step]).tolist() == pairs
+        assert sorted(laid_out) == list(range(len(laid_out)))
+        assert len(laid_out) in (first.num_windows, first.num_windows + 1)  # the next, perhaps
+    assert sorted(folder.iterdir()) == content

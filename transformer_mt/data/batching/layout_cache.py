@@ -1,0 +1,80 @@
+"""Layouts of windows on disk: one rank computes a layout, and the others read it."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_mt import files
+from transformer_mt.data.batching.plan import Indices
+from transformer_mt.data.store import cache
+
+
+class Layout(NamedTuple):
+    """Division of the pairs of a window into the chunks of its updates."""
+
+    order: npt.NDArray[Any]
+    """[pairs] positions of the pairs in the runs of the window, chunk by chunk."""
+    boundaries: Indices
+    """[chunks + 1] boundaries of the chunks."""
+    batches: Indices
+    """[updates, chunks per update] chunk numbers of each update."""
+
+
+class LayoutCache:
+    """Layouts by number of the window, each a file that the ranks of a run share.
+
+    A layout is a function of what the folder is named after, so files left by a killed run are as
+    good as new ones. Without a writable folder, every rank computes for itself.
+
+    Args:
+        folder: Where to write; it is created when it is needed.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._cancel = folder, Event()
+
+    def get(self, number: int, compute: Callable[[], Layout]) -> Layout:
+        """Reads a layout; the first rank to ask computes and writes it while the others wait.
+
+        Raises:
+            CancelledError: The cache was closed.
+        """
+        path = self._path(number)
+        with ExitStack() as stack:
+            with suppress(OSError, NotImplementedError):  # not writable, or without locks
+                self._folder.mkdir(exist_ok=True)
+                # The system releases the lock of a process that dies.
+                stack.enter_context(cache.locked(path, self._cancel))
+            # A damaged file is written again.
+            with (
+                suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
+                np.load(path) as arrays,
+            ):
+                return Layout(*(arrays[name] for name in Layout._fields))
+            layout = compute()
+            with suppress(OSError), files.atomic(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, **layout._asdict())
+        return layout
+
+    def remove(self, number: int) -> None:
+        """Removes a layout that all ranks have read."""
+        with suppress(OSError):
+            self._path(number).unlink(missing_ok=True)
+
+    def cancel(self) -> None:
+        """Stops waiting for other ranks."""
+        self._cancel.set()
+
+    def clear(self) -> None:
+        """Removes all layouts; a rank that still needs one computes it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06}.npz"
