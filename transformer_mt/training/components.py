@@ -48,6 +48,8 @@ class TrainingComponents:
     """Kernels of the training step on a CPU; None on a GPU and for a compiled step."""
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
+    micro_batch_tokens: int
+    """Approximate number of tokens, of either side, in one forward pass of training."""
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
@@ -77,12 +79,12 @@ def build_components(
         folder = model_reference.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
+    micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
     compiled = pick_compiled(config.compile, job.model, device, precision)
     compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes
     kernels = None
     if device.type == "cpu" and not compiled:
-        rows = min(max_tokens, config.batch_tokens // world.size)
-        kernels = _kernels(job, model, precision, rows, recorded_kernels, world)
+        kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
         kernels.apply(model)
     batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
     if batches.buffer_shape:
@@ -102,7 +104,17 @@ def build_components(
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
-    return TrainingComponents(model, ema, step, batches, criteria, precision, kernels, max_tokens)
+    return TrainingComponents(
+        model=model,
+        ema=ema,
+        step=step,
+        batches=batches,
+        criteria=criteria,
+        precision=precision,
+        kernels=kernels,
+        max_tokens=max_tokens,
+        micro_batch_tokens=micro_batch_tokens,
+    )
 
 
 def _kernels(
