@@ -1,7 +1,7 @@
 """Components of a training run, built from its configuration."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,12 @@ from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
 from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
-from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+from transformer_mt.training.kernels import (
+    Kernels,
+    choose_kernels,
+    choose_precision,
+    named_kernels,
+)
 from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
 
@@ -86,6 +91,7 @@ def build_components(
     if device.type == "cpu" and not compiled:
         kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
         kernels.apply(model)
+        precision = kernels.precision or precision
     batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -125,14 +131,23 @@ def _kernels(
     recorded: Kernels | None,
     world: World,
 ) -> Kernels:
-    """The main rank's choice of CPU kernels, the same on all ranks."""
+    """The main rank's choice of CPU kernels and precision, the same on all ranks.
+
+    With ``train.precision=auto``, ``precision`` is bf16 if the processor has instructions for it.
+    """
     kernels = recorded
-    dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
-    if world.is_main and job.train.kernels != "auto":
-        kernels = named_kernels(job.train.kernels, model, dtype)
-    elif world.is_main and kernels is None:
-        cache = expand_user(job.cache_dir) / "kernels.json"
-        kernels = choose_kernels(model, dtype, rows, cache)
+    if world.is_main:
+        if job.train.precision == "auto" and recorded is not None:
+            precision = recorded.precision or precision
+        elif job.train.precision == "auto" and precision == "bf16":
+            precision = choose_precision(job.model, rows)
+        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
+        if job.train.kernels != "auto":
+            kernels = named_kernels(job.train.kernels, model, dtype)
+        elif kernels is None:
+            cache = expand_user(job.cache_dir) / "kernels.json"
+            kernels = choose_kernels(model, dtype, rows, cache)
+        kernels = replace(kernels, precision=precision)
     chosen = world.broadcast_object(kernels)
     assert chosen is not None
     return chosen
