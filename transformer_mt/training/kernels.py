@@ -85,13 +85,9 @@ class Kernels:
 
     def _is_known(self) -> bool:
         known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
-        if self.attention not in ATTENTION_KERNELS or self.precision not in (
-            None,
-            "fp32",
-            *AUTOCAST_DTYPES,
-        ):
+        if self.precision not in (None, "fp32", *AUTOCAST_DTYPES):
             return False
-        return all(
+        return self.attention in ATTENTION_KERNELS and all(
             isinstance(name, str) and name in names
             for product in self.products.values()
             for name, names in zip(asdict(product).values(), known, strict=True)

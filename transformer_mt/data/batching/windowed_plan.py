@@ -6,7 +6,7 @@ a thread while the updates of the current one are trained on.
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from transformer_mt.data.batching.plan import (
 from transformer_mt.data.batching.windows import Runs, Windows, count_windows
 from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.runtime import background_thread
 
 _SAMPLE_PAIRS = 2**17
 """Pairs from which the number of updates is estimated."""
@@ -96,7 +97,7 @@ class WindowedPlan:
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
         self._steps = template.steps_per_epoch // number if template else self._count(batch_tokens)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
+        self._thread = background_thread("next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
     @property
