@@ -123,7 +123,7 @@ def choose_precision(config: ModelConfig, rows: int) -> str:
         for product in (FORWARD["torch"](x, weight, None), grad @ weight, grad.T @ x):
             product.float()
 
-    candidates = {
+    candidates: dict[str, Callable[[], object]] = {
         "fp32": partial(compute, torch.float32),
         "bf16": partial(compute, torch.bfloat16),
     }
