@@ -219,6 +219,12 @@ class Batch:
         return self.map(Tensor.pin_memory)
 
 
+def round_up_to_grid(number: int, steps: int) -> int:
+    """Rounds up to a grid with ``steps`` numbers from each power of two to the next."""
+    unit = max(1, (1 << (number - 1).bit_length()) // (2 * steps))
+    return -(-number // unit) * unit
+
+
 def position_ids(lengths: Lengths) -> npt.NDArray[np.int64]:
     """[N] position of each token in its own sequence, from 0, for packed sequences."""
     starts = np.cumsum(lengths, dtype=np.int64) - lengths

@@ -1,7 +1,5 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
-import ctypes
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer_mt import runtime
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
@@ -160,7 +159,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         InputError: There is no GPU for this rank, or other ranks cannot be reached.
     """
     if device.type == "cpu":
-        _keep_freed_memory()
+        runtime.keep_freed_memory()
     size = env_size()
     if size == 1:
         yield World(device)
@@ -191,17 +190,3 @@ def _gpu_index() -> int:
             f"{describe_rank()}: process {index + 1} on this host has no GPU: only {count} visible"
         )
     return index
-
-
-def _keep_freed_memory() -> None:
-    """Makes glibc keep large freed blocks for reuse instead of returning them to the system.
-
-    The kernel clears each new page: a 32 MB product takes 52 ms in new and 6 ms in reused memory.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # glibc has it, musl has not
-        m_trim_threshold, m_mmap_threshold, maximum = -1, -3, 2**31 - 1
-        mallopt(m_mmap_threshold, maximum)
-        mallopt(m_trim_threshold, maximum)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_mt.batch import round_up_to_grid
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.transformer import Transformer
 
@@ -80,7 +81,9 @@ class _PrepackedLinear(nn.Module):
         x = x.to(self.dtype)
         if not self.has_kernel:
             return F.linear(x, self.packed, self.packed_bias)
+        # oneDNN generates code for each number of rows, which takes time and is kept in memory.
+        rows = round_up_to_grid(len(x), steps=8)
         y: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.packed, self.packed_bias, "none", [], ""
+            F.pad(x, (0, 0, 0, rows - len(x))), self.packed, self.packed_bias, "none", [], ""
         )
-        return y
+        return y[: len(x)]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
+from transformer_mt.runtime import background_thread
 from transformer_mt.training.stopping import StoppingCriteria
 from transformer_mt.training.training_state import TrainingState
 
@@ -43,7 +44,7 @@ class CheckpointManager:
     ):
         self._run_dir, self._config, self._criteria = run_dir, config, criteria
         self._checkpoints = list(found)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._thread = background_thread("checkpoint")
         self._pending: Future[None] | None = None
 
     def save(

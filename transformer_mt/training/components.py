@@ -1,7 +1,7 @@
 """Components of a training run, built from its configuration."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,12 @@ from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
 from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
-from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+from transformer_mt.training.kernels import (
+    Kernels,
+    choose_kernels,
+    choose_precision,
+    named_kernels,
+)
 from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
 
@@ -48,6 +53,8 @@ class TrainingComponents:
     """Kernels of the training step on a CPU; None on a GPU and for a compiled step."""
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
+    micro_batch_tokens: int
+    """Approximate number of tokens, of either side, in one forward pass of training."""
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
@@ -77,13 +84,14 @@ def build_components(
         folder = model_reference.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
+    micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
     compiled = pick_compiled(config.compile, job.model, device, precision)
     compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes
     kernels = None
     if device.type == "cpu" and not compiled:
-        rows = min(max_tokens, config.batch_tokens // world.size)
-        kernels = _kernels(job, model, precision, rows, recorded_kernels, world)
+        kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
         kernels.apply(model)
+        precision = kernels.precision or precision
     batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -102,7 +110,17 @@ def build_components(
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
-    return TrainingComponents(model, ema, step, batches, criteria, precision, kernels, max_tokens)
+    return TrainingComponents(
+        model=model,
+        ema=ema,
+        step=step,
+        batches=batches,
+        criteria=criteria,
+        precision=precision,
+        kernels=kernels,
+        max_tokens=max_tokens,
+        micro_batch_tokens=micro_batch_tokens,
+    )
 
 
 def _kernels(
@@ -113,14 +131,23 @@ def _kernels(
     recorded: Kernels | None,
     world: World,
 ) -> Kernels:
-    """The main rank's choice of CPU kernels, the same on all ranks."""
+    """The main rank's choice of CPU kernels and precision, the same on all ranks.
+
+    With ``train.precision=auto``, ``precision`` is bf16 if the processor has instructions for it.
+    """
     kernels = recorded
-    dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
-    if world.is_main and job.train.kernels != "auto":
-        kernels = named_kernels(job.train.kernels, model, dtype)
-    elif world.is_main and kernels is None:
-        cache = expand_user(job.cache_dir) / "kernels.json"
-        kernels = choose_kernels(model, dtype, rows, cache)
+    if world.is_main:
+        if job.train.precision == "auto" and recorded is not None:
+            precision = recorded.precision or precision
+        elif job.train.precision == "auto" and precision == "bf16":
+            precision = choose_precision(job.model, rows)
+        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
+        if job.train.kernels != "auto":
+            kernels = named_kernels(job.train.kernels, model, dtype)
+        elif kernels is None:
+            cache = expand_user(job.cache_dir) / "kernels.json"
+            kernels = choose_kernels(model, dtype, rows, cache)
+        kernels = replace(kernels, precision=precision)
     chosen = world.broadcast_object(kernels)
     assert chosen is not None
     return chosen

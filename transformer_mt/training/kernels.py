@@ -1,4 +1,4 @@
-"""Choice of CPU kernels by measurement, when a run starts.
+"""Choice of CPU kernels and precision by measurement, when a run starts.
 
 Which kernel is fastest depends on the processor, the type and the shapes. The choice rounds results
 differently, so it is recorded: a resumed run makes the same one, and so do later runs of the same
@@ -36,11 +36,15 @@ from transformer_mt.model.linear import (
     ProductKernels,
 )
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.step import AUTOCAST_DTYPES
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 2.0
 """Maximum time of the measurement."""
+
+_PRECISION_SECONDS = 0.3
+"""Maximum time of the comparison of fp32 and bf16, but for the last product."""
 
 _REPETITIONS = 3
 _FLOPS = 10**9
@@ -58,6 +62,8 @@ class Kernels:
     """Kernels of each weight by its shape, ``"MxK"``; others use PyTorch's choice."""
     attention: str = ATTENTION_KERNELS[0]
     """Kernel of attention, one of ``ATTENTION_KERNELS``."""
+    precision: str | None = None
+    """Precision that these kernels train in; None in records of older versions."""
 
     def apply(self, model: Transformer) -> None:
         """Makes a model use these kernels."""
@@ -72,13 +78,15 @@ class Kernels:
         """The inverse of ``asdict``; None if a kernel is unknown to this version."""
         try:
             products = {key: ProductKernels(**names) for key, names in value["products"].items()}
-            kernels = cls(products, value["attention"])
+            kernels = cls(products, value["attention"], value.get("precision"))
         except (KeyError, TypeError, AttributeError):
             return None
         return kernels if kernels._is_known() else None
 
     def _is_known(self) -> bool:
         known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+        if self.precision not in (None, "fp32", *AUTOCAST_DTYPES):
+            return False
         return self.attention in ATTENTION_KERNELS and all(
             isinstance(name, str) and name in names
             for product in self.products.values()
@@ -97,6 +105,31 @@ def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
     if name == "onednn" and HAS_ONEDNN and dtype == torch.float32:
         chosen = ProductKernels("onednn", "onednn", "onednn")
     return Kernels(dict.fromkeys(_weights(model), chosen))
+
+
+def choose_precision(config: ModelConfig, rows: int) -> str:
+    """``bf16`` if it is faster than fp32 on this CPU in the products of a feed-forward layer.
+
+    Args:
+        config: Sizes of the model.
+        rows: Number of tokens in a forward pass.
+    """
+    n = max(64, min(rows, _FLOPS // (2 * config.d_ff * config.d_model)))
+    shapes = (n, config.d_model), (config.d_ff, config.d_model), (n, config.d_ff)
+    operands = [torch.randn(shape) for shape in shapes]
+
+    def compute(dtype: torch.dtype) -> None:
+        x, weight, grad = (operand.to(dtype) for operand in operands)
+        for product in (FORWARD["torch"](x, weight, None), grad @ weight, grad.T @ x):
+            product.float()
+
+    candidates: dict[str, Callable[[], object]] = {
+        "fp32": partial(compute, torch.float32),
+        "bf16": partial(compute, torch.bfloat16),
+    }
+    precision = _fastest(candidates, deadline=time.perf_counter() + _PRECISION_SECONDS)
+    log.info("precision: %s, the faster one of fp32 and bf16 in a measurement", precision)
+    return precision
 
 
 def choose_kernels(model: Transformer, dtype: torch.dtype, rows: int, cache: Path) -> Kernels:

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.model.linear import TORCH_KERNELS, ProductKernels
 
-_CHUNK_ROWS = {"cpu": 2048, "cuda": 8192}
-"""Maximum rows of a chunk: 0.3 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
+_CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
+"""Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
 
 _COMPILED_ROWS = 32768
 """Maximum rows in a compiled step: with more, 2³¹ logits or more would need 64-bit indices."""
@@ -70,11 +70,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 strict=True,
             ):
                 logits = kernels.product(x, matrix)[:, :vocab_size]
-                log_p = logits.log_softmax(1, dtype=exact)
-                nll -= (log_p.gather(1, y) * keep).sum()
+                p, row_nll = _softmax(logits, y, exact)
+                nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
-                grad = _subtract_at(log_p.exp_(), y, 1 - label_smoothing)
+                grad = _subtract_at(p, y, 1 - label_smoothing)
                 grad = grad.to(dtype)
                 grad = F.pad(grad, (0, padding)) if padding else grad
                 grad_hidden.append(kernels.input_grad(grad, matrix))
@@ -96,6 +96,18 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None, None
+
+
+def _softmax(logits: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Probabilities [N, V], maybe in place, and −log of those at one column [N, 1] of each row."""
+    if torch.compiler.is_compiling() or logits.device.type != "cpu" or logits.dtype != dtype:
+        log_p = logits.log_softmax(1, dtype=dtype)
+        nll = -log_p.gather(1, columns)
+        return log_p.exp_(), nll
+    # A probability may underflow, but never the largest one of a row.
+    below_maximum = logits.amax(1, keepdim=True) - logits.gather(1, columns)
+    p = torch.softmax(logits, 1, out=logits)
+    return p, below_maximum - p.amax(1, keepdim=True).log()
 
 
 def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:

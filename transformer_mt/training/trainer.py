@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import runtime
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
@@ -292,6 +293,7 @@ class Trainer:
         ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
+        runtime.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
@@ -299,13 +301,14 @@ class Trainer:
                 self._valid,
                 smoothing=self._job.train.label_smoothing,
                 precision=self._components.precision,
-                max_tokens=self._components.max_tokens,
+                max_tokens=self._components.micro_batch_tokens,
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):
                 raise not_finite("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
+        runtime.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
         self._record_validation(metrics)

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.models import random_model
+from torch import Tensor
 
+from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, SelfAttention
 from transformer_mt.model.linear import Linear, ProductKernels
 from transformer_mt.training import kernels as kernels_module
@@ -71,6 +73,30 @@ def test_without_time_the_first_kernel_is_chosen(clock: FakeClock) -> None:
     assert slow.calls <= 1  # a kernel without hardware support may take seconds
 
 
+@pytest.mark.parametrize(
+    ("fp32", "bf16", "chosen", "calls"),
+    [(0.01, 0.005, "bf16", 4), (0.01, 0.02, "fp32", 4), (0.01, 1.0, "fp32", 1)],
+)
+def test_the_faster_precision_is_chosen(
+    fp32: float,
+    bf16: float,
+    chosen: str,
+    calls: int,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernels = {torch.float32: clock.taking(fp32), torch.bfloat16: clock.taking(bf16)}
+
+    def product(x: Tensor, weight: Tensor, bias: None) -> Tensor:
+        kernels[x.dtype]()
+        return x @ weight.T
+
+    monkeypatch.setitem(kernels_module.FORWARD, "torch", product)
+    config = ModelConfig(d_model=8, d_ff=16, num_heads=2)
+    assert kernels_module.choose_precision(config, 64) == chosen
+    assert kernels[torch.bfloat16].calls == calls  # emulated bf16 may take seconds: once is enough
+
+
 def test_kernels_are_measured_for_every_weight_and_applied(tmp_path: Path) -> None:
     model = random_model()
     kernels = choose_kernels(model, torch.float32, 64, tmp_path / "kernels.json")
@@ -133,6 +159,7 @@ def test_kernels_by_name_survive_json(name: str) -> None:
         {"products": {"1x2": {"forward": "of another version"}}, "attention": "fused"},
         {"products": {"1x2": {"forward": ["torch"]}}, "attention": "fused"},
         {"products": {}, "attention": "of another version"},
+        {"products": {}, "attention": "fused", "precision": "of another version"},
     ],
 )
 def test_an_unknown_record_is_ignored(value: object) -> None:

@@ -113,6 +113,15 @@ def test_large_logits_do_not_overflow() -> None:
     assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (hidden, weight)))
 
 
+def test_a_target_whose_probability_underflows_keeps_its_loss() -> None:
+    hidden, weight, _ = problem(torch.float32)
+    logits = 40 * hidden @ weight.T
+    targets = logits.argmin(1)
+    assert (logits.softmax(1).gather(1, targets[:, None]) == 0).any()
+    _, nll = smoothed_cross_entropy(40 * hidden, weight, targets, 0.1)
+    torch.testing.assert_close(nll, cross_entropy(logits, targets, reduction="sum").detach())
+
+
 def test_autocast_rounds_only_the_products() -> None:
     hidden, weight, targets = problem(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):

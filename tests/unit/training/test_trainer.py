@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import processor
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
@@ -33,6 +34,7 @@ from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.kernels import Kernels
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -557,7 +559,9 @@ def test_too_many_skipped_updates_stop_the_run(
 
 
 def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
-    recorded = Kernels(attention="fused")  # not what a measurement returns: it has products
+    recorded = Kernels(
+        attention="fused", precision="fp32"
+    )  # not what a measurement returns: it has products
     resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
     assert resumed.kernels == recorded
     assert {module.kernel for module in resumed.model.modules() if hasattr(module, "kernel")} == {
@@ -567,3 +571,28 @@ def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
     by_hand = trainer(tmp_path, recorded=recorded, kernels="torch").kernels
     assert by_hand is not None
     assert by_hand.attention != "fused"
+
+
+def test_precision_is_measured_once_where_the_processor_has_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    monkeypatch.setattr(components, "choose_precision", lambda *_: measured.append(1) or "fp32")
+
+    def precision(*, has_bf16: bool, setting: str = "auto", recorded: Kernels | None = None) -> str:
+        monkeypatch.setattr(processor, "has_fast_bf16", lambda _: has_bf16)
+        run = trainer(tmp_path, recorded=recorded, precision=setting)
+        assert run.kernels is not None
+        assert run.kernels.precision == run._components.precision
+        return run._components.precision
+
+    assert precision(has_bf16=False) == "fp32"
+    assert precision(has_bf16=True, setting="bf16") == "bf16"
+    assert not measured
+    assert precision(has_bf16=True) == "fp32"
+    assert len(measured) == 1
+    for recorded in ("fp32", "bf16"):
+        assert precision(has_bf16=True, recorded=Kernels(precision=recorded)) == recorded
+    # Without a measurement, as the version that wrote the record decided.
+    assert precision(has_bf16=True, recorded=Kernels()) == "bf16"
+    assert len(measured) == 1

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from threading import Event, Lock
 
@@ -19,6 +19,7 @@ from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed import World
+from transformer_mt.runtime import background_thread
 
 _MAX_RANK_LAG = 100
 """Generous bound on the number of updates by which one rank's reading may be ahead of another's."""
@@ -75,7 +76,7 @@ class BatchIterator:
         self._first: StoreAndPlan = store, self._make_plan(store)
         self._epoch, self._current = -1, self._first
         self._next: tuple[int, Future[StoreAndPlan]] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-epoch")
+        self._thread = background_thread("next-epoch")
         self._cancel, self._lock = Event(), Lock()
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
+
+from transformer_mt.runtime import background_thread
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ def prefetch(read: Callable[[int], T], steps: Iterable[int]) -> Generator[T, Non
     before the end.
     """
     remaining = iter(steps)
-    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
+    with background_thread("prefetch") as thread:
         pending = deque(thread.submit(read, step) for step in islice(remaining, _PREFETCHED_STEPS))
         while pending:
             batch = pending.popleft().result()

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.batch import Lengths
+from transformer_mt.batch import Lengths, round_up_to_grid
 
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Lengths of sequences in attention; longer ones are multiples of the last."""
@@ -22,12 +22,12 @@ _BUCKET_COST = 5000
 
 def padded_rows(num_tokens: int) -> int:
     """Number of rows for flat tensors of ``num_tokens``: at least one more, about 3% more."""
-    return _round_up(num_tokens + 1, steps=16)
+    return round_up_to_grid(num_tokens + 1, steps=16)
 
 
 def padded_sequences(num_sequences: int) -> int:
     """Number of sequences of a bucket in attention, padding included: at least one more."""
-    return _round_up(num_sequences + 1, steps=4)
+    return round_up_to_grid(num_sequences + 1, steps=4)
 
 
 def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:
@@ -50,9 +50,3 @@ def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:
             counts[i + 1] += counts[i]
             target[target == i] = i + 1
     return grid[target[level]]
-
-
-def _round_up(number: int, steps: int) -> int:
-    """Rounds up to a grid with ``steps`` numbers from each power of two to the next."""
-    unit = max(1, (1 << (number - 1).bit_length()) // (2 * steps))
-    return -(-number // unit) * unit

@@ -6,7 +6,7 @@ a thread while the updates of the current one are trained on.
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from transformer_mt.data.batching.windows import Runs, Windows, count_windows
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.runtime import background_thread
 
 _SAMPLE_PAIRS = 2**17
 """Pairs from which the number of updates is estimated."""
@@ -108,11 +109,15 @@ class WindowedPlan:
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
         self._steps = template.steps_per_epoch // number if template else self._count(batch_tokens)
+<<<<<<< HEAD
         self._layouts: LayoutCache | None = None
         if shared and store.folder:
             key = cache.key(_VERSION, seed, list(weights), number, self._steps)
             self._layouts = LayoutCache(store.folder / f"windows-{key}")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
+=======
+        self._thread = background_thread("next-window")
+>>>>>>> step
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
     @property

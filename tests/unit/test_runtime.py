@@ -1,0 +1,50 @@
+"""Freed memory, kept until it is released; threads beside training."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from transformer_mt import runtime
+
+needs_glibc = pytest.mark.skipif(
+    sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"),
+    reason="needs glibc",
+)
+
+PROGRAM = """
+from transformer_mt import runtime
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+runtime.keep_freed_memory()
+before = resident_mb()
+blocks = [b"x" * 1_000_000 for _ in range(100)]
+blocks = blocks[-1:]  # the last block keeps the top of the heap
+kept = resident_mb() - before
+runtime.release_freed_memory()
+print(kept, resident_mb() - before)
+"""
+
+
+@needs_glibc
+def test_freed_memory_is_kept_until_it_is_released() -> None:
+    output = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    kept, released = map(float, output.stdout.split())
+    assert kept > 90
+    assert released < 10
+
+
+def test_a_background_thread_computes_alone_and_leaves_the_main_thread_its_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with runtime.background_thread("name") as thread:
+            assert thread.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
