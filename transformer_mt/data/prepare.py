@@ -17,6 +17,7 @@ import numpy as np
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
+from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
@@ -30,7 +31,6 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.progress import track_progress
 from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.data.store.workers import available_cores, map_ordered
@@ -71,8 +71,8 @@ class Prepared:
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
-    epoch_stores: EpochStores | None = None
-    """A newly segmented training store each epoch, with ``tokenizer.sampling``."""
+    segmentation: SampledSegmentation | None = None
+    """Samples the segmentation of the training data, with ``tokenizer.sampling``."""
 
     @cached_property
     def train(self) -> TokenStore:
@@ -105,13 +105,10 @@ def prepare(job: TrainJob) -> Prepared:
     data, inputs = job.data, _read_inputs(job)
     corpus = inputs.corpus
     cache.build_once(corpus, lambda to: _encode_corpus(inputs.task, inputs.sources, to))
-    epoch_stores = None
+    train, segmentation = TokenStore.load(corpus), None
     if strength := job.tokenizer.sampling:
-        epoch_stores = EpochStores(
-            corpus, inputs.vocabulary, strength, job.train.seed, job.run_dir, _num_processes(data)
-        )
-        epoch_stores.open(0)
-    train = TokenStore.load(corpus)
+        seed, max_length = job.train.seed, train.max_length
+        segmentation = SampledSegmentation(inputs.vocabulary, strength, seed, max_length)
     fingerprints = {
         "corpus": train.fingerprint,
         "valid": cache.key(inputs.valid),
@@ -127,7 +124,7 @@ def prepare(job: TrainJob) -> Prepared:
         valid=inputs.valid,
         test=inputs.test,
         fingerprints=fingerprints,
-        epoch_stores=epoch_stores,
+        segmentation=segmentation,
     )
 
 

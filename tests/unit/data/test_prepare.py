@@ -136,7 +136,7 @@ def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     assert copy.train.fingerprint == prepared.fingerprints["corpus"]
     assert isinstance(copy.train.tgt.tokens.base, np.memmap)
     assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
-    assert copy.epoch_stores == prepared.epoch_stores
+    assert copy.segmentation == prepared.segmentation
     assert copy.cleaning == prepared.cleaning
 
 
