@@ -131,9 +131,8 @@ def prepare(job: TrainJob) -> Prepared:
 def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     """Cleans and encodes one part of the training text, on one of several machines.
 
-    Every machine reads all of the text, and encodes each chunk of its part unless that is done
-    already. ``prepare`` then finds all parts in the cache, which the machines share, and joins
-    them.
+    Every machine reads the sources of its part, and encodes each chunk unless that is done already.
+    ``prepare`` then finds all parts in the cache, which the machines share, and joins them.
 
     Args:
         job: The configuration.
@@ -153,7 +152,7 @@ def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     with cache.reported_errors(inputs.corpus):
         inputs.task.folder.mkdir(parents=True, exist_ok=True)
         _announce(inputs.task, f"encoding part {part + 1} of {parts} of the training data")
-        chunks = (chunk for chunk in read_chunks(data) if chunk.number % parts == part)
+        chunks = read_chunks(data, part, parts)
         with (
             _require_unchanged(data, inputs.sources),
             closing(map_ordered(inputs.task, chunks, _num_processes(data))) as encoded,
