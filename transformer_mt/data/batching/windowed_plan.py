@@ -45,7 +45,6 @@ def make_plan(
     weights: Sequence[float] = (),
     *,
     window_pairs: int,
-    template: Plan | None = None,
 ) -> Plan:
     """The plan of a corpus: by windows if it has twice as many pairs as a window, or more.
 
@@ -55,16 +54,11 @@ def make_plan(
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch.
         window_pairs: Minimum number of pairs in a window.
-        template: Plan of the same pairs in another segmentation; this plan has as many updates.
     """
-    if template is None:
-        number = count_windows(store, weights, window_pairs, batch_tokens)
-    else:
-        number = template.num_windows
+    number = count_windows(store, weights, window_pairs, batch_tokens)
     if number == 1:
-        assert template is None or isinstance(template, BatchPlan)
-        return BatchPlan(store, batch_tokens, seed, weights, template=template)
-    return WindowedPlan(store, batch_tokens, seed, weights, number, template=template)
+        return BatchPlan(store, batch_tokens, seed, weights)
+    return WindowedPlan(store, batch_tokens, seed, weights, number)
 
 
 class WindowedPlan:
@@ -79,8 +73,6 @@ class WindowedPlan:
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch.
         number: Number of windows in an epoch.
-        template: Plan of the same pairs in another segmentation. This plan has the same number of
-            updates, whatever their size.
     """
 
     def __init__(
@@ -90,12 +82,10 @@ class WindowedPlan:
         seed: int,
         weights: Sequence[float],
         number: int,
-        *,
-        template: Plan | None = None,
     ):
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
-        self._steps = template.steps_per_epoch // number if template else self._count(batch_tokens)
+        self._steps = self._count(batch_tokens)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 

@@ -56,8 +56,8 @@ class Chunk(NamedTuple):
 def read_chunks(data: DataConfig, part: int = 0, parts: int = 1) -> Iterator[Chunk]:
     """Streams the training text, or one of several parts of it.
 
-    The chunk boundaries depend only on the text. Parts are of about the same size, and only the sources
-    are read of which the part has chunks.
+    The chunk boundaries depend only on the text. Parts are of about the same size, and a source
+    without chunks of the part is not read.
 
     Args:
         data: The configuration.
