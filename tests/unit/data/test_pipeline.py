@@ -305,8 +305,9 @@ def test_a_killed_run_resumes_from_its_shards(
 
     monkeypatch.setattr(EncodeChunk, "_encode", spy)
     prepared = prepare(job)
+    intact = {shard.stem for shard in (shards[0], *shards[4:])}  # perhaps with gaps
     chunks = [chunk[:2] for chunk in encode.read_chunks(job.data)]
-    assert encoded == [*chunks[1:4], *chunks[len(shards) :]]
+    assert encoded == [c for c in chunks if f"{c[0]:04}-{c[1]:08}" not in intact]
     assert left_in_cache(job) == {"corpus"}
     from_scratch = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
     assert content(prepared.corpus) == content(from_scratch.corpus)
