@@ -23,7 +23,7 @@ _SEED = 4
 """Last number of the seeds, which no other generator has."""
 
 _GROWTH_PAIRS = 2**11
-"""Pairs from which the growth is estimated: to about 0.3% at the usual strengths."""
+"""Pairs from which the growth is estimated."""
 
 _NICENESS = 10
 """Niceness of the worker processes."""
