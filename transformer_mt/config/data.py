@@ -221,7 +221,8 @@ class DataConfig:
     removes control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published
     Multi30k scores. Applies to training, validation and translation."""
     workers: int | None = None
-    """Processes that clean and encode. null: one per core; 0: none besides the main process."""
+    """Processes that clean, encode, and sample segmentations (``tokenizer.sampling``). null: one
+    per core; 0: none besides the main process."""
     part: str | None = None
     """Part of the training text to encode, e.g. ``3/8``, with ``stage=prepare`` on one of several
     machines that share ``cache_dir``; ``rank``: that of this process under torchrun or srun. The

@@ -17,6 +17,7 @@ import numpy as np
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
+from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
@@ -30,7 +31,6 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.progress import track_progress
 from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
 from transformer_mt.data.store.workers import available_cores, map_ordered
@@ -71,8 +71,8 @@ class Prepared:
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
-    epoch_stores: EpochStores | None = None
-    """A newly segmented training store each epoch, with ``tokenizer.sampling``."""
+    segmentation: SampledSegmentation | None = None
+    """Samples the segmentation of the training data, with ``tokenizer.sampling``."""
 
     @cached_property
     def train(self) -> TokenStore:
@@ -105,13 +105,10 @@ def prepare(job: TrainJob) -> Prepared:
     data, inputs = job.data, _read_inputs(job)
     corpus = inputs.corpus
     cache.build_once(corpus, lambda to: _encode_corpus(inputs.task, inputs.sources, to))
-    epoch_stores = None
+    train, segmentation = TokenStore.load(corpus), None
     if strength := job.tokenizer.sampling:
-        epoch_stores = EpochStores(
-            corpus, inputs.vocabulary, strength, job.train.seed, job.run_dir, _num_processes(data)
-        )
-        epoch_stores.open(0)
-    train = TokenStore.load(corpus)
+        seed, max_length = job.train.seed, train.max_length
+        segmentation = SampledSegmentation(inputs.vocabulary, strength, seed, max_length)
     fingerprints = {
         "corpus": train.fingerprint,
         "valid": cache.key(inputs.valid),
@@ -127,16 +124,15 @@ def prepare(job: TrainJob) -> Prepared:
         valid=inputs.valid,
         test=inputs.test,
         fingerprints=fingerprints,
-        epoch_stores=epoch_stores,
+        segmentation=segmentation,
     )
 
 
 def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     """Cleans and encodes one part of the training text, on one of several machines.
 
-    Every machine reads all of the text, and encodes each chunk of its part unless that is done
-    already. ``prepare`` then finds all parts in the cache, which the machines share, and joins
-    them.
+    Every machine reads the sources of its part, and encodes each chunk unless that is done already.
+    ``prepare`` then finds all parts in the cache, which the machines share, and joins them.
 
     Args:
         job: The configuration.
@@ -156,7 +152,7 @@ def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     with cache.reported_errors(inputs.corpus):
         inputs.task.folder.mkdir(parents=True, exist_ok=True)
         _announce(inputs.task, f"encoding part {part + 1} of {parts} of the training data")
-        chunks = (chunk for chunk in read_chunks(data) if chunk.number % parts == part)
+        chunks = read_chunks(data, part, parts)
         with (
             _require_unchanged(data, inputs.sources),
             closing(map_ordered(inputs.task, chunks, _num_processes(data))) as encoded,

@@ -150,7 +150,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         job,
         run_dir,
         data.train,
-        data.epoch_stores,
+        data.segmentation,
         data.valid_store,
         tokenizer.vocab_size,
         TranslationValidator(job, tokenizer, data.valid, world),
@@ -165,8 +165,6 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if world.broadcast_object(
         trainer.is_finished and resume.scores_are_current(run_dir, job, data)
     ):
-        if data.epoch_stores:
-            data.epoch_stores.remove()
         if not world.is_main:
             return None
         _update_card(run_dir, job)

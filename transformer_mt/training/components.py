@@ -10,7 +10,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_reference, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.store.epoch_stores import EpochStores
+from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.files import expand_user
@@ -64,7 +64,7 @@ class TrainingComponents:
 def build_components(
     job: TrainJob,
     train: TokenStore,
-    sampled: EpochStores | None,
+    segmentation: SampledSegmentation | None,
     valid: TokenStore,
     vocab_size: int,
     world: World,
@@ -92,7 +92,7 @@ def build_components(
         kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
         kernels.apply(model)
         precision = kernels.precision or precision
-    batches = BatchIterator(job, train, sampled, max_tokens, compiled, world)
+    batches = BatchIterator(job, train, segmentation, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
         max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens

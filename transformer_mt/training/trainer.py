@@ -18,7 +18,7 @@ from transformer_mt import runtime
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
-from transformer_mt.data.store.epoch_stores import EpochStores
+from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
@@ -50,7 +50,7 @@ class Trainer:
         job: Configuration.
         run_dir: Run folder; only the main rank reads and writes it.
         train: Training pairs.
-        sampled: The same pairs with a new segmentation each epoch (``tokenizer.sampling``), or
+        segmentation: Samples their segmentation, anew each epoch (``tokenizer.sampling``), or
             None.
         valid: Validation pairs.
         vocab_size: V.
@@ -69,7 +69,7 @@ class Trainer:
         job: TrainJob,
         run_dir: Path,
         train: TokenStore,
-        sampled: EpochStores | None,
+        segmentation: SampledSegmentation | None,
         valid: TokenStore,
         vocab_size: int,
         validator: Validator,
@@ -78,11 +78,18 @@ class Trainer:
         recorded_kernels: Kernels | None = None,
     ):
         self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
-        self._train, self._sampled, self._valid, self._clock = train, sampled, valid, clock
+        self._train, self._valid, self._clock = train, valid, clock
         self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(self._found))
         self._components = build_components(
-            job, train, sampled, valid, vocab_size, world, recorded_kernels, resuming=resuming
+            job,
+            train,
+            segmentation,
+            valid,
+            vocab_size,
+            world,
+            recorded_kernels,
+            resuming=resuming,
         )
         self.model, self._step = self._components.model, self._components.step
         self.kernels = self._components.kernels
@@ -103,7 +110,7 @@ class Trainer:
     @property
     def verifies_data(self) -> bool:
         """Whether the training data are verified as they are read, window by window."""
-        return self._batches.num_windows > 1 and self._train.has_checksums and not self._sampled
+        return self._batches.num_windows > 1 and self._train.has_checksums
 
     @property
     def is_finished(self) -> bool:
@@ -134,11 +141,10 @@ class Trainer:
                 log.info("finished: %s", self._criteria.reason(self._state))
             weights = self._checkpoints.finish(self._state)
         finally:
-            self._batches.close()
             batches.close()
+            self._batches.close()
             self._checkpoints.close()
             self._monitor.close()
-        self._batches.remove_stores()  # on all ranks: each node has its own cache
         return self._final_model(weights)
 
     def _restore(self) -> None:
@@ -193,6 +199,7 @@ class Trainer:
             state.step += 1
             requested = self._clock()
             micro_batches, num_targets = next(batches)
+            num_targets = self._batches.total_targets(num_targets)
             data_seconds += self._clock() - requested
             result = self._update(micro_batches, num_targets)
             if self._components.ema:

@@ -1,53 +1,51 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
 import math
+import sys
 from collections.abc import Iterable
-from concurrent.futures import Future
-from functools import partial
-from threading import Event, Lock
+from threading import Lock
 
 import numpy as np
+import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.fixed_buffers import BufferShape, buffered_batches, plan_buffers
-from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
 from transformer_mt.data.batching.mixing import epoch_weights
-from transformer_mt.data.batching.plan import GlobalBatch, Plan
+from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.batching.sampled_segmentation import (
+    SampledSegmentation,
+    SampledShares,
+    Share,
+)
 from transformer_mt.data.batching.windowed_plan import make_plan
-from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.workers import available_cores
 from transformer_mt.data.subwords.tokenizer import PAD
-from transformer_mt.distributed import World
-from transformer_mt.runtime import background_thread
-
-_MAX_RANK_LAG = 100
-"""Generous bound on the number of updates by which one rank's reading may be ahead of another's."""
+from transformer_mt.distributed import World, env_local_size
 
 _PROBED_PAIRS = 2**21
 """Pairs among which the longest are found to probe the memory."""
-
-StoreAndPlan = tuple[TokenStore, Plan]
 
 
 class BatchIterator:
     """One rank's micro-batches of every update. Updates are counted from 1, over all epochs.
 
-    With subword regularisation, every epoch has a token store and a plan of its own. A thread
-    builds those of the next epoch in worker processes during training. Every epoch has as many
-    updates as the first, with similar numbers of tokens.
+    With subword regularisation, the plan is that of the stored segmentation: updates have
+    ``train.batch_tokens`` target tokens on average.
 
     Args:
         job: The configuration.
         train: Training pairs.
-        epoch_stores: Their stores with a new segmentation each epoch (subword regularisation);
-            without, all epochs read ``train``.
+        segmentation: Samples their segmentation, anew each epoch (subword regularisation); None:
+            as stored.
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         fixed_shape: Whether every batch has the same shape, for a compiled training step.
         world: Ranks that share the updates.
 
     Attributes:
-        num_steps: Number of updates of the run, once known: later epochs are not built.
+        num_steps: Number of updates of the run, once known: later ones are not sampled ahead.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -55,64 +53,74 @@ class BatchIterator:
         self,
         job: TrainJob,
         train: TokenStore,
-        epoch_stores: EpochStores | None,
+        segmentation: SampledSegmentation | None,
         max_tokens: int,
         fixed_shape: bool,
         world: World,
     ):
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        self._make_plan = partial(
-            make_plan,
-            batch_tokens=job.train.batch_tokens,
-            seed=job.train.seed,
-            weights=epoch_weights(job.data, train.source_sizes),
+        growth = segmentation.growth(train) if segmentation else (1.0, 1.0)
+        self._plan = make_plan(
+            train,
+            max(1, round(job.train.batch_tokens / growth[1])),
+            job.train.seed,
+            epoch_weights(job.data, train.source_sizes),
             window_pairs=job.data.window_pairs,
             shared=world.size > 1,
         )
-        self._stores = epoch_stores
-        store = epoch_stores.open(0) if epoch_stores else train
-        # Kept, because the first plan determines the number of updates of every epoch.
-        self._first: StoreAndPlan = store, self._make_plan(store)
-        self._epoch, self._current = -1, self._first
-        self._next: tuple[int, Future[StoreAndPlan]] | None = None
-        self._thread = background_thread("next-epoch")
-        self._cancel, self._lock = Event(), Lock()
+        self._lock = Lock()
+        self._sampled: SampledShares | None = None
+        if segmentation:
+            processes = available_cores() if job.data.workers is None else job.data.workers
+            self._sampled = SampledShares(
+                segmentation, self._share, math.ceil(processes / env_local_size())
+            )
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
-            self.buffer_shape = plan_buffers(*self._first, max_tokens, world.size)
+            self.buffer_shape = plan_buffers(train, self._plan, max_tokens, world.size, growth)
 
     @property
     def steps_per_epoch(self) -> int:
         """Number of updates in an epoch, the same for every epoch."""
-        return self._first[1].steps_per_epoch
+        return self._plan.steps_per_epoch
 
     @property
     def num_windows(self) -> int:
         """Number of parts of an epoch that are planned, read and verified one after another."""
-        return self._first[1].num_windows
+        return self._plan.num_windows
 
     def read(self, step: int) -> tuple[list[Batch], int]:
-        """This rank's micro-batches, and the number of target tokens of the update on all ranks.
+        """This rank's micro-batches of an update, and a number for ``total_targets``.
 
         Raises:
-            InputError: The token store of the epoch cannot be built.
+            InputError: The tokens do not match their checksums, or a worker process was killed.
         """
-        (store, batch), world = self.global_batch(step), self._world
-        if self.buffer_shape is None:
-            parts = micro_batches(
-                store,
-                batch,
-                self._max_tokens,
-                world.rank,
-                world.size,
-                few_shapes=world.device.type == "cpu",
-            )
+        world = self._world
+        if self._sampled:
+            store, batch = self._sampled.read(step, int(min(self.num_steps, sys.maxsize - 1)))
+            rank, size = 0, 1
         else:
-            parts = buffered_batches(store, batch, self.buffer_shape, world.rank, world.size)
+            store, batch = self._train, self.global_batch(step)
+            rank, size = world.rank, world.size
+        if self.buffer_shape is None:
+            few_shapes = world.device.type == "cpu"
+            parts = micro_batches(store, batch, self._max_tokens, rank, size, few_shapes=few_shapes)
+        else:
+            parts = buffered_batches(store, batch, self.buffer_shape, rank, size)
         if world.device.type == "cuda":
             parts = [part.pin_memory() for part in parts]
         return parts, batch.num_targets
+
+    def total_targets(self, num_targets: int) -> int:
+        """Number of target tokens of an update on all ranks, from the number of ``read``.
+
+        With subword regularisation, a rank samples only its own share, and all ranks must call
+        this; otherwise all of them know the number.
+        """
+        if self._sampled is None or self._world.size == 1:
+            return num_targets
+        return int(self._world.sum(torch.tensor(num_targets)).item())
 
     def padding_share(self, steps: Iterable[int]) -> float:
         """Share of padding in the rows of this rank's micro-batches of the given updates."""
@@ -135,51 +143,24 @@ class BatchIterator:
 
     def pair_indices(self, step: int) -> list[int]:
         """Indices in the store of all pairs of an update, over all ranks."""
-        _, batch = self.global_batch(step)
-        return [int(pair) for chunk in batch.chunks for pair in chunk]
+        return [int(pair) for chunk in self.global_batch(step).chunks for pair in chunk]
 
-    def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of an update over all ranks, and the store to read them from.
-
-        Waits until the store of the epoch is built. Thread-safe.
-        """
-        index = step - 1
+    def global_batch(self, step: int) -> GlobalBatch:
+        """The pairs of an update over all ranks, as they are stored. Thread-safe."""
         with self._lock:
-            if self._stores and index // self.steps_per_epoch != self._epoch:
-                self._start_epoch(self._stores, index)
-            store, plan = self._current
-            return store, plan[index]
+            return self._plan[step - 1]
+
+    def _share(self, step: int) -> Share:
+        """This rank's share of an update, as it is stored."""
+        batch, epoch = self.global_batch(step), (step - 1) // self.steps_per_epoch
+        chunks = split_batch(self._train, batch, self._world.size)[self._world.rank]
+        pairs = np.concatenate(chunks or batch.chunks)
+        if not chunks:
+            return Share.read(self._train, epoch, pairs[:1], [0])
+        return Share.read(self._train, epoch, pairs, [len(chunk) for chunk in chunks])
 
     def close(self) -> None:
-        """Cancels the building of the next epoch's store; call it after an error, too."""
-        self._cancel.set()
-        self._thread.shutdown(cancel_futures=True)
-        for _, plan in (self._first, self._current):
-            plan.close()
-
-    def remove_stores(self) -> None:
-        """Removes the stores of all epochs, at the end of the run."""
-        if self._stores:
-            self._stores.remove()
-
-    def _start_epoch(self, stores: EpochStores, index: int) -> None:
-        epoch = index // self.steps_per_epoch
-        if epoch == 0:
-            self._current = self._first
-        elif self._next and self._next[0] == epoch:
-            self._current = self._next[1].result()
-        else:  # a resumed run
-            self._current = self._plan_epoch(epoch, stores.open(epoch))
-        self._epoch = epoch
-        if (epoch + 1) * self.steps_per_epoch < self.num_steps:
-            oldest = (index - _MAX_RANK_LAG) // self.steps_per_epoch
-            self._next = epoch + 1, self._thread.submit(self._build, stores, epoch + 1, oldest)
-
-    def _build(self, stores: EpochStores, epoch: int, oldest: int) -> StoreAndPlan:
-        stores.remove_before(oldest)
-        return self._plan_epoch(epoch, stores.open(epoch, self._cancel))
-
-    def _plan_epoch(self, epoch: int, store: TokenStore) -> StoreAndPlan:
-        plan = self._make_plan(store, template=self._first[1])
-        plan[epoch * self.steps_per_epoch]  # plans the epoch now, which takes a while
-        return store, plan
+        """Ends what runs in the background; call it after an error, too."""
+        if self._sampled:
+            self._sampled.close()
+        self._plan.close()

@@ -7,6 +7,7 @@ with *dummy pairs*, which attend only to themselves and which the loss ignores. 
 when eight GPUs share an update.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,11 @@ class BufferShape:
 
 
 def plan_buffers(
-    store: TokenStore, plan: Plan, max_tokens: int, world_size: int = 1
+    store: TokenStore,
+    plan: Plan,
+    max_tokens: int,
+    world_size: int = 1,
+    growth: tuple[float, float] = (1.0, 1.0),
 ) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
@@ -52,13 +57,15 @@ def plan_buffers(
         plan: Their global batches.
         max_tokens: Maximum number of tokens a side in one buffer.
         world_size: Number of ranks that share an update.
+        growth: Mean growth of source and target by subword regularisation.
     """
     max_length = _round_up(store.max_length)
     batches = plan.survey(_SURVEYED_STEPS)
     largest = max(_largest_share(store, batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:
-        src, tgt, pairs = _largest_share(store, batches, parts * world_size)
+        *sides, pairs = _largest_share(store, batches, parts * world_size)
+        src, tgt = map(_grown, sides, growth)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
         minimum = _round_up(store.max_length + dummies)
@@ -109,6 +116,14 @@ def _largest_share(
     ]
     src, tgt = np.max([store.pair_lengths(pairs).sum(axis=1) for pairs in shares], axis=0).tolist()
     return src, tgt, max(len(pairs) for pairs in shares)
+
+
+def _grown(tokens: int, growth: float) -> int:
+    """Tokens that as many stored tokens hardly ever exceed when they are sampled again."""
+    if growth == 1:
+        return tokens
+    # The growths of words are independent: the deviation of their sum is below its square root.
+    return math.ceil(growth * tokens + 3 * math.sqrt(max(0, growth - 1) * tokens))
 
 
 def _dummy_lengths(

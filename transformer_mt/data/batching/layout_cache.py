@@ -4,16 +4,15 @@ import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 
 from transformer_mt import files
 from transformer_mt.data.batching.plan import Indices
-from transformer_mt.data.store import cache
 
 
 class Layout(NamedTuple):
@@ -38,20 +37,16 @@ class LayoutCache:
     """
 
     def __init__(self, folder: Path):
-        self._folder, self._cancel = folder, Event()
+        self._folder = folder
 
     def get(self, number: int, compute: Callable[[], Layout]) -> Layout:
-        """Reads a layout; the first rank to ask computes and writes it while the others wait.
-
-        Raises:
-            CancelledError: The cache was closed.
-        """
+        """Reads a layout; the first rank to ask computes and writes it while the others wait."""
         path = self._path(number)
         with ExitStack() as stack:
             with suppress(OSError, NotImplementedError):  # not writable, or without locks
                 self._folder.mkdir(exist_ok=True)
                 # The system releases the lock of a process that dies.
-                stack.enter_context(cache.locked(path, self._cancel))
+                stack.enter_context(FileLock(path.with_suffix(".lock")))
             # A damaged file is written again.
             with (
                 suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
@@ -67,10 +62,6 @@ class LayoutCache:
         """Removes a layout that all ranks have read."""
         with suppress(OSError):
             self._path(number).unlink(missing_ok=True)
-
-    def cancel(self) -> None:
-        """Stops waiting for other ranks."""
-        self._cancel.set()
 
     def clear(self) -> None:
         """Removes all layouts; a rank that still needs one computes it."""

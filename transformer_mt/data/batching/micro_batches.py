@@ -20,7 +20,7 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
         For each share, its non-empty parts of the batch's chunks.
     """
     if num_shares == 1:
-        return [list(batch.chunks)]
+        return [[chunk for chunk in batch.chunks if len(chunk)]]
     pairs = np.concatenate(batch.chunks)
     lengths = store.pair_lengths(pairs)
     owners = np.empty(len(pairs), np.int64)
@@ -67,8 +67,7 @@ def micro_batches(
     make = collate_on_grid if few_shapes else collate
     share = split_batch(store, batch, world_size)[rank]
     if not share:
-        chunk = next(chunk for chunk in batch.chunks if len(chunk))
-        return [make(store, [chunk[:1]], weight=0.0)]
+        return [make(store, [np.zeros(1, np.int64)], weight=0.0)]
     return [make(store, buckets) for buckets in _split_by_tokens(store, share, max_tokens)]
 
 

@@ -71,8 +71,6 @@ class BatchPlan:
         weights: How often a pair of each source of the store occurs in an epoch. With weight 1.25,
             every pair occurs once, and a quarter of them, different in each epoch, twice; batches
             may then be slightly larger than ``batch_tokens``. Without weights, once.
-        template: Plan of the same pairs in another segmentation. This plan has the same number of
-            updates, whatever their size, and the same pairs of each source in an epoch.
     """
 
     def __init__(
@@ -81,8 +79,6 @@ class BatchPlan:
         batch_tokens: int,
         seed: int,
         weights: Sequence[float] = (),
-        *,
-        template: "BatchPlan | None" = None,
     ):
         self._src_lengths, self._tgt_lengths = (
             _compact(side.lengths) for side in (store.src, store.tgt)
@@ -98,8 +94,7 @@ class BatchPlan:
             self._source_sizes, self._weights = list(store.source_sizes), list(weights)
             sources = np.repeat(np.arange(len(weights)), self._source_sizes)
             self._sort_keys.append(_compact(sources))
-        self._select = template._select_pairs if template else self._select_pairs
-        first_epoch = self._sorted_by_keys(self._select(0))
+        first_epoch = self._sorted_by_keys(self._select_pairs(0))
         # Pairs of one length are shuffled, so that each chunk has an average number of tokens on
         # both sides: sorted, those with a long source would share one chunk, those with a long
         # target another.
@@ -107,11 +102,7 @@ class BatchPlan:
         by_length = np.argsort(self._max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
         lengths = self._tgt_lengths[first_epoch[self._position_to_sorted]]
-        self._boundaries: Indices = (
-            balanced_chunk_boundaries(lengths, len(template._boundaries) - 1)
-            if template
-            else chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
-        )
+        self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
         self._epoch = -1
         self._batches: list[Indices] = []
         self._order = first_epoch
@@ -167,7 +158,7 @@ class BatchPlan:
 
     def _plan_epoch(self, epoch: int) -> None:
         rng = np.random.default_rng([self._seed, epoch])
-        pairs = self._sorted_by_keys(rng.permutation(self._select(epoch)))
+        pairs = self._sorted_by_keys(rng.permutation(self._select_pairs(epoch)))
         self._order = pairs[self._position_to_sorted]
         src_tokens = np.add.reduceat(
             self._src_lengths[self._order], self._boundaries[:-1], dtype=np.int64

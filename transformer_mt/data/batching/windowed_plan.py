@@ -51,7 +51,6 @@ def make_plan(
     weights: Sequence[float] = (),
     *,
     window_pairs: int,
-    template: Plan | None = None,
     shared: bool = False,
 ) -> Plan:
     """The plan of a corpus: by windows if it has twice as many pairs as a window, or more.
@@ -62,19 +61,12 @@ def make_plan(
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch.
         window_pairs: Minimum number of pairs in a window.
-        template: Plan of the same pairs in another segmentation; this plan has as many updates.
         shared: Whether other ranks make the same plan: windows are then planned by one of them.
     """
-    if template is None:
-        number = count_windows(store, weights, window_pairs, batch_tokens)
-    else:
-        number = template.num_windows
+    number = count_windows(store, weights, window_pairs, batch_tokens)
     if number == 1:
-        assert template is None or isinstance(template, BatchPlan)
-        return BatchPlan(store, batch_tokens, seed, weights, template=template)
-    return WindowedPlan(
-        store, batch_tokens, seed, weights, number, template=template, shared=shared
-    )
+        return BatchPlan(store, batch_tokens, seed, weights)
+    return WindowedPlan(store, batch_tokens, seed, weights, number, shared=shared)
 
 
 class WindowedPlan:
@@ -89,8 +81,6 @@ class WindowedPlan:
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch.
         number: Number of windows in an epoch.
-        template: Plan of the same pairs in another segmentation. This plan has the same number of
-            updates, whatever their size.
         shared: Whether other ranks make the same plan. The first to need a window verifies and
             plans it, and the others read the result from a file in the folder of the store.
     """
@@ -103,21 +93,16 @@ class WindowedPlan:
         weights: Sequence[float],
         number: int,
         *,
-        template: Plan | None = None,
         shared: bool = False,
     ):
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
-        self._steps = template.steps_per_epoch // number if template else self._count(batch_tokens)
-<<<<<<< HEAD
+        self._steps = self._count(batch_tokens)
         self._layouts: LayoutCache | None = None
         if shared and store.folder:
             key = cache.key(_VERSION, seed, list(weights), number, self._steps)
             self._layouts = LayoutCache(store.folder / f"windows-{key}")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
-=======
         self._thread = background_thread("next-window")
->>>>>>> step
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
     @property
@@ -149,8 +134,6 @@ class WindowedPlan:
 
     def close(self) -> None:
         """Ends the thread, and removes what ranks have shared."""
-        if self._layouts:
-            self._layouts.cancel()
         self._thread.shutdown(cancel_futures=True)
         if self._layouts:
             self._layouts.clear()

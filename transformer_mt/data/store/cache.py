@@ -11,10 +11,8 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
 from filelock import FileLock, Timeout
 
@@ -41,24 +39,22 @@ def shards_dir(entry: Path) -> Path:
     return entry.with_suffix(".shards")
 
 
-def build_once(entry: Path, build: Callable[[Path], None], cancel: Event | None = None) -> None:
+def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     """Builds a cache entry unless it exists.
 
     Args:
         entry: Path of the entry, a folder.
         build: Writes the content of the entry into the folder that it is given.
-        cancel: Set by another thread to stop waiting for a process that builds the entry.
 
     Raises:
         InputError: The entry cannot be built or written.
-        CancelledError: ``cancel`` was set.
     """
     with reported_errors(entry):
         if entry.exists():
             shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with locked(entry, cancel):
+        with _locked(entry):
             if not entry.exists():
                 _build(entry, build)
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
@@ -76,16 +72,6 @@ def reported_errors(entry: Path) -> Iterator[None]:
             f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
             "writable folder with enough free space"
         ) from error
-
-
-def remove(entry: Path) -> None:
-    """Removes a cache entry, if it exists, atomically: a partial entry is never visible."""
-    renamed = entry.with_suffix(".removed")
-    shutil.rmtree(renamed, ignore_errors=True)
-    with suppress(OSError):  # another process may be removing it
-        entry.rename(renamed)
-    shutil.rmtree(renamed, ignore_errors=True)
-    entry.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def _build(entry: Path, build: Callable[[Path], None]) -> None:
@@ -106,23 +92,13 @@ def _build(entry: Path, build: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def locked(entry: Path, cancel: Event | None) -> Iterator[None]:
-    """Waits for the lock of a cache entry, and holds it.
-
-    Raises:
-        CancelledError: ``cancel`` was set.
-    """
+def _locked(entry: Path) -> Iterator[None]:
     lock = FileLock(entry.with_suffix(".lock"))
-    logged = False
-    while not lock.is_locked:
-        try:
-            lock.acquire(timeout=1)
-        except Timeout:
-            if cancel and cancel.is_set():
-                raise CancelledError from None
-            if not (cancel or logged):
-                log.info("waiting for another process that is preparing the same data")
-            logged = True
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        log.info("waiting for another process that is preparing the same data")
+        lock.acquire()
     try:
         yield
     finally:

@@ -23,6 +23,9 @@ _SAMPLE_PAIRS = 10_000
 
 _TOKENIZED_PAIRS = 1_000
 
+_COMPRESSION = 3
+"""Size of text compared with that of its compressed file."""
+
 _STORE_BYTES = 8 + 8 + 4
 """Of a pair besides its tokens: two offsets and a line number."""
 
@@ -58,6 +61,13 @@ def log_disk_space(data: DataConfig, tokenizer: Tokenizer, folder: Path) -> None
     )
     if store + shards > free:
         log.warning("warning: the disk may be too small: set cache_dir to another folder")
+
+
+def text_bytes(source: SourceConfig) -> int:
+    """Rough size of the text of a source, if compressed when decompressed; 0 if unknown."""
+    if source.hub is not None:  # a folder may hold more than the one split
+        return 0
+    return _file_bytes(source) * (1 if _is_plain(source) else _COMPRESSION)
 
 
 def _estimate_pairs(source: SourceConfig, sample: Sequence[Pair]) -> float:

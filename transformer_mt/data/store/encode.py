@@ -6,11 +6,13 @@ result does not depend on which process wrote a shard: the shards' order is the 
 
 import io
 import json
+import math
 import zipfile
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt import files
-from transformer_mt.config import CleaningConfig, DataConfig
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
 from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
+from transformer_mt.data.store.disk_space import text_bytes
 from transformer_mt.data.store.token_store import EncodedPairs, Side, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -31,34 +34,94 @@ CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
 
+_GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
+"""Its multiples are spread evenly between whole numbers, however many there are."""
+
+_TOLERANCE = 0.05
+"""Share of a part by which its ends may be moved to the end of a source."""
+
 
 class Chunk(NamedTuple):
     """Consecutive pairs of one data source."""
 
-    number: int
-    """Index of the chunk in the corpus."""
     source: int
     """Index of the data source in ``data.train``."""
+    number: int
+    """Index of the chunk in its data source."""
     first_row: int
     """Number of the first pair in its data source, from 1."""
     pairs: list[Pair]
 
 
-def read_chunks(data: DataConfig) -> Iterator[Chunk]:
-    """Streams the training text; the chunk boundaries depend only on the text."""
-    number = 0
-    for source, config in enumerate(data.train):
-        first_row, characters, pairs = 1, 0, list[Pair]()
-        for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
-            pairs.append(pair)
-            characters += len(pair.src) + len(pair.tgt)
-            if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
-                yield Chunk(number, source, first_row, pairs)
-                number, first_row = number + 1, first_row + len(pairs)
-                characters, pairs = 0, []
-        if pairs:
-            yield Chunk(number, source, first_row, pairs)
-            number += 1
+def read_chunks(data: DataConfig, part: int = 0, parts: int = 1) -> Iterator[Chunk]:
+    """Streams the training text, or one of several parts of it.
+
+    The chunk boundaries depend only on the text. Parts are of about the same size, and a source
+    without chunks of the part is not read.
+
+    Args:
+        data: The configuration.
+        part: Number of the part, from 0.
+        parts: Number of parts.
+    """
+    for source, owner in enumerate(_chunk_owners(data.train, parts)):
+        if part in owner.parts:
+            for chunk in _read_source(data, source):
+                if owner(chunk.number) == part:
+                    yield chunk
+
+
+def _read_source(data: DataConfig, source: int) -> Iterator[Chunk]:
+    text = read_pairs([data.train[source]], src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    number, first_row, characters, pairs = 0, 1, 0, list[Pair]()
+    for pair in text:
+        pairs.append(pair)
+        characters += len(pair.src) + len(pair.tgt)
+        if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+            yield Chunk(source, number, first_row, pairs)
+            number, first_row = number + 1, first_row + len(pairs)
+            characters, pairs = 0, []
+    if pairs:
+        yield Chunk(source, number, first_row, pairs)
+
+
+class _ChunkOwner(NamedTuple):
+    """The part to which each chunk of a source belongs.
+
+    The sources are laid end to end and cut into parts. The chunks of a source that is cut are
+    scattered over its length, because their number is not known beforehand.
+    """
+
+    start: int
+    size: int
+    cuts: list[float]
+
+    @property
+    def parts(self) -> range:
+        """The parts that have chunks of the source."""
+        end = self.start + self.size
+        return range(bisect_right(self.cuts, self.start), bisect_left(self.cuts, end) + 1)
+
+    def __call__(self, number: int) -> int:
+        position = self.start + number * _GOLDEN_RATIO % 1 * self.size
+        return min(bisect_right(self.cuts, position), self.parts[-1])
+
+
+def _chunk_owners(sources: Sequence[SourceConfig], parts: int) -> Iterator[_ChunkOwner]:
+    sizes = [text_bytes(source) for source in sources]
+    ends = list(accumulate(sizes))
+    cuts = [_snapped(ends[-1] * cut / parts, ends, ends[-1] / parts) for cut in range(1, parts)]
+    for end, size in zip(ends, sizes, strict=True):
+        if size:
+            yield _ChunkOwner(end - size, size, cuts)
+        else:  # unknown: every part has its share
+            yield _ChunkOwner(0, parts, [float(cut) for cut in range(1, parts)])
+
+
+def _snapped(cut: float, ends: Sequence[int], part_size: float) -> float:
+    """A cut, or the end of a source that is so near that it is not worth reading it twice."""
+    nearest = min(ends, key=lambda end: abs(end - cut))
+    return nearest if abs(nearest - cut) <= _TOLERANCE * part_size else cut
 
 
 @dataclass(frozen=True)
@@ -126,7 +189,7 @@ class EncodeChunk:
 
     def __call__(self, chunk: Chunk) -> tuple[Shard, CleaningReport]:
         """The shard, and the report of the pairs that the filters dropped."""
-        path = self.folder / f"{chunk.number:08}.npz"
+        path = self.folder / f"{chunk.source:04}-{chunk.number:08}.npz"
         identity = [chunk.source, chunk.first_row, len(chunk.pairs)]
         report = _find_shard(path, identity, self.data.cleaning)
         if report is None:

@@ -129,7 +129,7 @@ class TokenStore:
 
     @property
     def max_length(self) -> int:
-        """Upper bound of the sequence lengths, which also holds for the stores of other epochs."""
+        """Upper bound of the sequence lengths, whatever the segmentation that is sampled."""
         return self.max_length_bound or max(
             int(side.lengths.max(initial=0)) for side in (self.src, self.tgt)
         )
@@ -238,7 +238,6 @@ def write(
     *,
     source_sizes: Sequence[int] = (),
     source_names: Sequence[str] = (),
-    max_length: int = 0,
 ) -> None:
     """Writes a corpus, one part at a time, into an existing folder.
 
@@ -251,7 +250,6 @@ def write(
         vocab_size: Number of token ids.
         source_sizes: Number of pairs of each data source.
         source_names: File or dataset name of each data source.
-        max_length: Upper bound of the sequence lengths to record, if above the longest sequence.
     """
     dtype = token_type(vocab_size)
     with ExitStack() as files:
@@ -269,7 +267,7 @@ def write(
         "dtype": dtype.name,
         "pairs": tgt.num_sequences,
         "tokens": {"src": src.num_tokens, "tgt": tgt.num_tokens},
-        "longest": max(max_length, src.max_length, tgt.max_length),
+        "longest": max(src.max_length, tgt.max_length),
         "sources": list(source_sizes),
         "names": list(source_names),
         "lines": num_lines,

@@ -7,7 +7,7 @@ corpus: a word is the characters of its pieces; special symbols and bytes stay a
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise, repeat
 from typing import Any
@@ -25,6 +25,7 @@ _MAX_CACHED_LENGTH = 32
 """Longer words, in characters, are not cached; languages without spaces have many."""
 
 Counts = npt.NDArray[Any]
+Uniform = npt.NDArray[np.float64]
 ResegmentedWords = Iterator[tuple[int, list[str]]]
 """Index and new pieces of each word that is resegmented; other words stay as they are."""
 
@@ -61,14 +62,17 @@ class SubwordRegularizer:
         self._model = (BPEDropout if is_bpe else UnigramSampling)(scores, strength)
 
     def __call__(
-        self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.int32], rng: np.random.Generator
+        self,
+        tokens: npt.NDArray[Any],
+        lengths: npt.NDArray[np.int32],
+        rngs: Sequence[np.random.Generator],
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-        """Resegments encoded sentences.
+        """Resegments encoded sentences, each independently of the others.
 
         Args:
             tokens: [N] token ids of all sequences, concatenated; each ends with the end symbol.
             lengths: [sequences] number of tokens of each sequence.
-            rng: Random number generator.
+            rngs: [sequences] random number generator of each sequence.
 
         Returns:
             Tokens and lengths of the same text in sampled segmentations.
@@ -77,10 +81,15 @@ class SubwordRegularizer:
         is_start = self._starts_word[tokens]
         is_start[1:] |= ~is_text[:-1]  # the end symbol of a sequence is not text
         starts = np.flatnonzero(is_start)
+        if not len(starts):
+            return tokens, lengths
         counts = np.diff(starts, append=len(tokens))
-        characters = counts
-        if len(starts):
-            characters = np.add.reduceat(self._num_characters[tokens], starts)
+        token_characters = self._num_characters[tokens]
+        characters = np.add.reduceat(token_characters, starts)
+        sequence_characters = np.add.reduceat(token_characters, np.cumsum(lengths) - lengths)
+        uniform = np.concatenate(
+            [rng.random(n) for rng, n in zip(rngs, sequence_characters.tolist(), strict=True)]
+        )
         ids, first, ends = tokens.tolist(), starts.tolist(), (starts + counts).tolist()
 
         def word(i: int) -> str:
@@ -88,7 +97,7 @@ class SubwordRegularizer:
 
         new: list[int] = []
         done, growth = 0, np.zeros(len(starts), np.int64)
-        for i, pieces in self._model.sample_words(word, characters, counts, rng):
+        for i, pieces in self._model.sample_words(word, characters, counts, uniform):
             sampled = [self._ids.get(piece) for piece in pieces]
             if None not in sampled:  # otherwise one of its characters is not a piece
                 new += ids[done : first[i]]
@@ -121,7 +130,7 @@ class BPEDropout:
         word: Callable[[int], str],
         characters: Counts,
         pieces: Counts,
-        rng: np.random.Generator,
+        uniform: Uniform,
     ) -> ResegmentedWords:
         """Samples segmentations of the words of which at least one merge is dropped.
 
@@ -129,14 +138,17 @@ class BPEDropout:
             word: Text of a word, by its index.
             characters: [words] number of characters of each word.
             pieces: [words] number of pieces of each word when no merge is dropped.
-            rng: Random number generator.
+            uniform: [sum of characters] random numbers in [0, 1), one for each character: a word
+                has more characters than merges.
         """
-        kept = _geometric(rng.random(len(pieces)), 1 - self._p)  # merges before the first dropped
-        drops = _batched_random(rng, lambda uniform: _geometric(uniform, self._p))
+        ends = np.cumsum(characters)
+        kept = _geometric(uniform[ends - characters], 1 - self._p)  # before the first dropped
+        drops = _geometric(uniform, self._p)
         for i in np.flatnonzero(kept < characters - pieces).tolist():
-            yield i, self.segment(word(i), chain(repeat(0, kept[i]), [1 + next(drops)], drops))
+            first, *others = drops[ends[i] - characters[i] + 1 : ends[i]].tolist()
+            yield i, self.segment(word(i), chain(repeat(0, kept[i]), [1 + first], others))
 
-    def segment(self, word: str, drops: Iterator[int]) -> list[str]:
+    def segment(self, word: str, drops: Iterable[int]) -> list[str]:
         """Pieces of a word.
 
         Args:
@@ -177,12 +189,13 @@ class UnigramSampling:
         word: Callable[[int], str],
         characters: Counts,
         _pieces: Counts,
-        rng: np.random.Generator,
+        uniform: Uniform,
     ) -> ResegmentedWords:
         """Samples the words of more than one character; arguments as for ``BPEDropout``."""
-        uniform = _batched_random(rng, lambda uniform: uniform)
+        ends = np.cumsum(characters)
         for i in np.flatnonzero(characters > 1).tolist():
-            yield i, self.segment(word(i), uniform)
+            own = uniform[ends[i] - characters[i] : ends[i]]
+            yield i, self.segment(word(i), iter(own.tolist()))
 
     def segment(self, word: str, uniform: Iterator[float]) -> list[str]:
         """Pieces of a word, sampled from the last to the first with one uniform number each."""
@@ -218,11 +231,3 @@ def _geometric(uniform: npt.NDArray[np.float64], p: float) -> npt.NDArray[np.int
     if p <= 0 or p >= 1:
         return np.full(len(uniform), 2**62 if p >= 1 else 0)
     return np.floor(np.log1p(-uniform) / math.log(p)).astype(np.int64)
-
-
-def _batched_random(
-    rng: np.random.Generator, transform: Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
-) -> Iterator[Any]:
-    """Endless transformed uniform numbers, drawn 1,024 at a time."""
-    while True:
-        yield from transform(rng.random(1024)).tolist()

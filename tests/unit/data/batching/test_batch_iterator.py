@@ -1,21 +1,22 @@
-"""Batches of all epochs, from one token store or from a resampled store for each epoch."""
+"""Batches of all epochs, in the stored segmentation or in one sampled for each epoch."""
 
 import dataclasses
-import logging
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.stores import store_of_lengths
 
+from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
@@ -24,18 +25,14 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.batching import batch_iterator as batch_iterator_module
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation, Share
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store import epoch_stores as epoch_stores_module
-from transformer_mt.data.store import progress as progress_module
-from transformer_mt.data.store.epoch_stores import EpochStores
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed import World
-from transformer_mt.errors import InputError
 
 PAIRS = 150
 TOKENS = 200
@@ -73,110 +70,148 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
     )
 
 
-@pytest.fixture
-def prepared(job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
-    """Data prepared for a new run, without stores of other tests."""
-    monkeypatch.setattr(epoch_stores_module, "BLOCK_PAIRS", 20)
-    return prepare(dataclasses.replace(job, run_dir=str(tmp_path / "run")))
+@pytest.fixture(scope="module")
+def prepared(job: TrainJob) -> Prepared:
+    return prepare(job)
 
 
-def stores_of(prepared: Prepared) -> EpochStores:
-    assert prepared.epoch_stores is not None
-    return prepared.epoch_stores
+def segmentation_of(prepared: Prepared) -> SampledSegmentation:
+    assert prepared.segmentation is not None
+    return prepared.segmentation
 
 
 def iterator_of(
     prepared: Prepared,
+    *,
     weights: tuple[float, ...] = (),
     num_steps: int = 10**6,
-    *,
-    resample: bool = True,
+    sampled: bool = True,
+    workers: int = 0,
+    rank: int = 0,
+    size: int = 1,
 ) -> BatchIterator:
-    job = TrainJob(
-        run_dir="unused",
-        data=dataclasses.replace(prepared.config, weights=list(weights)),
-        train=TrainConfig(batch_tokens=TOKENS, seed=1),
-    )
-    stores, world = stores_of(prepared) if resample else None, World(torch.device("cpu"))
-    iterator = BatchIterator(job, prepared.train, stores, 500, False, world)
+    data = dataclasses.replace(prepared.config, weights=list(weights), workers=workers)
+    job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
+    segmentation = prepared.segmentation if sampled else None
+    world = World(torch.device("cpu"), rank, size)
+    iterator = BatchIterator(job, prepared.train, segmentation, 500, False, world)
     iterator.num_steps = num_steps
     return iterator
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def iterator(prepared: Prepared) -> Iterator[BatchIterator]:
     with closing(iterator_of(prepared)) as iterator:
         yield iterator
 
 
-def content(store: TokenStore, batch: GlobalBatch) -> list[tuple[list[int], list[int]]]:
-    indices = np.concatenate(batch.chunks)
-    return [(store.src[i].tolist(), store.tgt[i].tolist()) for i in indices]
+Sequences = tuple[tuple[int, ...], ...]
 
 
-def indices(batch: GlobalBatch) -> list[int]:
-    return [int(i) for chunk in batch.chunks for i in chunk]
+def content(batches: list[Batch]) -> Counter[Sequences]:
+    """The pairs that are trained on, as source and target sequences."""
+    pairs = Counter[Sequences]()
+    for batch in batches:
+        if batch.weight:
+            src, tgt = batch.src.tokens.numpy(), batch.tgt_out.numpy()
+            pairs.update(
+                zip(sequences(src[src != PAD]), sequences(tgt[tgt != IGNORE_INDEX]), strict=True)
+            )
+    return pairs
 
 
-def names(stores: EpochStores) -> set[str]:
-    return {p.name for p in stores.folder.iterdir() if p.suffix != ".lock"}
+def sequences(tokens: npt.NDArray[Any]) -> list[tuple[int, ...]]:
+    ends = np.flatnonzero(tokens == EOS) + 1
+    return [tuple(part.tolist()) for part in np.split(tokens, ends)[:-1]]
 
 
-def test_without_subword_regularization_all_epochs_share_one_plan(prepared: Prepared) -> None:
-    plan, iterator = BatchPlan(prepared.train, TOKENS, 1), iterator_of(prepared, resample=False)
-    assert iterator.steps_per_epoch == plan.steps_per_epoch
-    for step in range(3 * plan.steps_per_epoch):
-        store, batch = iterator.global_batch(step + 1)
-        assert store is prepared.train
-        assert batch.num_targets == plan[step].num_targets
-        assert len(batch.chunks) == len(plan[step].chunks)
-        for ours, theirs in zip(batch.chunks, plan[step].chunks, strict=True):
-            assert np.array_equal(ours, theirs)
-    iterator.close()
-    iterator.remove_stores()
+def texts(prepared: Prepared, pairs: Counter[Sequences]) -> Counter[tuple[str, ...]]:
+    tokenizer = Tokenizer(prepared.tokenizer_model)
+    return Counter(
+        tuple(tokenizer.decode([list(side) for side in pair])) for pair in pairs.elements()
+    )
 
 
-def test_an_epoch_has_each_pair_once_in_as_many_updates(
+def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
+    sides = prepared.train.src, prepared.train.tgt
+    return Counter(tuple(tuple(side[i].tolist()) for side in sides) for i in indices)
+
+
+def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepared) -> None:
+    plan = BatchPlan(prepared.train, TOKENS, 1)
+    with closing(iterator_of(prepared, sampled=False)) as iterator:
+        assert iterator.steps_per_epoch == plan.steps_per_epoch
+        for step in range(1, 3 * plan.steps_per_epoch + 1):
+            batches, num_targets = iterator.read(step)
+            assert iterator.total_targets(num_targets) == plan[step - 1].num_targets
+            pairs = np.concatenate(plan[step - 1].chunks).tolist()
+            assert iterator.pair_indices(step) == pairs
+            assert content(batches) == stored(prepared, pairs)
+
+
+def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
     iterator: BatchIterator, prepared: Prepared
 ) -> None:
-    tokenizer, per_epoch = Tokenizer(prepared.tokenizer_model), iterator.steps_per_epoch
-    texts = [
-        tokenizer.decode([side[i].tolist() for i in range(PAIRS)])
-        for side in (prepared.train.src, prepared.train.tgt)
-    ]
-    seen = []
-    for epoch in range(4):
-        steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
-        batches = [iterator.global_batch(step) for step in steps]
-        (store,) = {id(store): store for store, _ in batches}.values()
-        assert sorted(i for _, batch in batches for i in indices(batch)) == list(range(PAIRS))
-        for side, text in zip((store.src, store.tgt), texts, strict=True):
-            assert tokenizer.decode([side[i].tolist() for i in range(PAIRS)]) == text
-        targets = [batch.num_targets for _, batch in batches]
-        for (_, batch), count in zip(batches, targets, strict=True):
-            assert count == store.tgt.lengths[indices(batch)].sum()
-        assert max(targets) < 1.2 * TOKENS  # of 20 pairs or so
-        assert sum(targets) == len(store.tgt.tokens)
-        assert store.location(120) == prepared.train.location(120)
-        seen.append(store)
-    sampled = [[store.tgt[i].tolist() for i in range(PAIRS)] for store in (prepared.train, *seen)]
-    for i, one in enumerate(sampled):
-        for other in sampled[:i]:
-            assert sum(a != b for a, b in zip(one, other, strict=True)) > PAIRS / 2
+    per_epoch, seen = iterator.steps_per_epoch, [stored(prepared, list(range(PAIRS)))]
+    for epoch in range(3):
+        pairs, targets = Counter[Sequences](), []
+        for step in range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1):
+            batches, num_targets = iterator.read(step)
+            found = content(batches)
+            assert texts(prepared, found) == texts(
+                prepared, stored(prepared, iterator.pair_indices(step))
+            )
+            assert num_targets == sum(len(tgt) for _, tgt in found.elements())
+            pairs += found
+            targets.append(num_targets)
+        assert texts(prepared, pairs) == texts(prepared, seen[0])
+        assert max(targets) < 1.3 * TOKENS  # of 20 pairs or so
+        assert 0.85 * TOKENS < np.mean(sorted(targets)[1:]) < 1.05 * TOKENS  # but the last
+        for other in seen:
+            assert (pairs & other).total() < PAIRS / 2
+        seen.append(pairs)
 
 
-def test_a_resumed_run_gets_the_same_batches(
-    iterator: BatchIterator, prepared: Prepared, job: TrainJob, tmp_path: Path
+@settings(max_examples=20, deadline=None)
+@given(step=st.integers(1, 40), size=st.integers(2, 30))
+def test_an_update_is_the_same_for_any_number_of_ranks(
+    iterator: BatchIterator, prepared: Prepared, step: int, size: int
 ) -> None:
-    per_epoch = iterator.steps_per_epoch
-    wanted = {s: content(*iterator.global_batch(s)) for s in range(1, 4 * per_epoch + 1)}
-    # With another run folder, where no store exists yet, and another number of processes.
-    data = dataclasses.replace(job.data, workers=2)
-    other = prepare(dataclasses.replace(job, run_dir=str(tmp_path / "other"), data=data))
-    with closing(iterator_of(other, num_steps=4 * per_epoch)) as again:
-        for step in range(3 * per_epoch + 2, 4 * per_epoch + 1):
-            assert content(*again.global_batch(step)) == wanted[step]
-    assert names(stores_of(other)) == {"epoch-000000", "epoch-000003"}  # no others are built
+    batches, num_targets = iterator.read(step)
+    parts = []
+    for rank in range(size):  # more ranks than an update has pairs, too
+        with closing(iterator_of(prepared, rank=rank, size=size)) as other:
+            parts.append(other.read(step))
+    assert sum((content(part) for part, _ in parts), Counter()) == content(batches)
+    assert sum(number for _, number in parts) == num_targets
+
+
+def test_a_resumed_run_gets_the_same_batches(iterator: BatchIterator, prepared: Prepared) -> None:
+    """With processes that sample ahead; nothing is left on the disk."""
+    before = sorted(prepared.corpus.parent.rglob("*"))
+    steps = range(2 * iterator.steps_per_epoch - 2, 2 * iterator.steps_per_epoch + 3)
+    with closing(iterator_of(prepared, workers=2, num_steps=steps[-1])) as resumed:
+        for step in steps:
+            for ours, theirs in zip(resumed.read(step)[0], iterator.read(step)[0], strict=True):
+                assert ours.src.tokens.equal(theirs.src.tokens)
+                assert ours.tgt_out.equal(theirs.tgt_out)
+    assert sorted(prepared.corpus.parent.rglob("*")) == before
+
+
+def test_no_update_is_sampled_after_the_last(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, real = [], BatchIterator.global_batch
+
+    def spy(self: BatchIterator, step: int) -> Any:
+        planned.append(step)
+        return real(self, step)
+
+    monkeypatch.setattr(BatchIterator, "global_batch", spy)
+    with closing(iterator_of(prepared, num_steps=5)) as iterator:
+        for step in (3, 4, 5):
+            iterator.read(step)
+    assert planned == [3, 4, 5]
 
 
 def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
@@ -191,148 +226,57 @@ def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
             assert times[100:].max() == 1
 
 
-def test_the_next_epoch_is_built_in_the_background(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, built, proceed = EpochStores.open, [], threading.Event()
-
-    def slow(self: EpochStores, epoch: int, cancel: threading.Event | None = None) -> TokenStore:
-        if epoch:
-            assert threading.current_thread() is not threading.main_thread()
-            proceed.wait(20)
-            built.append(epoch)
-        return real(self, epoch, cancel)
-
-    monkeypatch.setattr(EpochStores, "open", slow)
-    with closing(iterator_of(prepared)) as iterator:
-        for step in range(1, iterator.steps_per_epoch + 1):
-            iterator.global_batch(step)
-        assert built == []  # no step waited for it
-        threading.Timer(0.2, proceed.set).start()
-        iterator.global_batch(iterator.steps_per_epoch + 1)  # waits for the store
-        assert built[:1] == [1]
-
-
-def test_no_epoch_is_built_after_the_last(prepared: Prepared) -> None:
-    with closing(iterator_of(prepared)) as iterator:
-        per_epoch = iterator.steps_per_epoch
-    with closing(iterator_of(prepared, num_steps=2 * per_epoch)) as iterator:
-        for step in range(1, 2 * per_epoch + 1):
-            iterator.global_batch(step)
-    assert names(stores_of(prepared)) == {"epoch-000000", "epoch-000001"}
-
-
-def test_past_epochs_are_removed(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_iterator_module, "_MAX_RANK_LAG", 1)
-    stores = stores_of(prepared)
-    with closing(iterator_of(prepared)) as iterator:
-        for epoch in range(6):
-            iterator.global_batch(epoch * iterator.steps_per_epoch + 1)
-    found = {int(name.removeprefix("epoch-")[:6]) for name in names(stores)}
-    # The first, which determines the number of updates, the current one and the one before;
-    # perhaps the next, and until that is built, one more.
-    assert {0, 4, 5} <= found <= {0, 3, 4, 5, 6}
-    iterator.remove_stores()
-    assert not stores.folder.exists()
-    assert TokenStore.load(prepared.corpus).tgt.tokens.any()
-
-
-def test_leftovers_of_a_killed_process_are_not_read(prepared: Prepared) -> None:
-    stores = stores_of(prepared)
-    wanted = stores.open(1).tgt.tokens.tolist()
-    stores.remove_before(2)
-    assert names(stores) == {"epoch-000000"}
-    for kind in ("unfinished", "removed"):
-        half = stores.folder / f"epoch-000001.{kind}"
-        half.mkdir()
-        (half / "src.tokens").write_bytes(b"half a fi")
-    assert stores.open(1).tgt.tokens.tolist() == wanted
-    stores.remove_before(2)
-    assert names(stores) == {"epoch-000000"}
-
-
-def test_building_can_be_cancelled(prepared: Prepared) -> None:
-    stores, cancel = stores_of(prepared), threading.Event()
-    cancel.set()
-    with pytest.raises(CancelledError):
-        stores.open(1, cancel)
-    assert names(stores) == {"epoch-000000"}
-
-
-def test_only_building_in_the_foreground_reports_progress(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(progress_module, "_LOG_INTERVAL", 0.0)
-    stores = stores_of(prepared)
-    with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        stores.open(1, threading.Event())
-        assert caplog.messages == []
-        stores.open(2)
-    assert caplog.messages[0] == "sampling the segmentation of epoch 3"
-    assert caplog.messages[1].startswith("  sampled: 20 pairs")
-
-
-def test_an_error_in_the_background_is_raised_at_its_epoch(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with closing(iterator_of(prepared)) as iterator:
-        monkeypatch.setattr(epoch_stores_module.token_store, "write", full)
-        for step in range(1, iterator.steps_per_epoch + 1):
-            iterator.global_batch(step)
-        with pytest.raises(InputError, match="No space left"):
-            iterator.global_batch(iterator.steps_per_epoch + 1)
-
-
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
-    stores = dataclasses.replace(stores_of(prepared), strength=1.0)
-    store = stores.open(0)
-    longest = max(prepared.train.src.lengths.max(), prepared.train.tgt.lengths.max())
-    assert store.max_length == prepared.train.max_length == longest
-    stored = prepared.train.src.lengths
-    sampled = store.src.lengths
-    assert sampled.max() <= longest
-    grown = sampled > stored
+    store, tokenizer = prepared.train, Tokenizer(prepared.tokenizer_model)
+    task = dataclasses.replace(segmentation_of(prepared), strength=1.0)
+    sampled, _ = task(Share.read(store, 0, np.arange(PAIRS), [PAIRS]))
+    longest = max(store.src.lengths.max(), store.tgt.lengths.max())
+    assert sampled.max_length == store.max_length == longest
+    grown = sampled.src.lengths > store.src.lengths
     assert grown.any()
     assert not grown.all()
-    characters = [
-        len(Tokenizer(prepared.tokenizer_model).decode([prepared.train.src[i].tolist()])[0]) + 2
-        for i in range(PAIRS)
-    ]
     for i in range(PAIRS):  # ü and ä are pieces of the vocabulary
-        assert sampled[i] == (characters[i] if characters[i] <= longest else stored[i])
+        characters = len(tokenizer.decode([store.src[i].tolist()])[0]) + 2
+        wanted = characters if characters <= longest else len(store.src[i])
+        assert len(sampled.src[i]) == wanted
+    growth = len(sampled.src.tokens) / len(store.src.tokens)
+    assert task.growth(store)[0] == pytest.approx(growth)  # of all pairs: there are so few
 
 
-def synthetic(epoch: int, count: int = 60_000) -> TokenStore:
-    """Lengths as in WMT's training data, randomly a tenth longer, different in each epoch."""
+def lengths_like_wmt(count: int = 60_000) -> TokenStore:
+    """Lengths as in WMT's training data."""
     rng = np.random.default_rng(0)
     src = np.clip(rng.lognormal(3.1, 0.65, count), 2, 250).astype(np.int64)
     tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, 250).astype(np.int64)
-    growth = np.random.default_rng([9, epoch])
-    sides = []
-    for stored in (src, tgt):
-        grown = stored + growth.binomial(stored, 0.1)
+    return store_of_lengths(src, tgt, max_length_bound=250)
+
+
+def grown_by_a_tenth(store: TokenStore, epoch: int) -> TokenStore:
+    """The same pairs, randomly a tenth longer."""
+    rng, sides = np.random.default_rng([9, epoch]), []
+    for stored in (store.src.lengths, store.tgt.lengths):
+        grown = stored + rng.binomial(stored, 0.1)
         sides.append(np.where(grown > 250, stored, grown))
     return store_of_lengths(*sides, max_length_bound=250)
 
 
-def test_updates_of_later_epochs_fit_the_buffers_of_the_first() -> None:
-    first, tokens = synthetic(0), 8000
-    plan = BatchPlan(first, tokens, 1)
-    shape = plan_buffers(first, plan, tokens)
-    per_epoch = plan.steps_per_epoch
+def test_sampled_updates_fit_the_buffers() -> None:
+    stored, tokens = lengths_like_wmt(), 8000
+    growth = 1.1, 1.1
+    plan = BatchPlan(stored, round(tokens / 1.1), 1)
+    shape = plan_buffers(stored, plan, tokens + 400, growth=growth)
     for epoch in (1, 2):
-        store = synthetic(epoch)
-        later = BatchPlan(store, tokens, 1, template=plan)
-        assert later.steps_per_epoch == per_epoch
-        steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
-        targets = [later[step].num_targets for step in steps]
-        assert max(targets) <= 1.01 * tokens
-        # Nearly as full as the batches of the first epoch, except for the last, partial one.
+        sampled = grown_by_a_tenth(stored, epoch)
+        steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
+        targets = [
+            sum(int(sampled.tgt.lengths_of(chunk).sum()) for chunk in plan[step].chunks)
+            for step in steps
+        ]
+        assert max(targets) <= 1.02 * tokens
+        # Nearly full, except for the last, partial one.
         assert np.mean(sorted(targets)[1:]) > 0.97 * tokens
-        parts = [len(buffered_batches(store, later[step], shape)) for step in list(steps)[:100]]
+        parts = [len(buffered_batches(sampled, plan[step], shape)) for step in list(steps)[:100]]
+        assert shape.parts == 1
         assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
 
 

@@ -243,25 +243,6 @@ def test_balanced_boundaries_minimise_the_largest_chunk(
     assert max(sums) <= next(limit for limit in limits if num_chunks(limit) <= parts)
 
 
-def test_a_template_fixes_the_number_of_updates_and_the_pairs_of_an_epoch() -> None:
-    rng = np.random.default_rng(0)
-    sizes, weights = (300, 200), (1.0, 0.25)
-    first, longer = (
-        build([(int(s), int(t)) for s, t in rng.integers(low, high, (500, 2))])
-        for low, high in ((2, 13), (4, 20))
-    )
-    first, longer = (TokenStore(s.src, s.tgt, source_sizes=sizes) for s in (first, longer))
-    plan = BatchPlan(first, 100, 1, weights)
-    other = BatchPlan(longer, 100, 1, weights, template=plan)
-    assert other.steps_per_epoch == plan.steps_per_epoch
-    for epoch in range(3):
-        batches, expected = plan_of_epoch(other, epoch), plan_of_epoch(plan, epoch)
-        pairs, wanted = (sorted(i for b in x for i in indices(b)) for x in (batches, expected))
-        assert pairs == wanted
-        for batch in batches:
-            assert batch.num_targets == longer.tgt.lengths[indices(batch)].sum()
-
-
 def test_an_empty_share_gets_a_placeholder_of_weight_0() -> None:
     store = build([(3, 4), (5, 6)])
     batch = GlobalBatch((np.array([0, 1]),), 10)

@@ -99,8 +99,6 @@ def test_max_length(tmp_path: Path) -> None:
     assert loaded.max_length == 4
     assert TokenStore(loaded.src, loaded.tgt).max_length == 4
     assert TokenStore(loaded.src, loaded.src).max_length == 3
-    token_store.write(tmp_path, parts(PAIRS), 100, max_length=9)
-    assert TokenStore.load(tmp_path).max_length == 9
 
 
 def test_slice_of_a_side(tmp_path: Path) -> None:

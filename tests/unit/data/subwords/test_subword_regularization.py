@@ -42,9 +42,10 @@ def rows(side: Side) -> list[list[int]]:
 
 
 def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
-    side, rng = encoded(tokenizer, texts), np.random.default_rng(seed)
+    side = encoded(tokenizer, texts)
+    rngs = [np.random.default_rng([seed, i]) for i in range(len(texts))]
     return Side.from_lengths(
-        *SubwordRegularizer(tokenizer, strength)(side.tokens, side.lengths, rng)
+        *SubwordRegularizer(tokenizer, strength)(side.tokens, side.lengths, rngs)
     )
 
 
@@ -78,6 +79,20 @@ def test_the_seed_determines_the_segmentation(tokenizer: Tokenizer) -> None:
     for one, two in ((first, other), (first, encoded(tokenizer, random_lines()))):
         different = sum(a != b for a, b in zip(rows(one), rows(two), strict=True))
         assert different > len(random_lines()) / 10
+
+
+def test_a_segmentation_does_not_depend_on_the_other_sentences(tokenizer: Tokenizer) -> None:
+    side, regularizer = encoded(tokenizer, random_lines()), SubwordRegularizer(tokenizer, 0.3)
+
+    def sampled(order: list[int]) -> dict[int, list[int]]:
+        tokens, lengths = side.gather(np.array(order))
+        rngs = [np.random.default_rng(i) for i in order]
+        return dict(
+            zip(order, rows(Side.from_lengths(*regularizer(tokens, lengths, rngs))), strict=True)
+        )
+
+    everything = sampled(list(range(len(side))))
+    assert sampled([7, 3, 150]) == {i: everything[i] for i in (7, 3, 150)}
 
 
 def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
@@ -177,7 +192,8 @@ def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
     law, model = bpe_dropout_distribution(word, p), BPEDropout(SCORES, p)
     best = tuple(model.segment(word, repeat(0)))
     counts = np.full(DRAWS, len(word)), np.full(DRAWS, len(best))
-    changed = model.sample_words(lambda _: word, *counts, np.random.default_rng(1))
+    uniform = np.random.default_rng(1).random(DRAWS * len(word))
+    changed = model.sample_words(lambda _: word, *counts, uniform)
     found = Counter(tuple(pieces) for _, pieces in changed)
     found[best] += DRAWS - found.total()  # those that are not named stay as they are
     agree(found, law)
@@ -190,7 +206,7 @@ def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
 def test_unigram_sampling_follows_probability_to_the_alpha(word: str, alpha: float) -> None:
     count = np.full(DRAWS, len(word))
     drawn = UnigramSampling(SCORES, alpha).sample_words(
-        lambda _: word, count, count, np.random.default_rng(1)
+        lambda _: word, count, count, np.random.default_rng(1).random(DRAWS * len(word))
     )
     agree(Counter(tuple(pieces) for _, pieces in drawn), unigram_distribution(word, alpha))
 
