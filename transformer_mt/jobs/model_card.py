@@ -91,7 +91,7 @@ class _Run:
 def _read_json(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     """The object in a file; empty if it is missing or damaged, or lacks one of these values."""
     try:
-        content: Any = json.loads(read_regular(path, _MAX_BYTES))
+        content: dict[str, Any] = json.loads(read_regular(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if _has_types(content, types) else {}
