@@ -12,9 +12,16 @@ from pathlib import Path
 
 
 def expand_user(path: str | Path) -> Path:
-    """Replace a leading ``~`` by the home folder."""
+    """Replace a leading ``~`` by the home folder.
+
+    Raises:
+        OSError: The user has none; a folder that is named ``~`` would be dangerous to remove.
+    """
     # Not Path.expanduser, which raises if there is no such user, as for a file named ~old.de.
-    return Path(os.path.expanduser(path))  # noqa: PTH111
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111
+    if expanded.parts[:1] == ("~",):
+        raise OSError(errno.ENOENT, "there is no home folder, set HOME", str(path))
+    return expanded
 
 
 @contextmanager
@@ -42,6 +49,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a killed process; containers reuse numbers
     temporary.mkdir(parents=True)
     try:
         with _named_errors(path):

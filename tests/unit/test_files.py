@@ -68,3 +68,23 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught:
         write()
     assert format_os_error(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
+
+
+def test_without_a_home_folder_none_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``~`` would become a folder of that name."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is for unknown users
+    with pytest.raises(OSError, match="home folder") as caught:
+        files.expand_user("~/.cache/transformer_mt")
+    assert "~/.cache" in format_os_error(caught.value)
+    assert files.expand_user("~old.de") == Path("~old.de")
+
+
+def test_leftovers_of_a_killed_process_do_not_prevent_a_folder(tmp_path: Path) -> None:
+    """In containers, a later process often has the same number."""
+    leftover = tmp_path / f".out.{os.getpid()}.tmp"
+    leftover.mkdir()
+    (leftover / "old").touch()
+    with files.new_folder(tmp_path / "out") as folder:
+        (folder / "new").touch()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
+    assert not leftover.exists()

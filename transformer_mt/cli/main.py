@@ -40,7 +40,7 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
     ``run`` runs one job and prints its results. A failure raises SystemExit with the exit status.
     """
     program = PROGRAMS[command]
-    _set_up_stdout()
+    _set_up_streams()
     sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:
@@ -107,7 +107,9 @@ def messages_to_stderr(program: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _set_up_stdout() -> None:
+def _set_up_streams() -> None:
+    if sys.stderr is None:  # closed, as by 2>&-: no file that is opened later may get its number
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
         if isinstance(sys.stdout.buffer, RawIOBase):

@@ -138,12 +138,15 @@ def read_scores(path: Path) -> list[Score] | None:
     try:
         return [
             Score(
-                **{key: row[key] for key in ("name", "score", "signature", "segments")},
-                verbose=row.get("verbose_score", ""),
+                name=str(row["name"]),
+                score=float(row["score"]),
+                signature=str(row["signature"]),
+                segments=int(row["segments"]),
+                verbose=str(row.get("verbose_score", "")),
             )
             for row in json.loads(read_regular(path, _MAX_BYTES))
         ]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -9,7 +9,7 @@ import logging
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,8 @@ MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your ch
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _MAX_BYTES = 2**22
+_START = {"version": str, "command": str, "parameters": int, "devices": list, "threads": int}
+"""Types of the values of a start in ``run.json`` that the card shows."""
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +69,14 @@ class _Run:
     def read(cls, run_dir: Path) -> "_Run":
         latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
         states = (path / run_layout.CHECKPOINT_STATE for path in latest)
-        starts = _read_json(run_dir / run_layout.RUN_INFO, "starts").get("starts")
+        starts = _read_json(run_dir / run_layout.RUN_INFO, {"starts": list}).get("starts", [])
         return cls(
             job=model_folder.read_config(run_dir),
             folder_name=run_dir.resolve().name,
             scores=read_scores(run_dir / run_layout.TEST_SCORES) or [],
-            starts=starts if isinstance(starts, list) else [],
-            cleaning=_read_json(run_dir / run_layout.CLEANING_REPORT, "total", "kept"),
-            state=next((_read_json(path, "step", "seconds") for path in states), {}),
+            starts=[start for start in starts if _has_types(start, _START)],
+            cleaning=_read_json(run_dir / run_layout.CLEANING_REPORT, {"total": int, "kept": int}),
+            state=next((_read_json(path, {"step": int, "seconds": float}) for path in states), {}),
         )
 
     @property
@@ -82,13 +84,20 @@ class _Run:
         return self.job.card.name or self.folder_name
 
 
-def _read_json(path: Path, *keys: str) -> dict[str, Any]:
-    """The object in a file; empty if it is missing or damaged, or lacks a key."""
+def _read_json(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+    """The object in a file; empty if it is missing or damaged, or lacks one of these values."""
     try:
-        content = json.loads(read_regular(path, _MAX_BYTES))
+        content: dict[str, Any] = json.loads(read_regular(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) and content.keys() >= set(keys) else {}
+    return content if _has_types(content, types) else {}
+
+
+def _has_types(content: Any, types: Mapping[str, type]) -> bool:
+    return isinstance(content, dict) and all(
+        isinstance(content.get(key), int | float if kind is float else kind)
+        for key, kind in types.items()
+    )
 
 
 def _render(run: _Run, *, has_curves: bool) -> str:
@@ -238,10 +247,11 @@ def _facts(run: _Run) -> Iterator[tuple[str, str]]:
 
 
 def _hardware(start: dict[str, Any]) -> str:
-    counts = Counter(device["device"] for device in start["devices"])
+    devices = (device for device in start["devices"] if _has_types(device, {"device": str}))
+    counts = Counter(device["device"] for device in devices)
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]
-    return names if start["cuda"] else f"{names}, {threads} thread{'s' * (threads != 1)}"
+    return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"
 
 
 def _duration(seconds: float) -> str:
@@ -254,7 +264,10 @@ def _command(run: _Run) -> str:
     """The command of the first start; empty if it was not mt-train."""
     if not run.starts:
         return ""
-    program, *arguments = shlex.split(run.starts[0]["command"])
+    try:
+        program, *arguments = shlex.split(run.starts[0]["command"])
+    except ValueError:
+        return ""
     if not program.endswith(("mt-train", "cli/train.py")):
         return ""
     return shlex.join(["mt-train", *arguments])

@@ -81,7 +81,7 @@ def _starts(path: Path) -> list[Any]:
             return starts
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     log.warning("%s is damaged and will be replaced", path)
     return []

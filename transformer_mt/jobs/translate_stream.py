@@ -102,17 +102,30 @@ def _open_input(path: str | None) -> Iterator[BinaryIO]:
 def _open_output(path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears once it is complete."""
     if path is None:
-        if sys.stdout is None:
-            raise InputError("standard output is closed: set output=FILE")
+        if getattr(sys.stdout, "buffer", None) is None:  # as in a notebook
+            raise InputError("standard output is closed or takes no bytes: set output=FILE")
         yield sys.stdout.buffer
+        return
+    with (
+        _removed_on_sigterm(),
+        files.output(files.expand_user(path)) as place,
+        place.open("wb") as file,
+    ):
+        yield file
+
+
+@contextmanager
+def _removed_on_sigterm() -> Iterator[None]:
+    """Lets SIGTERM raise an exception, so that the unfinished file is removed."""
+    if threading.current_thread() is not threading.main_thread():  # which gets the signals
+        yield
         return
     before = signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        with files.output(files.expand_user(path)) as place, place.open("wb") as file:
-            yield file
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _exit_on_signal(number: int, _: object) -> None:
-    raise SystemExit(128 + number)  # unlike the default, this removes the unfinished file
+    raise SystemExit(128 + number)

@@ -11,6 +11,7 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
+from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
@@ -36,8 +37,9 @@ class TranslationValidator:
         self._job, self._tokenizer, self._world = job, tokenizer, world
         self._normalizer = Normalizer.of(job.data)
         self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
-        # The same at every validation.
-        self._probed_lines = _evenly_spaced(len(pairs), _NUM_PROBED)
+        # The same at every validation. Without spaces between words BLEU is 0 for any model.
+        unspaced = any(score_diagnostics.unspaced([self._references], job.data.tgt_lang))
+        self._probed_lines = _evenly_spaced(len(pairs), len(pairs) if unspaced else _NUM_PROBED)
         samples = _evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
         self._sample_lines = [self._probed_lines[i] for i in samples]
 

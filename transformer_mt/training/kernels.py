@@ -241,6 +241,6 @@ def _shape(module: nn.Linear | Embedding) -> str:
 def _read(cache: Path) -> dict[str, Any]:
     try:
         known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -96,9 +96,8 @@ class Monitor:
         remaining = seconds / steps * (self._max_steps - step)
         progress = f"{step}/{self._max_steps}"
         if not self._bar.disable:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns or _LOG_WIDTH
             # At least one character remains for the bar itself.
-            width = columns - len(f"{self._max_steps}/{self._max_steps} ") - 2
+            width = _terminal_width() - len(f"{self._max_steps}/{self._max_steps} ") - 2
             description = format_values(values, remaining, width)
             self._bar.set_description_str(f" {description}", refresh=False)
         self.note(f"{progress} {format_values(values, remaining, _LOG_WIDTH - len(progress) - 1)}")
@@ -176,6 +175,13 @@ class NullMonitor(Monitor):
     def paused(self) -> Iterator[None]:
         """Does nothing."""
         yield
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _LOG_WIDTH
+    except OSError:  # it was closed, and training goes on without it
+        return _LOG_WIDTH
 
 
 def format_values(values: Mapping[str, float], remaining: float, width: int) -> str:

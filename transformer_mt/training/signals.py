@@ -6,6 +6,7 @@ After the first signal, training finishes its current update, saves a checkpoint
 """
 
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,7 +57,13 @@ class Signals:
 
 @contextmanager
 def handle_signals() -> Iterator[Signals]:
-    """Installs the handler; restores the previous ones unless a signal came."""
+    """Installs the handler; restores the previous ones unless a signal came.
+
+    Only the main thread gets signals: in another one, as of a notebook, nothing is installed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield Signals(())
+        return
     # nohup ignores SIGHUP: closing the terminal must not stop the run.
     handled = [n for n in _HANDLED if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
     signals = Signals(handled)

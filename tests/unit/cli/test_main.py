@@ -296,6 +296,12 @@ def test_output_is_utf_8_whatever_the_locale() -> None:
     assert (out, err) == ("0\n1\nμ\n", "")
 
 
+def test_a_closed_standard_error_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ``2>&-``: messages would go to standard output."""
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run("translate", "model=m", "beam=3") == (2, "", "")
+
+
 def test_closed_pipe_ends_the_command_quietly() -> None:
     with child("nbest=100000") as process:
         assert process.stdout

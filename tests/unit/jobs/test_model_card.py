@@ -4,6 +4,7 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +23,7 @@ SCORES = [
     Score(name="TER", score=44.0, signature="nrefs:1|tok:tercom", segments=1000, verbose=""),
     Score(name="BLEU (paper protocol)", score=40, signature="other", segments=1000, verbose=""),
 ]
-START = {
+START: dict[str, Any] = {
     "version": "0.1.0",
     "command": "/home/me/bin/mt-train run_dir=runs/x 'data.train=[{tsv: a b}]'",
     "parameters": 1234567,
@@ -146,7 +147,13 @@ def test_base_model_is_that_of_the_hub(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"[", b"[]", b"null", b'{"starts": 3}', b"\xff", b"[" * 10**5]
+    "content",
+    [
+        *(None, b"", b"[", b"[]", b"null", b'{"starts": 3}', b"\xff", b"[" * 10**5),
+        b'{"starts": [1, {}], "total": "x", "kept": 1, "step": "1", "seconds": null}',
+        b'[{"name": "BLEU", "score": "high", "signature": 1, "segments": 1}]',
+        b'[{"name": "BLEU", "score": 1, "signature": 1, "segments": Infinity}]',
+    ],
 )
 def test_what_a_folder_lacks_is_left_out(
     folder: Path, content: bytes | None, tmp_path: Path
@@ -166,6 +173,16 @@ def test_what_a_folder_lacks_is_left_out(
     assert "hardware" not in card.text
     assert [path.name for path in output.iterdir()] == ["README.md"]
     assert not (folder / "README.md").exists()
+
+
+@pytest.mark.parametrize("command", ["", "mt-train 'x", "-c"])
+def test_a_command_that_is_not_mt_train_is_left_out(folder: Path, command: str) -> None:
+    start = {**START, "command": command, "devices": [1, *START["devices"]]}
+    (folder / "run.json").write_text(json.dumps({"starts": [start]}))
+    write_model_card(folder)
+    text = (folder / "README.md").read_text()
+    assert "| hardware | 2 × H100 |" in text
+    assert "run_dir=runs/x" not in text
 
 
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

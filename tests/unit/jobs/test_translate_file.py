@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -485,6 +487,18 @@ def test_streams_of_the_caller(model: Path) -> None:
     expected = translate_lines(model, ["the dog", "", "\ufffd"])
     assert sink.getvalue().decode().split("\n") == [*expected, ""]
     assert stats == InputStats(undecodable=1, first_undecodable=3)
+
+
+def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = TranslateJob(model=str(model), device="cpu", output=str(tmp_path / "out"))
+    with ThreadPoolExecutor(1) as thread:  # Python allows signal handlers in the main one only
+        thread.submit(translate_stream, job, io.BytesIO(b"the dog\n")).result()
+    assert (tmp_path / "out").read_text() == f"{translate_lines(model, ['the dog'])[0]}\n"
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # as in IPython, it has no buffer
+    with pytest.raises(InputError, match="set output=FILE"):
+        translate_stream(replace(job, output=None), io.BytesIO(b"the dog\n"))
 
 
 def test_translate_file_needs_files(model: Path) -> None:

@@ -186,6 +186,18 @@ def test_a_usable_model_translates_every_line_once(
     assert {s.translation == s.reference for s in result.samples} == {True}
 
 
+def test_every_line_of_a_language_without_spaces_is_translated(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its BLEU is 0, however good the model is."""
+    monkeypatch.setattr(validator_module, "translate_sharded", lambda _, lines, __: lines)
+    pairs = [Pair(f"a dog sees {n} houses", "หมาเห็นบ้านหลังใหญ่") for n in range(250)]
+    thai = replace(job(), data=replace(job().data, tgt_lang="th"))
+    result = TranslationValidator(thai, tokenizer, pairs, World(CPU))(model_of(job().model))
+    assert result.num_lines is None
+    assert len(result.samples) == 5
+
+
 def test_the_score_of_a_usable_model_is_that_of_all_lines(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

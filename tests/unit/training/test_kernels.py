@@ -130,9 +130,10 @@ def test_a_later_run_on_the_machine_makes_the_same_choice(
     assert len(measured) == 3
     assert choose_kernels(model, torch.float32, 64, cache) == choice
     assert len(measured) == 3
-    cache.write_text("{")  # damaged: measured again
-    assert choose_kernels(model, torch.float32, 64, cache) == choice
-    assert len(measured) == 4
+    for number, damage in enumerate(["{", "[" * 10**5], 4):  # measured again
+        cache.write_text(damage)
+        assert choose_kernels(model, torch.float32, 64, cache) == choice
+        assert len(measured) == number
 
 
 def test_an_unwritable_cache_does_not_stop_the_run(tmp_path: Path) -> None:

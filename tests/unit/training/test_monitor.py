@@ -238,6 +238,26 @@ def test_the_progress_bar_never_wraps(
     assert lines()[-1] == "a note"
 
 
+def test_training_goes_on_when_its_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, clock: list[float]
+) -> None:
+    """As after ``disown`` and logging out: every access to the terminal is an error then."""
+    reader, writer = pty.openpty()
+    terminal = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monitor = Monitor(tmp_path, 0, 100)
+    monitor._bar.mininterval = 0
+    os.close(reader)
+    clock[0] += 1.0
+    monitor.update(1)
+    monitor.log_training(1, 1000, 0.0, TRAIN)
+    monitor.note("a note")
+    monitor.close()
+    assert lines()[-1] == "a note"
+    with contextlib.suppress(OSError):
+        terminal.close()
+
+
 def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> None:
     def monitored(folder: Path, first: int, steps: range) -> None:
         monitor = Monitor(folder, first, 100)

@@ -70,6 +70,7 @@ class Runs(NamedTuple):
         """
         ratios = (self.src_tokens + 1) / (self.tgt_tokens + 1)
         by_ratio = np.argsort(ratios, kind="stable")
+        groups = min(groups, 1 + len(by_ratio))  # the weight of a source may be tiny
         deals = 1 + len(by_ratio) // groups
         group = np.concatenate([rng.permutation(groups) for _ in range(deals)])[: len(by_ratio)]
         shuffled = rng.permutation(len(by_ratio))

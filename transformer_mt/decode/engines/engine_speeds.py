@@ -81,7 +81,7 @@ def read(conditions: Mapping[str, Any]) -> Speeds:
             EngineChoice(row["engine"], row["compute_type"]): float(row["tokens_per_second"])
             for row in rows
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 

@@ -12,7 +12,7 @@ from transformer_mt.decode.engines.engine import Engine, EngineChoice, TokenPair
 from transformer_mt.decode.engines.engine_speeds import Speeds
 from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.translation import Link
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, format_os_error
 
 MIN_SENTENCES = 256
 """A search of fewer sentences does not start a measurement."""
@@ -138,7 +138,7 @@ class FastestEngine:
         try:
             kept = f"kept in {engine_speeds.write(conditions, speeds)}"
         except OSError as error:
-            kept = f"not kept ({error})"
+            kept = f"not kept ({format_os_error(error)})"
         ordered = sorted(speeds.items(), key=lambda item: -item[1])
         listed = ", ".join(f"{candidate} {speed:,.0f} tokens/s" for candidate, speed in ordered)
         self._report(f"timed in {seconds:.1f} s, {kept}: {listed}")

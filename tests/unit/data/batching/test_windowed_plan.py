@@ -61,6 +61,14 @@ def windows_of(plan: Plan, epoch: int = 0) -> list[Any]:
     return [np.concatenate(pairs[i : i + size]) for i in range(0, len(pairs), size)]
 
 
+def test_a_source_of_a_tiny_weight_needs_no_memory() -> None:
+    store = random_store(1, 400, 50, 350)
+    with closing(make_plan(store, BATCH_TOKENS, 1, [1e-300, 1], window_pairs=10)) as plan:
+        assert plan.num_windows > 1
+        pairs = np.sort(np.concatenate([indices(batch) for batch in epoch_of(plan, 0)]))
+    assert pairs.tolist() == list(range(50, 400))
+
+
 sizes = st.tuples(st.integers(0, 2**63 - 1), st.integers(200, 600), st.integers(1, 400))
 
 

@@ -100,7 +100,7 @@ def test_speeds_are_kept(cache: Path) -> None:
     assert read({**conditions, "threads": 1}) == {}
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"speeds": 1}', "half"])
+@pytest.mark.parametrize("damage", ["", "[]", '{"speeds": 1}', "half", "[" * 10**5])
 def test_damaged_speeds_are_measured_again(cache: Path, damage: str) -> None:
     place = write({"threads": 2}, {A: 1.0})
     text = place.read_text()
