@@ -239,10 +239,8 @@ def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_pa
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()
     argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
-    command = [str(Path(sys.executable).with_name("mt-train")), *argv]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=desk, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    status, _, err = Running("train", argv, tmp_path / "output", cwd=desk).wait()
+    assert status == 0, err
     same_model(again, finished[0])
     assert list(desk.iterdir()) == []  # nothing of Hydra's
     for wrong, message in (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import faults
 import pytest
 from lab import Lab
+from support import fork_server
 
 SHORT = {
     "kill -9": 6,
@@ -37,6 +38,7 @@ LONG = {
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        fork_server.context()  # which serves the laboratory, too
         made = Lab(tmp_path_factory.mktemp("faults"))
         yield made
         made.close()

@@ -1,7 +1,6 @@
 """Tiny training runs: a corpus, the settings, processes that run them, and what they record."""
 
 import json
-import multiprocessing
 import os
 import random
 import sys
@@ -13,14 +12,8 @@ from typing import Any
 
 import torch
 
-PRELOADED = [
-    "transformer_mt.cli.train",
-    "transformer_mt.cli.evaluate",
-    "torch.utils.tensorboard",
-    "torch._dynamo",  # which the first optimizer of a process loads
-    "sacremoses",
-]
-"""Modules that the server imports from which runs are forked."""
+from support import fork_server
+
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
@@ -47,8 +40,9 @@ RECIPE = [
 ]
 
 
-def _serve(module: str, argv: list[str], out: Path, env: dict[str, str]) -> None:
+def _serve(module: str, argv: list[str], out: Path, cwd: Path, env: dict[str, str]) -> None:
     """Runs a command in a process that has imported its modules."""
+    os.chdir(cwd)
     os.environ.update(env)
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
@@ -64,15 +58,15 @@ def _serve(module: str, argv: list[str], out: Path, env: dict[str, str]) -> None
 class Running:
     """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
 
-    def __init__(self, module: str, argv: list[str], out: Path, **env: str):
+    def __init__(
+        self, module: str, argv: list[str], out: Path, cwd: Path | None = None, **env: str
+    ):
         out.mkdir()
         for name in ("out", "err"):
             (out / name).touch()
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         self._out = out
-        self.process: ForkServerProcess = context.Process(
-            target=_serve, args=(module, argv, out, env)
+        self.process: ForkServerProcess = fork_server.context().Process(
+            target=_serve, args=(module, argv, out, cwd or Path.cwd(), env)
         )
         self.process.start()
 

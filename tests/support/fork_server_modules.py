@@ -1,0 +1,20 @@
+"""What the server imports before it forks commands; see ``fork_server``."""
+
+import io
+from importlib import import_module
+
+import pytest
+
+from support.forked_ranks import fork_ranks
+from transformer_mt.evaluation import charts
+
+for name in (
+    "sacremoses",
+    "torch._dynamo",  # which the first optimizer of a process loads
+    "torch.utils.tensorboard",
+    "transformer_mt.cli.evaluate",
+    "transformer_mt.cli.train",
+):
+    import_module(name)
+charts.curve_image(io.BytesIO(), [{"step": 1, "split": "train", "loss": 1.0}], ["loss"])  # fonts
+fork_ranks(pytest.MonkeyPatch())
