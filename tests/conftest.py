@@ -13,8 +13,9 @@ from hypothesis import settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline for an example: other processes share the cores.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # every week
+settings.load_profile("quick")
 
 LONG = (
     "unit/cli",
