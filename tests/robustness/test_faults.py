@@ -12,9 +12,9 @@ from lab import Lab
 from support import fork_server
 
 SHORT = {
-    "kill -9": 6,
-    "SIGTERM, SIGINT": 3,
-    "damaged checkpoint": 3,
+    "kill -9": 4,
+    "SIGTERM, SIGINT": 2,
+    "damaged checkpoint": 2,
     "all damaged": 1,
     "machine off": 1,
     "files cut short": 2,
