@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.forked_ranks import fork_ranks
+from support.forked_ranks import fork_ranks, free_port
 from support.launched_runs import TIMEOUT
 
 from transformer_mt import distributed
@@ -207,14 +206,14 @@ def slurm_task(folder: Path, how: str, environment: dict[str, str]) -> None:
         atexit._run_exitfuncs()  # as at the end of a program
 
 
-def ranks(folder: Path, how: str, port: int) -> tuple[list[int | None], str]:
+def ranks(folder: Path, how: str) -> tuple[list[int | None], str]:
     """Exit status of each of three tasks of a Slurm step, and their joint stderr."""
     step = {
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "3",
         "SLURM_STEP_NODELIST": "localhost",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
     }
     processes = [
         multiprocessing.get_context("fork").Process(
@@ -230,23 +229,15 @@ def ranks(folder: Path, how: str, port: int) -> tuple[list[int | None], str]:
     return [process.exitcode for process in processes], (folder / "stderr").read_text()
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @pytest.mark.parametrize("how", ["input", "input before"])
-def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path, free_port: int) -> None:
-    status, printed = ranks(tmp_path, how, free_port)
+def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path) -> None:
+    status, printed = ranks(tmp_path, how)
     assert status == [1, 1, 1]
     assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
 
 
-def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path, free_port: int) -> None:
-    status, printed = ranks(tmp_path, "killed", free_port)
+def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path) -> None:
+    status, printed = ranks(tmp_path, "killed")
     assert status == [os.EX_TEMPFAIL, -signal.SIGKILL, os.EX_TEMPFAIL]
     (line,) = printed.splitlines()
     assert "lost the connection to another rank: " in line

@@ -1,6 +1,7 @@
 """Ranks that are forked from their launcher, and so need not import PyTorch again."""
 
 import signal
+import socket
 from functools import partial
 from importlib import import_module
 
@@ -16,6 +17,14 @@ def _forked(*args: object) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     _RANK(*args)
+
+
+def free_port() -> int:
+    """A port at which ranks can meet."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def fork_ranks(patch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from support import fork_server
+from support.forked_ranks import free_port
 
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
@@ -48,15 +50,11 @@ def _serve(module: str, argv: list[str], out: Path, cwd: Path, env: dict[str, st
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
-    if module == "train":
-        from transformer_mt.cli.train import main
-    else:
-        from transformer_mt.cli.evaluate import main
-    main()
+    import_module(f"transformer_mt.cli.{module}").main()
 
 
 class Running:
-    """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
+    """A running command (train, translate or evaluate), forked from the server."""
 
     def __init__(
         self, module: str, argv: list[str], out: Path, cwd: Path | None = None, **env: str
@@ -89,6 +87,16 @@ class Running:
             assert self.process.is_alive(), (self._out / "err").read_text()
             assert time.monotonic() < deadline, "timeout"
             time.sleep(0.002)
+
+
+def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
+    """Starts a command on several ranks, with the environment that torchrun gives them."""
+    env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
+    env["MASTER_PORT"] = str(free_port())
+    return [
+        Running(module, argv, folder / f"rank{rank}", RANK=str(rank), LOCAL_RANK=str(rank), **env)
+        for rank in range(size)
+    ]
 
 
 def write_corpus(
