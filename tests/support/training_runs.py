@@ -94,7 +94,9 @@ def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[R
     env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
     env["MASTER_PORT"] = str(free_port())
     return [
-        Running(module, argv, folder / f"rank{rank}", RANK=str(rank), LOCAL_RANK=str(rank), **env)
+        Running(
+            module, argv, folder / f"rank{rank}", None, **env, RANK=str(rank), LOCAL_RANK=str(rank)
+        )
         for rank in range(size)
     ]
 
