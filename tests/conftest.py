@@ -13,31 +13,44 @@ from hypothesis import settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline for an example: other processes share the cores.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # every week
+settings.load_profile("quick")
 
 LONG = (
+    "parity/test_peers.py",
     "unit/cli",
+    "unit/conversion",
     "unit/jobs",
     "unit/scripts",
     "unit/test_configs.py",
     "unit/data/test_pipeline.py",
+    "unit/data/test_prepare.py",
     "unit/data/batching/test_fixed_buffers.py",
+    "unit/decode/engines/test_ctranslate2_engine.py",
     "unit/decode/search/test_cuda_graphs.py",
     "unit/evaluation/test_attention_page.py",
     "unit/evaluation/test_report.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
 )
-"""Whole commands and training runs, compilation, every configuration, pictures: ``--fast`` skips
-them."""
+"""Whole commands and training runs, compilation, every configuration, pictures, other libraries:
+``--fast`` skips them."""
+
+
+def _is_long(path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in LONG)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not even import the files in ``LONG`` if they are not to run."""
+    return True if "not long" in config.option.markexpr and _is_long(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Marks the tests in ``LONG``."""
-    folders = [Path(__file__).parent / name for name in LONG]
     for item in items:
-        if any(item.path.is_relative_to(folder) for folder in folders):
+        if _is_long(item.path):
             item.add_marker(pytest.mark.long)
 
 

@@ -1,10 +1,10 @@
 """Error reports and exit status of failed ranks, and which failures lead to a restart."""
 
+import atexit
 import logging
+import multiprocessing
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.forked_ranks import fork_ranks, free_port
 from support.launched_runs import TIMEOUT
-from support.paths import ROOT
 
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
@@ -50,6 +50,7 @@ def test_transient_errors(name: str, text: str, transient: bool) -> None:
 
 def work(folder: Path, how: str) -> None:
     """Records the start of each rank; fails as ``how`` says."""
+    torch.set_num_threads(1)
     with (folder / "starts").open("a") as file:
         file.write("x")
     minutes = 20 / 60 if how == "hangs" else 10.0
@@ -107,6 +108,11 @@ def launch(folder: Path, how: str, restarts: int = 0) -> int:
         assert time.monotonic() - started < TIMEOUT
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
     return len((folder / "starts").read_text()) // 2
+
+
+@pytest.fixture(autouse=True)
+def _fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_ranks(monkeypatch)
 
 
 @pytest.mark.parametrize("how", ["input", "input before", "subclass of input error"])
@@ -185,62 +191,53 @@ def test_hanging_worker_is_detected_and_killed(tmp_path: Path) -> None:
 
 # Under torchrun and srun our launcher does not collect the reports.
 
-RANK = """
-import sys
-from pathlib import Path
-from test_failures import work
-from transformer_mt import distributed
-from transformer_mt.errors import InputError
-distributed.set_ranks_from_slurm()
-try:
-    with distributed.propagate_errors():
-        work(Path(sys.argv[1]), sys.argv[2])
-except InputError as error:
-    sys.exit(f"mt-train: error: {error}")
-"""
+
+def slurm_task(folder: Path, how: str, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    sys.stderr = (folder / "stderr").open("a")
+    atexit._clear()  # the functions of the process that this one is forked from
+    distributed.set_ranks_from_slurm()
+    try:
+        with distributed.propagate_errors():
+            work(folder, how)
+    except InputError as error:
+        print(f"mt-train: error: {error}", file=sys.stderr)
+    finally:
+        atexit._run_exitfuncs()  # as at the end of a program
 
 
-def ranks(folder: Path, how: str, port: int) -> tuple[list[int], str]:
+def ranks(folder: Path, how: str) -> tuple[list[int | None], str]:
     """Exit status of each of three tasks of a Slurm step, and their joint stderr."""
     step = {
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "3",
         "SLURM_STEP_NODELIST": "localhost",
-        "MASTER_PORT": str(port),
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{Path(__file__).parent}",
-        "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(free_port()),
     }
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(folder), how],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+        multiprocessing.get_context("fork").Process(
+            target=slurm_task,
+            args=(folder, how, {**step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}),
         )
         for rank in range(3)
     ]
-    errors = [process.communicate(timeout=TIMEOUT)[1] for process in processes]
-    return [process.returncode for process in processes], "".join(errors)
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(TIMEOUT)
+    return [process.exitcode for process in processes], (folder / "stderr").read_text()
 
 
 @pytest.mark.parametrize("how", ["input", "input before"])
-def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path, free_port: int) -> None:
-    status, printed = ranks(tmp_path, how, free_port)
+def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path) -> None:
+    status, printed = ranks(tmp_path, how)
     assert status == [1, 1, 1]
     assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
 
 
-def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path, free_port: int) -> None:
-    status, printed = ranks(tmp_path, "killed", free_port)
+def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path) -> None:
+    status, printed = ranks(tmp_path, "killed")
     assert status == [os.EX_TEMPFAIL, -signal.SIGKILL, os.EX_TEMPFAIL]
     (line,) = printed.splitlines()
     assert "lost the connection to another rank: " in line

@@ -1,7 +1,6 @@
 """Several ranks train as one process does: same gradients, same losses, same end."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -11,15 +10,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.launched_runs import (
-    MT_TRAIN,
-    checkpoints,
-    end,
-    records,
-    settings,
-    start,
-    wait_until,
-)
+from support.forked_ranks import fork_ranks
+from support.launched_runs import MT_TRAIN, checkpoints, end, records, settings, start
 from support.training_runs import Running
 
 from transformer_mt import distributed
@@ -120,7 +112,10 @@ def work_together(folder: Path) -> None:
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The reports of ranks that worked together, in the order of ranks."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    distributed.launch(work_together, (folder,), request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == 3:  # two are new processes, as always outside of tests
+            fork_ranks(patch)
+        distributed.launch(work_together, (folder,), request.param)
     reports = sorted(folder.glob("*.json"))
     assert len(reports) == request.param
     return reports
@@ -219,10 +214,11 @@ def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
     assert status == 0, err
 
     run_dir = corpus / "two"
-    process = start(corpus, "two", [MT_TRAIN], "distributed.processes=2")
-    wait_until(process, lambda: checkpoints(run_dir))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    status, out, err = end(process)
+    argv = [*settings(corpus, "two"), "distributed.processes=2"]
+    launcher = Running("train", argv, tmp_path / "two")
+    launcher.wait_for(lambda: bool(checkpoints(run_dir)))
+    launcher.send(signal.SIGINT)  # the ranks have left its process group
+    status, out, err = launcher.wait()
     assert (status, out) == (130, "")
     assert "Traceback" not in err
     assert err.count("same command") == 1  # only rank 0 prints

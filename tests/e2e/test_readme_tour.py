@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.training_runs import Running
 
 FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
 SECTIONS = ["The paper, running", "From Python"]
@@ -28,35 +29,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_python_of_a_section_runs_in_one_session(section: str, folder: Path) -> None:
+def test_each_block_can_be_pasted_into_python(section: str, folder: Path) -> None:
     code = "".join(blocks(section, "python"))
     assert code.count("import") >= 2
     code = 'import matplotlib\nmatplotlib.use("agg")\n' + code
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    for name in re.findall(r'"(\w+\.png)"', code):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG"), name
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_each_block_can_be_pasted_into_python(section: str, folder: Path) -> None:
-    code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(blocks(section, "python"))
-    done = subprocess.run(
         [sys.executable, "-i"], input=code, cwd=folder, capture_output=True, text=True, timeout=120
     )
     assert "Error" not in done.stderr, done.stderr
+    assert done.returncode == 0
+    assert done.stdout
     for name in re.findall(r'"(\w+\.png)"', code):
-        assert (folder / name).stat().st_size > 10_000, name
+        content = (folder / name).read_bytes()
+        assert content.startswith(b"\x89PNG"), name
+        assert len(content) > 10_000, name
 
 
-def test_printed_attention_weights_match_the_description(folder: Path) -> None:
+def test_printed_attention_weights_match_the_description(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     first, second = blocks(SECTIONS[0], "python")[:2]
-    code = first + second
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    rows = [[float(x) for x in re.findall(r"[\d.]+", row)] for row in done.stdout.splitlines()]
+    exec(first + second, {})
+    printed = capsys.readouterr().out.splitlines()
+    rows = [[float(x) for x in re.findall(r"[\d.]+", row)] for row in printed]
     rows = [row for row in rows if row]
     assert all(rows[i][i] == max(rows[i]) > 0.9 for i in range(4))
     assert rows[4:] == [
@@ -68,14 +63,8 @@ def test_attention_command_writes_page_and_image(folder: Path) -> None:
     (command,) = blocks(SECTIONS[0], "bash")
     name, *arguments = shlex.split(command.replace("\\\n", " "))
     assert name == "mt-eval"
-    done = subprocess.run(
-        [sys.executable, "-m", "transformer_mt.cli.evaluate", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    status, _, err = Running("evaluate", arguments, folder / "output", cwd=folder).wait()
+    assert status == 0, err
     assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (folder / "attention.html").read_text(encoding="utf-8")
 

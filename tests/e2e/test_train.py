@@ -239,10 +239,8 @@ def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_pa
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()
     argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
-    command = [str(Path(sys.executable).with_name("mt-train")), *argv]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=desk, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    status, _, err = Running("train", argv, tmp_path / "output", cwd=desk).wait()
+    assert status == 0, err
     same_model(again, finished[0])
     assert list(desk.iterdir()) == []  # nothing of Hydra's
     for wrong, message in (
@@ -264,23 +262,29 @@ def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[...,
     ) in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signal_saves_a_checkpoint_and_the_run_resumes(
-    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], number: int
+def test_signals_save_a_checkpoint_and_the_run_resumes(
+    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
 ) -> None:
-    run_dir = tmp_path / "run"
-    running = train(run_dir)
-    running.wait_for(lambda: bool(checkpoints(run_dir)))
-    running.send(number)
-    status, out, err = running.wait()
-    assert status == 128 + number
-    assert out == ""
-    assert "Traceback" not in err
-    assert "Run the same command to resume" in err
-    stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
-    assert 8 <= stopped_at < 40
-    assert not (run_dir / "test.json").exists()
-    model_folder.load_model(run_dir)  # a model that translates, at any time
+    run_dir, stopped_at = tmp_path / "run", 0
+
+    def newest() -> int:
+        found = [int(path.name.removeprefix("step_")) for path in checkpoints(run_dir)]
+        return max(found, default=0)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        running, before = train(run_dir), stopped_at
+        running.wait_for(lambda before=before: newest() > before)
+        running.send(number)
+        status, out, err = running.wait()
+        assert status == 128 + number
+        assert out == ""
+        assert "Traceback" not in err
+        assert "Run the same command to resume" in err
+        assert f"resuming after update {before}" in err or not before
+        stopped_at = newest()
+        assert before < stopped_at < 40
+        assert not (run_dir / "test.json").exists()
+        model_folder.load_model(run_dir)  # a model that translates, at any time
 
     status, _, err = train(run_dir).wait()
     assert status == 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import store_of
 from torch import Tensor, nn
@@ -47,7 +47,6 @@ def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@settings(max_examples=25)
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_loss_and_gradients_equal_those_of_single_pairs(
     norm: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
@@ -66,7 +65,6 @@ def test_loss_and_gradients_equal_those_of_single_pairs(
 
 
 @pytest.mark.parametrize("layout", ["buckets", "grid", "buffer"])
-@settings(max_examples=25)
 @given(pairs=pairs_of_tokens.filter(lambda pairs: len(pairs) > 1), data=st.data())
 def test_changing_a_pair_does_not_change_other_pairs(
     layout: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject

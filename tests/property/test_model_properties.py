@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.random_weights import random_transformer
 from torch import Tensor
@@ -22,7 +22,6 @@ from transformer_mt.model.transformer import Transformer
 VOCABULARY = 11
 LONGEST = 6
 
-QUICK = settings(max_examples=25)
 VARIANTS = pytest.mark.parametrize(
     ("norm", "positions"),
     [("post", "sinusoidal"), ("pre", "sinusoidal"), ("post", "learned"), ("pre", "learned")],
@@ -63,7 +62,6 @@ def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
 
 
 @VARIANTS
-@QUICK
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_later_tokens_do_not_change_earlier_logits(
     norm: str, positions: str, pairs: list[Pair], data: st.DataObject
@@ -98,7 +96,6 @@ def test_every_target_position_sees_every_source_token(norm: str, positions: str
 
 
 @VARIANTS
-@QUICK
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_batching_does_not_change_a_pair(
     norm: str, positions: str, pairs: list[Pair], data: st.DataObject
@@ -118,7 +115,6 @@ def test_batching_does_not_change_a_pair(
 
 
 @VARIANTS
-@QUICK
 @given(
     sources=st.lists(sequence, min_size=1, max_size=4),
     beam_size=st.integers(1, 3),
@@ -142,7 +138,6 @@ def test_cached_decoding_equals_full_decoding(
 
 
 @VARIANTS
-@QUICK
 @given(sources=st.lists(sequence, min_size=1, max_size=4), data=st.data())
 def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_decoding(
     norm: str, positions: str, sources: Rows, data: st.DataObject

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import faults
 import pytest
 from lab import Lab
+from support import fork_server
 
 SHORT = {
-    "kill -9": 6,
-    "SIGTERM, SIGINT": 3,
-    "damaged checkpoint": 3,
+    "kill -9": 4,
+    "SIGTERM, SIGINT": 2,
+    "damaged checkpoint": 2,
     "all damaged": 1,
     "machine off": 1,
     "files cut short": 2,
@@ -37,6 +38,7 @@ LONG = {
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        fork_server.context()  # which serves the laboratory, too
         made = Lab(tmp_path_factory.mktemp("faults"))
         yield made
         made.close()

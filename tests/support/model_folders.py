@@ -1,6 +1,7 @@
 """Model folders with tiny, untrained models, and jobs that use them."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,15 @@ JOB = TrainJob(
 VOCAB_SIZE = 290
 
 
+@cache
+def vocabulary() -> bytes:
+    return train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
+
+
 def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
     folder.mkdir()
     model_folder.write_config(folder, job)
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary())
     torch.manual_seed(seed)
     ckpt.save_tensors(
         ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS

@@ -1,26 +1,21 @@
 """Tiny training runs: a corpus, the settings, processes that run them, and what they record."""
 
 import json
-import multiprocessing
 import os
 import random
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 
-PRELOADED = [
-    "transformer_mt.cli.train",
-    "transformer_mt.cli.evaluate",
-    "torch.utils.tensorboard",
-    "torch._dynamo",  # which the first optimizer of a process loads
-    "sacremoses",
-]
-"""Modules that the server imports from which runs are forked."""
+from support import fork_server
+from support.forked_ranks import free_port
+
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
@@ -47,32 +42,29 @@ RECIPE = [
 ]
 
 
-def _serve(module: str, argv: list[str], out: Path, env: dict[str, str]) -> None:
+def _serve(module: str, argv: list[str], out: Path, cwd: Path, env: dict[str, str]) -> None:
     """Runs a command in a process that has imported its modules."""
+    os.chdir(cwd)
     os.environ.update(env)
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
-    if module == "train":
-        from transformer_mt.cli.train import main
-    else:
-        from transformer_mt.cli.evaluate import main
-    main()
+    import_module(f"transformer_mt.cli.{module}").main()
 
 
 class Running:
-    """A running mt-train or mt-eval, forked from a server that has imported PyTorch."""
+    """A running command (train, translate or evaluate), forked from the server."""
 
-    def __init__(self, module: str, argv: list[str], out: Path, **env: str):
+    def __init__(
+        self, module: str, argv: list[str], out: Path, cwd: Path | None = None, **env: str
+    ):
         out.mkdir()
         for name in ("out", "err"):
             (out / name).touch()
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         self._out = out
-        self.process: ForkServerProcess = context.Process(
-            target=_serve, args=(module, argv, out, env)
+        self.process: ForkServerProcess = fork_server.context().Process(
+            target=_serve, args=(module, argv, out, cwd or Path.cwd(), env)
         )
         self.process.start()
 
@@ -95,6 +87,18 @@ class Running:
             assert self.process.is_alive(), (self._out / "err").read_text()
             assert time.monotonic() < deadline, "timeout"
             time.sleep(0.002)
+
+
+def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
+    """Starts a command on several ranks, with the environment that torchrun gives them."""
+    env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
+    env["MASTER_PORT"] = str(free_port())
+    return [
+        Running(
+            module, argv, folder / f"rank{rank}", None, **env, RANK=str(rank), LOCAL_RANK=str(rank)
+        )
+        for rank in range(size)
+    ]
 
 
 def write_corpus(

@@ -21,6 +21,7 @@ import pytest
 import torch
 from support.model_folders import TEXT, translate_lines, write_model
 from support.paths import ROOT
+from support.training_runs import start_ranks
 
 from transformer_mt.cli import translate
 from transformer_mt.config import TranslateJob
@@ -441,32 +442,31 @@ def test_a_resumed_job_keeps_its_engine(
     assert used == ["ctranslate2"] * 3
 
 
-def test_ranks_of_torchrun_share_a_file(model: Path, tmp_path: Path) -> None:
+def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     lines = TEXT * 35  # two chunks
     source.write_text("".join(f"{line}\n" for line in lines))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m"]
-    command += ["transformer_mt.cli.translate", f"model='{model}'", "device=cpu", "engine=torch"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    settings = [f"input='{source}'", f"output='{target}'", "beam_size=1"]
-    subprocess.run([*command, *settings], env=environment, check=True, capture_output=True)
+    (tmp_path / "ranks").mkdir()
+    argv = [f"model='{model}'", "device=cpu", "engine=torch", f"input='{source}'"]
+    argv += [f"output='{target}'", "beam_size=1"]
+    for rank in start_ranks("translate", argv, tmp_path / "ranks", 2):
+        status, _, err = rank.wait()
+        assert status == 0, err
     expected = dict(zip(lines, translate_lines(model, lines, beam_size=1), strict=True))
     assert target.read_text() == "".join(f"{expected[line]}\n" for line in lines)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "ranks"]
 
 
 def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.gz").write_bytes(gzip.compress(b"a line\n" * 999)[:-9])
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m"]
-    command += ["transformer_mt.cli.translate", f"model='{model}'", "device=cpu", "engine=torch"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    settings = [f"input='{tmp_path}/in.gz'", f"output='{tmp_path}/out'"]
-    done = subprocess.run([*command, *settings], env=environment, capture_output=True, text=True)
-    assert done.returncode != 0
-    ours = done.stderr.partition("torch/distributed/elastic")[0]
-    (message,) = (line for line in ours.splitlines() if line.startswith("mt-translate"))
+    argv = [f"model='{model}'", "device=cpu", "engine=torch", f"input='{tmp_path}/in.gz'"]
+    argv.append(f"output='{tmp_path}/out'")
+    ended = [rank.wait() for rank in start_ranks("translate", argv, tmp_path, 2)]
+    assert all(status for status, _, _ in ended)
+    printed = "".join(err for _, _, err in ended)
+    (message,) = (line for line in printed.splitlines() if line.startswith("mt-translate"))
     assert "in.gz: damaged or incomplete after line" in message
-    assert "Traceback" not in ours
+    assert "Traceback" not in printed
 
 
 def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

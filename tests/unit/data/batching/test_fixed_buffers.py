@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import store_of, store_of_lengths
 
@@ -66,7 +66,6 @@ def check(batch: Batch, shape: BufferShape) -> list[tuple[list[int], list[int]]]
 LENGTHS = st.lists(st.tuples(st.integers(2, 90), st.integers(2, 90)), min_size=1, max_size=60)
 
 
-@settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 2000), st.integers(90, 1000), st.integers(1, 3))
 def test_each_pair_of_an_update_is_on_exactly_one_rank(
     lengths: list[tuple[int, int]], batch_tokens: int, max_tokens: int, world_size: int

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import store_of, store_of_lengths
 
@@ -48,7 +48,6 @@ def pairs_in(batch: Batch) -> list[int]:
     return [int(token) - FIRST for token in starts]
 
 
-@settings(max_examples=150)
 @given(stores(), st.integers(1, 120), st.integers(0, 2**63 - 1), st.integers(0, 5))
 def test_an_epoch_has_each_pair_once(
     store: TokenStore, batch_tokens: int, seed: int, epoch: int
@@ -64,7 +63,6 @@ def test_an_epoch_has_each_pair_once(
         assert targets <= batch_tokens or longest > batch_tokens // 8
 
 
-@settings(max_examples=150)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.integers(1, 9), st.integers(1, 60))
 def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
     store: TokenStore, batch_tokens: int, seed: int, world_size: int, max_tokens: int
@@ -88,7 +86,6 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
         assert targets == batch.num_targets
 
 
-@settings(max_examples=50)
 @given(stores(), st.integers(8, 120), st.integers(2, 5))
 def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
     store: TokenStore, batch_tokens: int, world_size: int
@@ -101,7 +98,6 @@ def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
     assert max(counts) - min(counts) <= len(batch.chunks)
 
 
-@settings(max_examples=50)
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.data())
 def test_random_access_equals_sequential_access(
     store: TokenStore, batch_tokens: int, seed: int, data: st.DataObject
@@ -217,7 +213,6 @@ def test_collate_packs_buckets_and_shifts_targets_right() -> None:
     assert second.mask is None  # no padding
 
 
-@settings(max_examples=200)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
 def test_balanced_boundaries_minimise_the_largest_chunk(
     lengths: list[int], data: st.DataObject

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.stores import store_of_lengths
 
@@ -72,7 +72,6 @@ def test_a_source_of_a_tiny_weight_needs_no_memory() -> None:
 sizes = st.tuples(st.integers(0, 2**63 - 1), st.integers(200, 600), st.integers(1, 400))
 
 
-@settings(max_examples=40)
 @given(sizes, st.integers(0, 6), st.integers(1, 9))
 def test_an_epoch_has_each_pair_once_for_any_windows_and_ranks(
     size: tuple[int, int, int], epoch: int, world_size: int
@@ -92,7 +91,6 @@ def test_an_epoch_has_each_pair_once_for_any_windows_and_ranks(
         assert (times == 1).all()
 
 
-@settings(max_examples=25)
 @given(
     sizes,
     st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0, 7.75]), min_size=3, max_size=3),
@@ -129,7 +127,6 @@ def test_a_source_of_one_token_occurs_in_its_share_of_the_epochs() -> None:
     assert sum(int((part == 0).sum()) for part in starts) == 4
 
 
-@settings(max_examples=30)
 @given(sizes, st.data())
 def test_random_access_equals_sequential_access(
     size: tuple[int, int, int], data: st.DataObject

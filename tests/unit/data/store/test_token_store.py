@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import store_of_lengths
 
@@ -31,7 +31,6 @@ def parts(*batches: Pairs) -> Iterator[EncodedPairs]:
         yield EncodedPairs(src, tgt)
 
 
-@settings(max_examples=60)
 @given(
     batches=st.lists(
         st.lists(

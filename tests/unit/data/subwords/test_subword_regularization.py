@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.tokenizers import WORDS, random_lines, small_tokenizer
 
@@ -52,7 +52,6 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
 # The text
 
 
-@settings(max_examples=60)
 @given(
     texts=st.lists(
         st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines()),

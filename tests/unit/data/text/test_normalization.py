@@ -4,7 +4,7 @@ import gzip
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import MULTI30K
 
@@ -61,7 +61,6 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join)
 
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "standard"]))
-@settings(max_examples=500)
 def test_normalisation_is_idempotent(text: str, name: str) -> None:
     once = normalize(text, name, "en")
     assert normalize(once, name, "en") == once
@@ -73,7 +72,6 @@ def test_normalisation_is_idempotent(text: str, name: str) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=500)
 def test_invisible_characters_are_removed(text: str) -> None:
     for line in normalize(text, "standard", "en").split("\n"):
         assert line == " ".join(line.split())

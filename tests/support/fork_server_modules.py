@@ -1,0 +1,23 @@
+"""What the server imports before it forks commands; see ``fork_server``."""
+
+import io
+from importlib import import_module
+
+import pytest
+
+from support.forked_ranks import fork_ranks
+from transformer_mt.evaluation import charts
+
+for name in (
+    "sacremoses",
+    "support.training_runs",
+    "torch._dynamo",  # which the first optimizer of a process loads
+    "torch.utils.tensorboard",
+    "transformer_mt.cli.evaluate",
+    "transformer_mt.cli.train",
+    "transformer_mt.cli.translate",
+    "transformer_mt.jobs.translate_file",
+):
+    import_module(name)
+charts.curve_image(io.BytesIO(), [{"step": 1, "split": "train", "loss": 1.0}], ["loss"])  # fonts
+fork_ranks(pytest.MonkeyPatch())
