@@ -14,9 +14,16 @@ def background_thread(name: str) -> ThreadPoolExecutor:
     cores, GNU's OpenMP stops spinning, so that every operation of the main thread first waits for
     its threads to wake up: decoding takes twice as long.
     """
-    return ThreadPoolExecutor(
-        1, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(1,)
-    )
+    threads = torch.get_num_threads()
+    executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+    executor.submit(_compute_alone).result()
+    torch.set_num_threads(threads)  # the default of threads that start later
+    return executor
+
+
+def _compute_alone() -> None:
+    torch.get_num_threads()  # initialises the thread, with the default
+    torch.set_num_threads(1)
 
 
 def keep_freed_memory() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -39,12 +40,14 @@ def test_freed_memory_is_kept_until_it_is_released() -> None:
     assert released < 10
 
 
-def test_a_background_thread_computes_alone_and_leaves_the_main_thread_its_threads() -> None:
+def test_a_background_thread_computes_alone_and_leaves_others_their_threads() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         with runtime.background_thread("name") as thread:
             assert thread.submit(torch.get_num_threads).result() == 1
             assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
