@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt import runtime
+from transformer_mt import heap_and_threads
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
@@ -159,7 +159,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         InputError: There is no GPU for this rank, or other ranks cannot be reached.
     """
     if device.type == "cpu":
-        runtime.keep_freed_memory()
+        heap_and_threads.keep_freed_memory()
     size = env_size()
     if size == 1:
         yield World(device)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, files, model_folder, run_layout, runtime
+from transformer_mt import distributed, files, heap_and_threads, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare, prepare_part
@@ -189,7 +189,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             log.info("the model is in %s", run_dir)
         steps_done = trainer.done
         del trainer  # frees the training state
-        runtime.release_freed_memory()
+        heap_and_threads.release_freed_memory()
         scores = _test(job, data, model, tokenizer, world)
         if scores:
             trackers.log_final_scores(steps_done, {item.name: item.score for item in scores})

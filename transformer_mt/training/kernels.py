@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt import files, processor
+from transformer_mt import device_info, files
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import (
@@ -143,7 +143,7 @@ def choose_kernels(model: Transformer, dtype: torch.dtype, rows: int, cache: Pat
     """
     weights = _weights(model)
     heads = f"{model.config.num_heads} heads of {model.config.key_size}"
-    cpu = processor.exact_model(model.embedding.weight.device)
+    cpu = device_info.exact_model(model.embedding.weight.device)
     machine = f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     key = f"{machine}, {dtype}, {rows} rows, {heads}, {' '.join(weights)}"
     known = _read(cache)

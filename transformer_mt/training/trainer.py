@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import runtime
+from transformer_mt import heap_and_threads
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
@@ -300,7 +300,7 @@ class Trainer:
         ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
-        runtime.release_freed_memory()
+        heap_and_threads.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
@@ -315,7 +315,7 @@ class Trainer:
                 raise not_finite("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
-        runtime.release_freed_memory()
+        heap_and_threads.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
         self._record_validation(metrics)

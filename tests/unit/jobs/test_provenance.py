@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import transformer_mt
-from transformer_mt import processor
+from transformer_mt import device_info
 from transformer_mt.distributed import World
 from transformer_mt.jobs import provenance
 from transformer_mt.model.linear import ProductKernels
@@ -69,7 +69,7 @@ def test_kernels_are_recorded_for_the_same_processor(
     for kernels in (first, last):
         provenance.record_start(tmp_path, CPU, 1234, 0, kernels)
     assert provenance.recorded_kernels(tmp_path) == last
-    monkeypatch.setattr(processor, "exact_model", lambda _: "another")
+    monkeypatch.setattr(device_info, "exact_model", lambda _: "another")
     assert provenance.recorded_kernels(tmp_path) is None
     provenance.record_start(tmp_path, CPU, 1234, 0)  # on a GPU
     assert provenance.recorded_kernels(tmp_path) is None

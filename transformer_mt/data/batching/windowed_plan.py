@@ -29,7 +29,7 @@ from transformer_mt.data.batching.windows import Runs, Windows, count_windows
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.runtime import background_thread
+from transformer_mt.heap_and_threads import background_thread
 
 _SAMPLE_PAIRS = 2**17
 """Pairs from which the number of updates is estimated."""

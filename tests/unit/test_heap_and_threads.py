@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from transformer_mt import runtime
+from transformer_mt import heap_and_threads
 
 needs_glibc = pytest.mark.skipif(
     sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"),
@@ -16,18 +16,18 @@ needs_glibc = pytest.mark.skipif(
 )
 
 PROGRAM = """
-from transformer_mt import runtime
+from transformer_mt import heap_and_threads
 
 def resident_mb():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6
 
-runtime.keep_freed_memory()
+heap_and_threads.keep_freed_memory()
 before = resident_mb()
 blocks = [b"x" * 1_000_000 for _ in range(100)]
 blocks = blocks[-1:]  # the last block keeps the top of the heap
 kept = resident_mb() - before
-runtime.release_freed_memory()
+heap_and_threads.release_freed_memory()
 print(kept, resident_mb() - before)
 """
 
@@ -44,7 +44,7 @@ def test_a_background_thread_computes_alone_and_leaves_others_their_threads() ->
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with runtime.background_thread("name") as thread:
+        with heap_and_threads.background_thread("name") as thread:
             assert thread.submit(torch.get_num_threads).result() == 1
             assert torch.get_num_threads() == 3
         with ThreadPoolExecutor(1) as later:
