@@ -19,7 +19,7 @@ def expand_user(path: str | Path) -> Path:
     """
     # Not Path.expanduser, which raises if there is no such user, as for a file named ~old.de.
     expanded = Path(os.path.expanduser(path))  # noqa: PTH111
-    if expanded.parts[:1] == ("~",):
+    if str(path).startswith("~") and expanded.parts[0] == "~":
         raise OSError(errno.ENOENT, "there is no home folder, set HOME", str(path))
     return expanded
 

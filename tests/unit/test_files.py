@@ -77,6 +77,7 @@ def test_without_a_home_folder_none_is_created(monkeypatch: pytest.MonkeyPatch) 
         files.expand_user("~/.cache/transformer_mt")
     assert "~/.cache" in format_os_error(caught.value)
     assert files.expand_user("~old.de") == Path("~old.de")
+    assert files.expand_user("./~") == Path("~")  # a file of that name, not the home folder
 
 
 def test_leftovers_of_a_killed_process_do_not_prevent_a_folder(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 def explain(
     error: Exception, overrides: Sequence[str], settings: set[str], config_folder: Path
 ) -> str:
-    """Explain an exception of Hydra, OmegaConf or YAML: why a configuration is not composed.
+    """Explain why a configuration could not be composed, from the exception of a library.
 
-    ``settings`` are all of the command, by dotted name; ``config_folder`` has its groups.
+    ``settings`` are the dotted names of all settings of the command; ``config_folder`` has its
+    config and groups.
     """
     message, cause = str(error), error.__cause__ or error.__context__
     if isinstance(error, OverrideParseException):

@@ -27,6 +27,9 @@ from transformer_mt.errors import UsageError
 if TYPE_CHECKING:
     from transformer_mt.cli.sweep import Sweep
 
+_STDERR = 2
+"""Number of the standard error stream."""
+
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
     *("hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job.chdir=false"),
@@ -108,8 +111,13 @@ def messages_to_stderr(program: str) -> Iterator[None]:
 
 
 def _set_up_streams() -> None:
-    if sys.stderr is None:  # closed, as by 2>&-: no file that is opened later may get its number
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if sys.stderr is None:  # closed, as by 2>&-: no file, here or in a worker, may get its number
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != _STDERR:
+            os.dup2(null, _STDERR)
+            os.close(null)
+        os.set_inheritable(_STDERR, True)
+        sys.stderr = open(_STDERR, "w", closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
         if isinstance(sys.stdout.buffer, RawIOBase):

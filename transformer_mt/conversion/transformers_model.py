@@ -143,7 +143,10 @@ _TOKENS = {
 
 
 def convert_weights(model: Transformer, num_positions: int) -> Weights:
-    """The weights of a model of a supported shape (``check_shape``), and positions to store."""
+    """The weights of a model of a supported shape (``check_shape``), by their transformers names.
+
+    ``num_positions`` positions are stored.
+    """
     config = model.config
     pre = config.norm == "pre"
     order = torch.arange(config.d_model) if pre else _sines_first(config.d_model)

@@ -38,10 +38,11 @@ def tokenizer_settings(tokenizer: Tokenizer, max_source_tokens: int) -> Json:
 
 
 def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
-    """Content of ``tokenizer.json``, for a ``data.normalization``.
+    """Content of ``tokenizer.json``, for text with the given ``data.normalization``.
 
     Raises:
-        InputError: It has a feature of SentencePiece that the tokenizers library does not have.
+        InputError: The vocabulary has a feature of SentencePiece that the tokenizers library does
+            not have.
     """
     model_proto = sentencepiece_proto.ModelProto  # type: ignore[attr-defined]
     proto = model_proto.FromString(tokenizer.serialized)

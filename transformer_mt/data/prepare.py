@@ -33,7 +33,7 @@ from transformer_mt.data.store.encode import (
 )
 from transformer_mt.data.store.progress import track_progress
 from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
-from transformer_mt.data.store.workers import available_cores, map_ordered
+from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, reservoir_sample, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
@@ -131,7 +131,8 @@ def prepare(job: TrainJob) -> Prepared:
 def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     """Cleans and encodes one part of the training text, on one of several machines.
 
-    Every machine reads the sources of its part, and encodes each chunk unless that is done already.
+    A machine reads the files of its part (of a dataset of the hub, all), and encodes each chunk
+    unless that is done already.
     ``prepare`` then finds all parts in the cache, which the machines share, and joins them.
 
     Args:
@@ -155,7 +156,7 @@ def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
         chunks = read_chunks(data, part, parts)
         with (
             _require_unchanged(data, inputs.sources),
-            closing(map_ordered(inputs.task, chunks, _num_processes(data))) as encoded,
+            closing(map_ordered(inputs.task, chunks, num_workers(data.workers))) as encoded,
             closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
         ):
             for _ in results:
@@ -265,7 +266,7 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
         pairs = (pair for chunk in chunks for pair in chunk.pairs)
         sample = reservoir_sample(pairs, size, job.tokenizer.seed)
     parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
-    with closing(map_ordered(CleanText(data), parts, _num_processes(data))) as cleaned:
+    with closing(map_ordered(CleanText(data), parts, num_workers(data.workers))) as cleaned:
         lines = (side for pairs in cleaned for pair in pairs for side in pair)
         model = train_tokenizer(lines, job.tokenizer)
     (folder / run_layout.TOKENIZER).write_bytes(model)
@@ -279,7 +280,7 @@ def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path)
     report = CleaningReport(data.cleaning)
     with (
         _require_unchanged(data, sources),
-        closing(map_ordered(task, read_chunks(data), _num_processes(data))) as encoded,
+        closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):
         for shard, part in results:
@@ -316,10 +317,6 @@ def _select(pairs: EncodedPairs, mask: Mask) -> EncodedPairs:
     indices = np.flatnonzero(mask)
     src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (pairs.src, pairs.tgt))
     return EncodedPairs(src, tgt, pairs.line_numbers[indices])
-
-
-def _num_processes(data: DataConfig) -> int:
-    return available_cores() if data.workers is None else data.workers
 
 
 def _summary(report: CleaningReport) -> str:

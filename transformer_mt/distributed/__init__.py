@@ -4,6 +4,7 @@ A single process is the trivial case: each collective returns its input.
 """
 
 from transformer_mt.distributed.environment import (
+    env_local_rank,
     env_local_size,
     env_rank,
     env_size,
@@ -17,6 +18,7 @@ from transformer_mt.distributed.world import World, join, pick_device
 __all__ = [
     "LostRankError",
     "World",
+    "env_local_rank",
     "env_local_size",
     "env_rank",
     "env_size",

@@ -147,7 +147,7 @@ def pick_device(name: str, key: str = "device") -> torch.device:
 
 @contextmanager
 def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator[World]:
-    """Context of the process group of the ranks that the environment names.
+    """Joins the process group of the ranks that the environment names, within the context.
 
     A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks. Each update
     has one on the CPU (``World.any``), which also fails as soon as a rank dies; so a GPU run does

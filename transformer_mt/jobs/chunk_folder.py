@@ -58,7 +58,7 @@ class ChunkFolder:
         """The job that has left chunks; empty if there is none."""
         try:
             known = json.loads((self.path / _JOB).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}
 

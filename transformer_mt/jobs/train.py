@@ -1,5 +1,6 @@
 """Train a model: prepare the data, train, average checkpoints, and score the test set."""
 
+import gc
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -189,6 +190,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             log.info("the model is in %s", run_dir)
         steps_done = trainer.done
         del trainer  # frees the training state
+        gc.collect()  # which may have cycles
         heap_and_threads.release_freed_memory()
         scores = _test(job, data, model, tokenizer, world)
         if scores:

@@ -83,7 +83,8 @@ class _PrepackedLinear(nn.Module):
             return F.linear(x, self.packed, self.packed_bias)
         # oneDNN generates code for each number of rows, which takes time and is kept in memory.
         rows = round_up_to_grid(len(x), steps=8)
+        padded = F.pad(x, (0, 0, 0, rows - len(x))) if rows > len(x) else x
         y: Tensor = torch.ops.mkldnn._linear_pointwise(
-            F.pad(x, (0, 0, 0, rows - len(x))), self.packed, self.packed_bias, "none", [], ""
+            padded, self.packed, self.packed_bias, "none", [], ""
         )
         return y[: len(x)]

@@ -10,9 +10,10 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_reference, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
+from transformer_mt.data.batching.layout_cache import remove_leftovers
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed import World, env_local_rank
 from transformer_mt.files import expand_user
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
@@ -85,8 +86,11 @@ def build_components(
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
     micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
+    if train.folder is not None and env_local_rank() == 0:
+        remove_leftovers(train.folder)
     compiled = pick_compiled(config.compile, job.model, device, precision)
-    compiled = not world.any(not compiled)  # the same on all ranks: it decides the batch shapes
+    # The same on all ranks: it decides the batch shapes. They wait here for ``remove_leftovers``.
+    compiled = not world.any(not compiled)
     kernels = None
     if device.type == "cpu" and not compiled:
         kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
@@ -137,15 +141,15 @@ def _kernels(
     """
     kernels = recorded
     if world.is_main:
+        cache = expand_user(job.cache_dir) / "kernels.json"
         if job.train.precision == "auto" and recorded is not None:
             precision = recorded.precision or precision
         elif job.train.precision == "auto" and precision == "bf16":
-            precision = choose_precision(job.model, rows)
+            precision = choose_precision(job.model, rows, cache)
         dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
         if job.train.kernels != "auto":
             kernels = named_kernels(job.train.kernels, model, dtype)
         elif kernels is None:
-            cache = expand_user(job.cache_dir) / "kernels.json"
             kernels = choose_kernels(model, dtype, rows, cache)
         kernels = replace(kernels, precision=precision)
     chosen = world.broadcast_object(kernels)

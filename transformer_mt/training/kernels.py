@@ -40,10 +40,10 @@ from transformer_mt.training.step import AUTOCAST_DTYPES
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 2.0
+_SECONDS = 1.5
 """Maximum time of the measurement."""
 
-_PRECISION_SECONDS = 0.3
+_PRECISION_SECONDS = 0.5
 """Maximum time of the comparison of fp32 and bf16, but for the last product."""
 
 _REPETITIONS = 3
@@ -107,13 +107,18 @@ def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
     return Kernels(dict.fromkeys(_weights(model), chosen))
 
 
-def choose_precision(config: ModelConfig, rows: int) -> str:
+def choose_precision(config: ModelConfig, rows: int, cache: Path) -> str:
     """``bf16`` if it is faster than fp32 on this CPU in the products of a feed-forward layer.
 
     Args:
         config: Sizes of the model.
         rows: Number of tokens in a forward pass.
+        cache: JSON file with the choices of earlier runs on this machine.
     """
+    key = f"{_machine()}, precision, {rows} rows, {config.d_ff}x{config.d_model}"
+    known = _read(cache)
+    if (precision := known.get(key)) in ("fp32", "bf16"):
+        return str(precision)
     n = max(64, min(rows, _FLOPS // (2 * config.d_ff * config.d_model)))
     shapes = (n, config.d_model), (config.d_ff, config.d_model), (n, config.d_ff)
     operands = [torch.randn(shape) for shape in shapes]
@@ -128,7 +133,8 @@ def choose_precision(config: ModelConfig, rows: int) -> str:
         "bf16": partial(compute, torch.bfloat16),
     }
     precision = _fastest(candidates, deadline=time.perf_counter() + _PRECISION_SECONDS)
-    log.info("precision: %s, the faster one of fp32 and bf16 in a measurement", precision)
+    log.info("precision: %s (fp32 and bf16 were timed)", precision)
+    _write(cache, {**known, key: precision})
     return precision
 
 
@@ -143,20 +149,14 @@ def choose_kernels(model: Transformer, dtype: torch.dtype, rows: int, cache: Pat
     """
     weights = _weights(model)
     heads = f"{model.config.num_heads} heads of {model.config.key_size}"
-    cpu = device_info.exact_model(model.embedding.weight.device)
-    machine = f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    key = f"{machine}, {dtype}, {rows} rows, {heads}, {' '.join(weights)}"
+    key = f"{_machine()}, {dtype}, {rows} rows, {heads}, {' '.join(weights)}"
     known = _read(cache)
     if (kernels := Kernels.from_json(known.get(key))) is not None:
         return kernels
     start = time.perf_counter()
     kernels = _measure(model, weights, dtype, rows, deadline=start + _SECONDS)
     log.info("measured CPU kernels for %.1f s", time.perf_counter() - start)
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        files.write_text(cache, json.dumps({**known, key: asdict(kernels)}, indent=2))
-    except OSError as error:  # the measurement is repeated next time
-        log.warning("cannot write %s: %s", cache, error.strerror)
+    _write(cache, {**known, key: asdict(kernels)})
     return kernels
 
 
@@ -236,6 +236,19 @@ def _weights(model: Transformer) -> list[str]:
 
 def _shape(module: nn.Linear | Embedding) -> str:
     return "x".join(map(str, module.weight.shape))
+
+
+def _machine() -> str:
+    cpu = device_info.exact_model(torch.device("cpu"))
+    return f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def _write(cache: Path, known: dict[str, Any]) -> None:
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(cache, json.dumps(known, indent=2))
+    except OSError as error:  # the measurement is repeated next time
+        log.warning("cannot write %s: %s", cache, error.strerror)
 
 
 def _read(cache: Path) -> dict[str, Any]:

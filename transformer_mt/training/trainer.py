@@ -50,7 +50,7 @@ class Trainer:
         job: Configuration.
         run_dir: Run folder; only the main rank reads and writes it.
         train: Training pairs.
-        segmentation: Samples their segmentation, anew each epoch (``tokenizer.sampling``), or
+        segmentation: Samples their segmentation, again in each epoch (``tokenizer.sampling``), or
             None.
         valid: Validation pairs.
         vocab_size: V.
@@ -131,10 +131,10 @@ class Trainer:
             InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
                 written, or memory does not suffice.
         """
-        if self._world.is_main:
-            self._open(trackers)
         batches = prefetch(self._batches.read, range(self.done + 1, self._criteria.last_step + 1))
         try:
+            if self._world.is_main:
+                self._open(trackers)
             with handle_signals() as signals:
                 self._loop(batches, signals)
             if self._world.is_main:

@@ -83,6 +83,7 @@ def test_the_faster_precision_is_chosen(
     chosen: str,
     calls: int,
     clock: FakeClock,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernels = {torch.float32: clock.taking(fp32), torch.bfloat16: clock.taking(bf16)}
@@ -93,7 +94,8 @@ def test_the_faster_precision_is_chosen(
 
     monkeypatch.setitem(kernels_module.FORWARD, "torch", product)
     config = ModelConfig(d_model=8, d_ff=16, num_heads=2)
-    assert kernels_module.choose_precision(config, 64) == chosen
+    for _ in range(2):  # a later run on the machine makes the same choice
+        assert kernels_module.choose_precision(config, 64, tmp_path / "kernels.json") == chosen
     assert kernels[torch.bfloat16].calls == calls  # emulated bf16 may take seconds: once is enough
 
 

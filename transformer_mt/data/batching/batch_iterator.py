@@ -21,9 +21,12 @@ from transformer_mt.data.batching.sampled_segmentation import (
 )
 from transformer_mt.data.batching.windowed_plan import make_plan
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.store.workers import available_cores
+from transformer_mt.data.store.workers import num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed import World, env_local_size
+
+_MAX_SAMPLING_PROCESSES = 16
+"""Processes that sample segmentations for one rank: more would only take memory."""
 
 _PROBED_PAIRS = 2**21
 """Pairs among which the longest are found to probe the memory."""
@@ -38,8 +41,8 @@ class BatchIterator:
     Args:
         job: The configuration.
         train: Training pairs.
-        segmentation: Samples their segmentation, anew each epoch (subword regularisation); None:
-            as stored.
+        segmentation: Samples their segmentation, again in each epoch (subword regularisation);
+            None: as stored.
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         fixed_shape: Whether every batch has the same shape, for a compiled training step.
         world: Ranks that share the updates.
@@ -72,9 +75,9 @@ class BatchIterator:
         self._lock = Lock()
         self._sampled: SampledShares | None = None
         if segmentation:
-            processes = available_cores() if job.data.workers is None else job.data.workers
+            workers = math.ceil(num_workers(job.data.workers) / env_local_size())
             self._sampled = SampledShares(
-                segmentation, self._share, math.ceil(processes / env_local_size())
+                segmentation, self._share, min(workers, _MAX_SAMPLING_PROCESSES)
             )
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
@@ -91,24 +94,21 @@ class BatchIterator:
         return self._plan.num_windows
 
     def read(self, step: int) -> tuple[list[Batch], int]:
-        """This rank's micro-batches of an update, and a number for ``total_targets``.
+        """This rank's micro-batches of an update, and its number of target tokens.
+
+        The number is that of the whole update, or, with subword regularisation, of this rank's
+        share: ``total_targets`` adds them up.
 
         Raises:
-            InputError: The tokens do not match their checksums, or a worker process was killed.
+            InputError: The tokens do not match their checksums.
         """
-        world = self._world
         if self._sampled:
             store, batch = self._sampled.read(step, int(min(self.num_steps, sys.maxsize - 1)))
-            rank, size = 0, 1
+            parts = self._micro_batches(store, batch, 0, 1)
         else:
-            store, batch = self._train, self.global_batch(step)
-            rank, size = world.rank, world.size
-        if self.buffer_shape is None:
-            few_shapes = world.device.type == "cpu"
-            parts = micro_batches(store, batch, self._max_tokens, rank, size, few_shapes=few_shapes)
-        else:
-            parts = buffered_batches(store, batch, self.buffer_shape, rank, size)
-        if world.device.type == "cuda":
+            batch = self.global_batch(step)
+            parts = self._micro_batches(self._train, batch, self._world.rank, self._world.size)
+        if self._world.device.type == "cuda":
             parts = [part.pin_memory() for part in parts]
         return parts, batch.num_targets
 
@@ -123,11 +123,14 @@ class BatchIterator:
         return int(self._world.sum(torch.tensor(num_targets)).item())
 
     def padding_share(self, steps: Iterable[int]) -> float:
-        """Share of padding in the rows of this rank's micro-batches of the given updates."""
+        """Share of padding in this rank's rows of the given updates, as the pairs are stored."""
         rows = tokens = 0
-        for batch in (batch for step in steps for batch in self.read(step)[0]):
-            rows += len(batch.src.tokens) + len(batch.tgt_out)
-            tokens += int((batch.src.tokens != PAD).sum() + (batch.tgt_out != IGNORE_INDEX).sum())
+        for step in steps:
+            share = self._train, self.global_batch(step), self._world.rank, self._world.size
+            for batch in self._micro_batches(*share):
+                rows += len(batch.src.tokens) + len(batch.tgt_out)
+                tokens += int((batch.src.tokens != PAD).sum())
+                tokens += int((batch.tgt_out != IGNORE_INDEX).sum())
         return 1 - tokens / rows if rows else 0.0
 
     def worst_case(self) -> list[Batch]:
@@ -149,6 +152,16 @@ class BatchIterator:
         """The pairs of an update over all ranks, as they are stored. Thread-safe."""
         with self._lock:
             return self._plan[step - 1]
+
+    def _micro_batches(
+        self, store: TokenStore, batch: GlobalBatch, rank: int, world_size: int
+    ) -> list[Batch]:
+        """One rank's share of a batch."""
+        if self.buffer_shape is not None:
+            return buffered_batches(store, batch, self.buffer_shape, rank, world_size)
+        few_shapes = self._world.device.type == "cpu"
+        limit = self._max_tokens
+        return micro_batches(store, batch, limit, rank, world_size, few_shapes=few_shapes)
 
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""

@@ -122,8 +122,9 @@ def _grown(tokens: int, growth: float) -> int:
     """Tokens that as many stored tokens hardly ever exceed when they are sampled again."""
     if growth == 1:
         return tokens
-    # The growths of words are independent: the deviation of their sum is below its square root.
-    return math.ceil(growth * tokens + 3 * math.sqrt(max(0, growth - 1) * tokens))
+    # One percent for the error of the estimate. A word may grow by several pieces: twice the
+    # variance of independent single ones.
+    return math.ceil(1.01 * growth * tokens + 3 * math.sqrt(2 * abs(growth - 1) * tokens))
 
 
 def _dummy_lengths(

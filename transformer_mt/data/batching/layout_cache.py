@@ -14,6 +14,10 @@ from filelock import FileLock
 from transformer_mt import files
 from transformer_mt.data.batching.plan import Indices
 
+_PREFIX = "windows-"
+_PATIENCE = 60.0
+"""Seconds to wait for another rank, which may hang, before computing a layout as well."""
+
 
 class Layout(NamedTuple):
     """Division of the pairs of a window into the chunks of its updates."""
@@ -29,24 +33,25 @@ class Layout(NamedTuple):
 class LayoutCache:
     """Layouts by number of the window, each a file that the ranks of a run share.
 
-    A layout is a function of what the folder is named after, so files left by a killed run are as
-    good as new ones. Without a writable folder, every rank computes for itself.
+    Without a writable folder, or if another rank takes more than a minute, a rank computes for
+    itself.
 
     Args:
-        folder: Where to write; it is created when it is needed.
+        folder: Folder of the token store.
+        key: What the layouts are a function of, as a short hash.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, key: str):
+        self._folder = folder / f"{_PREFIX}{key}"
 
     def get(self, number: int, compute: Callable[[], Layout]) -> Layout:
         """Reads a layout; the first rank to ask computes and writes it while the others wait."""
         path = self._path(number)
         with ExitStack() as stack:
-            with suppress(OSError, NotImplementedError):  # not writable, or without locks
+            with suppress(OSError, NotImplementedError):  # not writable, no locks, or a timeout
                 self._folder.mkdir(exist_ok=True)
                 # The system releases the lock of a process that dies.
-                stack.enter_context(FileLock(path.with_suffix(".lock")))
+                stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_PATIENCE))
             # A damaged file is written again.
             with (
                 suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
@@ -69,3 +74,12 @@ class LayoutCache:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06}.npz"
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes the layouts of killed runs from the folder of a token store.
+
+    A run verifies the tokens of each window that it lays out, so it must not take older layouts.
+    """
+    for leftover in folder.glob(f"{_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)

@@ -240,7 +240,7 @@ def _balanced_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
     """The greedy boundaries of at most ``num_chunks`` chunks whose limit is the smallest."""
     cumulative = _cumulative(lengths)
     total, boundaries = int(cumulative[-1]), None
-    # The first is taken for too small, the last suffices.
+    # ``low`` is certainly too small, ``high`` certainly suffices.
     low, high = total // num_chunks - 1, total // num_chunks + int(lengths.max())
     # On average, half of the pair that does not fit is missing in a chunk.
     squares = float(np.square(lengths, dtype=np.float32).sum())

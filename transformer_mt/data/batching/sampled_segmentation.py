@@ -5,6 +5,7 @@ processes sample the next updates of a rank while it trains. The number of token
 then, so updates are planned from the stored segmentation, by its mean growth.
 """
 
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -14,10 +15,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
-from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.data.store.workers import map_ordered
+from transformer_mt.data.store.token_store import Side, TokenStore, verify
+from transformer_mt.data.store.workers import WorkerKilledError, map_ordered
 from transformer_mt.data.subwords.subword_regularization import SubwordRegularizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 _SEED = 4
 """Last number of the seeds, which no other generator has."""
@@ -81,11 +84,16 @@ class SampledSegmentation:
         """Mean growth of source and target sequences: sampled tokens for each stored one.
 
         Raises:
-            InputError: The vocabulary does not suit the sampling.
+            InputError: The vocabulary does not suit the sampling, or the tokens are damaged.
         """
         pairs = store.sample(_GROWTH_PAIRS)
         stored = Share.read(store, 0, pairs, [len(pairs)])
-        sampled, _ = self(stored)
+        try:
+            sampled, _ = self(stored)
+        except IndexError:  # ids beyond the vocabulary
+            if store.folder:
+                verify(store, store.folder)
+            raise
         src, tgt = (
             len(after.tokens) / len(before.tokens)
             for after, before in ((sampled.src, stored.src), (sampled.tgt, stored.tgt))
@@ -119,7 +127,7 @@ class SampledShares:
         self._results: Generator[tuple[TokenStore, GlobalBatch], None, None] | None = None
 
     def read(self, step: int, last_step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The share of an update; those of the next updates, to ``last_step``, are begun."""
+        """The share of an update; sampling of the next ones, up to ``last_step``, is started."""
         steps = range(step, last_step + 1)
         if self._results is None or self._steps != steps:
             self.close()
@@ -127,12 +135,18 @@ class SampledShares:
                 self._task, map(self._share, steps), self._processes, nice=_NICENESS
             )
         self._steps = steps[1:]
-        return next(self._results)
+        try:
+            return next(self._results)
+        except WorkerKilledError:  # perhaps by a signal to the whole group, which ends the training
+            log.warning("warning: a process that samples segmentations was killed")
+            self.close()  # the next update starts new processes
+            return self._task(self._share(step))
 
     def close(self) -> None:
         """Ends the worker processes."""
         if self._results is not None:
             self._results.close()
+            self._results = None
 
 
 def _limit_length(sampled: Side, stored: Side, max_length: int) -> Side:

@@ -37,6 +37,9 @@ _SAMPLE_PAIRS = 2**17
 _MARGIN = 1.0005
 """Windows differ so little in the tokens that their chunks hold."""
 
+_MAX_APART = 2_000
+"""Maximum number of runs that get mappings of their own, of the 65,530 that a process may have."""
+
 _VERSION = 1
 """Version of the plan of a window: files that another version has left are not read."""
 
@@ -101,7 +104,7 @@ class WindowedPlan:
         self._layouts: LayoutCache | None = None
         if shared and store.folder:
             key = cache.key(_VERSION, seed, list(weights), number, self._steps)
-            self._layouts = LayoutCache(store.folder / f"windows-{key}")
+            self._layouts = LayoutCache(store.folder, key)
         self._thread = background_thread("next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
@@ -129,7 +132,8 @@ class WindowedPlan:
     def survey(self, count: int) -> list[GlobalBatch]:
         """The first updates of a window with the most source tokens; all have as many targets."""
         number = max(range(self._number), key=lambda n: int(self._runs(n).src_tokens.sum()))
-        window = self._plan(number)
+        runs = self._runs(number)
+        window = _PlannedWindow(self._store, runs, self._lay_out(number, runs))
         return [window.batch(index) for index in range(min(self._steps, count))]
 
     def close(self) -> None:
@@ -170,7 +174,8 @@ class WindowedPlan:
         window = _PlannedWindow(self._store, runs, layout)
         # Also where a rank of another machine has verified the window.
         window.advise(Advice.SOON)
-        window.advise(Advice.APART)
+        if len(runs.starts) <= _MAX_APART:
+            window.advise(Advice.APART)
         return window
 
     def _lay_out(self, number: int, runs: Runs) -> Layout:

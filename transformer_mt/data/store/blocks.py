@@ -23,7 +23,7 @@ COLUMNS = ("first_token", "tokens_crc32", "offsets_crc32")
 Index = npt.NDArray[np.int64]
 
 _LARGEST_FOLIO = 2**21
-"""Bytes of a mapped file that the kernel may map at once, around a page that is read."""
+"""Bytes of a mapped file that one page fault may map."""
 
 _COLD = 20
 """MADV_COLD of Linux 5.4, which Python does not name."""
@@ -35,7 +35,7 @@ class Advice(Enum):
     SOON = "soon"
     """Read ahead."""
     APART = "apart"
-    """Used for a while: pages around it are no longer mapped with those that are read."""
+    """In use for a while: a page fault in it maps no pages outside it."""
     LATER = "later"
     """Not used for a while: counts no longer as memory of this process."""
     DONE = "done"

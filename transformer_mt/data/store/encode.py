@@ -35,7 +35,7 @@ CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
 
 _GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
-"""Its multiples are spread evenly between whole numbers, however many there are."""
+"""The fractional parts of its multiples are spread evenly over [0, 1), however many there are."""
 
 _TOLERANCE = 0.05
 """Share of a part by which its ends may be moved to the end of a source."""

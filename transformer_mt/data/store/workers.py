@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
@@ -40,6 +40,11 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
         return max(1, math.ceil(min(len(os.sched_getaffinity(0)), _cpu_quota(Path("/")))))
     return os.cpu_count() or 1
+
+
+def num_workers(configured: int | None) -> int:
+    """``data.workers``, or as many as there are cores."""
+    return available_cores() if configured is None else configured
 
 
 def _cpu_quota(root: Path) -> float:
@@ -110,7 +115,8 @@ def map_ordered(
         for item in items:
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            with _lightweight_start():
+            # Only while processes may start: it changes the environment of all threads.
+            with _lightweight_start() if len(pool._processes) < processes else nullcontext():
                 pending.append(pool.submit(_run_task, item))
         while pending:
             yield pending.popleft().result()

@@ -23,7 +23,9 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
 
 
 def join_parts(hypotheses: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:
-    """The translations of a line, best first, each as hypotheses of its parts, from their n best.
+    """The translations of a line, best first, each as the hypotheses of its parts.
+
+    ``hypotheses`` are the n best of each part.
 
     A line of several parts has one translation, joined from the best of each; an empty line has an
     empty one.

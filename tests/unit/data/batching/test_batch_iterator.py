@@ -1,6 +1,7 @@
 """Batches of all epochs, in the stored segmentation or in one sampled for each epoch."""
 
 import dataclasses
+import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -196,6 +197,19 @@ def test_a_resumed_run_gets_the_same_batches(iterator: BatchIterator, prepared: 
                 assert ours.src.tokens.equal(theirs.src.tokens)
                 assert ours.tgt_out.equal(theirs.tgt_out)
     assert sorted(prepared.corpus.parent.rglob("*")) == before
+
+
+def test_killed_sampling_processes_are_replaced(
+    iterator: BatchIterator, prepared: Prepared
+) -> None:
+    """A signal to all processes of a run must leave it time to save a checkpoint."""
+    with closing(iterator_of(prepared, workers=2, num_steps=20)) as sampling:
+        for step in range(1, 15):
+            if step == 3:
+                for process in multiprocessing.active_children():
+                    process.kill()
+            for ours, expected in zip(sampling.read(step)[0], iterator.read(step)[0], strict=True):
+                assert ours.tgt_out.equal(expected.tgt_out)
 
 
 def test_no_update_is_sampled_after_the_last(
