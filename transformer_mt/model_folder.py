@@ -124,7 +124,7 @@ def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
     """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
 
-    The weights are the final, averaged ones, or those of the checkpoint of ``step``.
+    The weights are the final ones (usually an average), or, with ``step``, a checkpoint's.
 
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
