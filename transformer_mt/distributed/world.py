@@ -1,5 +1,6 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt import heap_and_threads
+from transformer_mt import device_info, heap_and_threads
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
@@ -160,24 +161,37 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     """
     if device.type == "cpu":
         heap_and_threads.keep_freed_memory()
-    size = env_size()
-    if size == 1:
-        yield World(device)
-        return
-    backend = "gloo"
-    if device.type == "cuda":
-        backend = "cpu:gloo,cuda:nccl"
-        device = torch.device("cuda", _gpu_index())
-        torch.cuda.set_device(device)
-    else:  # under srun LOCAL_WORLD_SIZE is not set, but each task is bound to its cores
-        local_size = env_local_size()
-        torch.set_num_threads(max(1, torch.get_num_threads() // local_size))
-    timeout = timedelta(minutes=config.timeout_minutes)
-    store = process_group_store(timeout)
-    dist.init_process_group(backend, store=store, rank=env_rank(), world_size=size, timeout=timeout)
-    yield World(device, env_rank(), size, config.compression)
-    # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
-    dist.destroy_process_group()
+    default_threads = torch.get_num_threads()
+    torch.set_num_threads(_num_threads())
+    try:
+        size = env_size()
+        if size == 1:
+            yield World(device)
+            return
+        backend = "gloo"
+        if device.type == "cuda":
+            backend = "cpu:gloo,cuda:nccl"
+            device = torch.device("cuda", _gpu_index())
+            torch.cuda.set_device(device)
+        timeout = timedelta(minutes=config.timeout_minutes)
+        rank, store = env_rank(), process_group_store(timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        yield World(device, rank, size, config.compression)
+        # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
+        dist.destroy_process_group()
+    finally:
+        torch.set_num_threads(default_threads)
+
+
+def _num_threads() -> int:
+    """This rank's share of the cores, of which PyTorch does not see a container's quota.
+
+    Under srun the number of ranks on this host is unknown, but each task is bound to its cores.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    cores = min(torch.get_num_threads(), device_info.available_cores())
+    return max(1, cores // env_local_size())
 
 
 def _gpu_index() -> int:

@@ -23,6 +23,7 @@ from transformer_mt.training.kernels import (
     Kernels,
     choose_kernels,
     choose_precision,
+    choose_threads,
     named_kernels,
 )
 from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
@@ -135,13 +136,16 @@ def _kernels(
     recorded: Kernels | None,
     world: World,
 ) -> Kernels:
-    """The main rank's choice of CPU kernels and precision, the same on all ranks.
+    """The main rank's choice of CPU kernels and precision, the same on all ranks, and of threads.
 
     With ``train.precision=auto``, ``precision`` is bf16 if the processor has instructions for it.
     """
-    kernels = recorded
+    kernels, threads = recorded, None
+    cache = expand_user(job.cache_dir) / "kernels.json"
+    if world.size == 1:  # ranks that measure at the same time would disturb each other
+        threads = choose_threads(job.model, recorded.threads if recorded else None, cache)
+        torch.set_num_threads(threads)
     if world.is_main:
-        cache = expand_user(job.cache_dir) / "kernels.json"
         if job.train.precision == "auto" and recorded is not None:
             precision = recorded.precision or precision
         elif job.train.precision == "auto" and precision == "bf16":
@@ -151,7 +155,7 @@ def _kernels(
             kernels = named_kernels(job.train.kernels, model, dtype)
         elif kernels is None:
             kernels = choose_kernels(model, dtype, rows, cache)
-        kernels = replace(kernels, precision=precision)
+        kernels = replace(kernels, precision=precision, threads=threads)
     chosen = world.broadcast_object(kernels)
     assert chosen is not None
     return chosen

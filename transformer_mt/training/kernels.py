@@ -1,12 +1,13 @@
-"""Choice of CPU kernels and precision by measurement, when a run starts.
+"""Choice of CPU kernels, threads and precision by measurement, when a run starts.
 
-Which kernel is fastest depends on the processor, the type and the shapes. The choice rounds results
+What is fastest depends on the processor, the type and the shapes. The choice rounds results
 differently, so it is recorded: a resumed run makes the same one, and so do later runs of the same
 model on the same machine.
 """
 
 import json
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,7 @@ from transformer_mt.model.attention import (
     multi_head_attention,
 )
 from transformer_mt.model.embedding import Embedding
+from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.linear import (
     FORWARD,
     HAS_ONEDNN,
@@ -45,6 +47,9 @@ _SECONDS = 1.5
 
 _PRECISION_SECONDS = 0.5
 """Maximum time of the comparison of fp32 and bf16, but for the last product."""
+
+_THREADS_SECONDS = 1.0
+"""Maximum time of the comparison of numbers of threads, but for the last pass."""
 
 _REPETITIONS = 3
 _FLOPS = 10**9
@@ -64,6 +69,8 @@ class Kernels:
     """Kernel of attention, one of ``ATTENTION_KERNELS``."""
     precision: str | None = None
     """Precision that these kernels train in; None in records of older versions."""
+    threads: int | None = None
+    """Number of threads of a run in one process; None with several processes."""
 
     def apply(self, model: Transformer) -> None:
         """Makes a model use these kernels."""
@@ -78,7 +85,8 @@ class Kernels:
         """The inverse of ``asdict``; None if a kernel is unknown to this version."""
         try:
             products = {key: ProductKernels(**names) for key, names in value["products"].items()}
-            kernels = cls(products, value["attention"], value.get("precision"))
+            others = value.get("precision"), value.get("threads")
+            kernels = cls(products, value["attention"], *others)
         except (KeyError, TypeError, AttributeError):
             return None
         return kernels if kernels._is_known() else None
@@ -86,6 +94,8 @@ class Kernels:
     def _is_known(self) -> bool:
         known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
         if self.precision not in (None, "fp32", *AUTOCAST_DTYPES):
+            return False
+        if not isinstance(self.threads, int | None):
             return False
         return self.attention in ATTENTION_KERNELS and all(
             isinstance(name, str) and name in names
@@ -105,6 +115,46 @@ def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
     if name == "onednn" and HAS_ONEDNN and dtype == torch.float32:
         chosen = ProductKernels("onednn", "onednn", "onednn")
     return Kernels(dict.fromkeys(_weights(model), chosen))
+
+
+def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> int:
+    """Number of threads that is faster: one for each core, or one for each hardware thread.
+
+    ``OMP_NUM_THREADS`` decides if it is set.
+
+    Args:
+        config: Sizes of the model, of which an encoder layer is measured.
+        recorded: Number of threads of the run so far, kept if it is one of the two.
+        cache: JSON file with the choices of earlier runs on this machine.
+    """
+    default = torch.get_num_threads()
+    counts = {default}
+    if "OMP_NUM_THREADS" not in os.environ:
+        counts.add(device_info.available_cores())
+    if recorded in counts:
+        return recorded
+    if len(counts) == 1:
+        return default
+    key = f"{_machine()}, threads {sorted(counts)}, {config}"
+    known = _read(cache)
+    if (threads := known.get(key)) in counts:
+        return int(threads)
+    layer = EncoderLayer(config)
+    layout = Packed.from_sequences([[0] * length for length in _LENGTHS]).layout
+    x = torch.randn(sum(_LENGTHS), config.d_model)
+
+    def compute(threads: int) -> None:
+        torch.set_num_threads(threads)
+        layer(x, layout).sum().backward()
+
+    candidates: dict[str, Callable[[], object]] = {
+        str(count): partial(compute, count) for count in sorted(counts, key=default.__ne__)
+    }
+    threads = int(_fastest(candidates, deadline=time.perf_counter() + _THREADS_SECONDS))
+    torch.set_num_threads(default)
+    log.info("threads: %d (%s were timed)", threads, " and ".join(candidates))
+    _write(cache, {**known, key: threads})
+    return threads
 
 
 def choose_precision(config: ModelConfig, rows: int, cache: Path) -> str:

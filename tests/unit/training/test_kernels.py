@@ -1,5 +1,6 @@
 """Choice of CPU kernels: by time, once a machine, and again for a run that resumes."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import torch
 from support.models import random_model
 from torch import Tensor
 
+from transformer_mt import device_info
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, SelfAttention
 from transformer_mt.model.linear import Linear, ProductKernels
 from transformer_mt.training import kernels as kernels_module
-from transformer_mt.training.kernels import Kernels, choose_kernels, named_kernels
+from transformer_mt.training.kernels import Kernels, choose_kernels, choose_threads, named_kernels
 
 SHAPES = {"330x16", "48x16", "16x16", "32x16", "16x32", "64x16"}
 """Weights of ``random_model``: output layer, W^QKV, W^O and W^Q, feed-forward, W^KV of 2 layers."""
@@ -99,6 +101,45 @@ def test_the_faster_precision_is_chosen(
     assert kernels[torch.bfloat16].calls == calls  # emulated bf16 may take seconds: once is enough
 
 
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two cores, each with two hardware threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(device_info, "available_cores", lambda: 4)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("fastest", [2, 4])
+def test_the_faster_number_of_threads_is_chosen(
+    fastest: int, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = {threads: clock.taking(1.0 if threads == fastest else 1.5) for threads in (2, 4)}
+
+    class Layer:
+        def __init__(self, _: ModelConfig) -> None:
+            pass
+
+        def __call__(self, x: Tensor, _: object) -> Tensor:
+            work[torch.get_num_threads()]()
+            return x.requires_grad_()
+
+    monkeypatch.setattr(kernels_module, "EncoderLayer", Layer)
+    monkeypatch.setattr(kernels_module, "_THREADS_SECONDS", 100.0)
+    config, cache = ModelConfig(d_model=8, d_ff=16, num_heads=2), tmp_path / "kernels.json"
+    for _ in range(2):  # a later run on the machine makes the same choice
+        assert choose_threads(config, None, cache) == fastest
+    assert work[fastest].calls == 4
+    assert choose_threads(config, 6 - fastest, cache) == 6 - fastest  # the choice of the run so far
+    assert choose_threads(config, 8, cache) == fastest  # another machine's
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert choose_threads(config, 4, cache) == 2
+
+
 def test_kernels_are_measured_for_every_weight_and_applied(tmp_path: Path) -> None:
     model = random_model()
     kernels = choose_kernels(model, torch.float32, 64, tmp_path / "kernels.json")
@@ -163,6 +204,7 @@ def test_kernels_by_name_survive_json(name: str) -> None:
         {"products": {"1x2": {"forward": ["torch"]}}, "attention": "fused"},
         {"products": {}, "attention": "of another version"},
         {"products": {}, "attention": "fused", "precision": "of another version"},
+        {"products": {}, "attention": "fused", "threads": "2"},
     ],
 )
 def test_an_unknown_record_is_ignored(value: object) -> None:

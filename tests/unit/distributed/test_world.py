@@ -1,0 +1,41 @@
+"""Threads of a rank: its share of the cores that the machine lets it use."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from transformer_mt import device_info, distributed
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def eight_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(8)
+    yield
+    assert torch.get_num_threads() == 8  # as found, for the rest of a notebook
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "chosen", "threads"),
+    [
+        (64, 1, None, 8),  # hardware threads: PyTorch counts cores
+        (3, 1, None, 3),  # a container
+        (6, 3, None, 2),
+        (2, 3, None, 1),
+        (2, 2, "8", 8),  # OMP_NUM_THREADS is a number for each process
+    ],
+)
+def test_threads_of_a_rank(
+    cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_info, "available_cores", lambda: cores)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    with distributed.join(CPU):
+        assert torch.get_num_threads() == threads
