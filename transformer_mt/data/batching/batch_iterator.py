@@ -63,12 +63,13 @@ class BatchIterator:
     ):
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        growth = segmentation.growth(train) if segmentation else (1.0, 1.0)
+        weights = epoch_weights(job.data, train.source_sizes)
+        growth = segmentation.growth(train, weights) if segmentation else (1.0, 1.0)
         self._plan = make_plan(
             train,
             max(1, round(job.train.batch_tokens / growth[1])),
             job.train.seed,
-            epoch_weights(job.data, train.source_sizes),
+            weights,
             window_pairs=job.data.window_pairs,
             shared=world.size > 1,
         )
