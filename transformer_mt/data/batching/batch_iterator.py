@@ -38,6 +38,8 @@ class BatchIterator:
     With subword regularisation, the plan is that of the stored segmentation: updates have
     ``train.batch_tokens`` target tokens on average.
 
+    Threads and processes start with the first update that is read; ``close`` ends them.
+
     Args:
         job: The configuration.
         train: Training pairs.
@@ -174,7 +176,7 @@ class BatchIterator:
         return Share.read(self._train, epoch, pairs, [len(chunk) for chunk in chunks])
 
     def close(self) -> None:
-        """Ends what runs in the background; call it after an error, too."""
+        """Ends what has run in the background since the first update was read."""
         if self._sampled:
             self._sampled.close()
         self._plan.close()
