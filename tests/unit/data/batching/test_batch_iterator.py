@@ -3,9 +3,10 @@
 import dataclasses
 import multiprocessing
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
 
 PAIRS = 150
 TOKENS = 200
@@ -210,6 +212,22 @@ def test_killed_sampling_processes_are_replaced(
                     process.kill()
             for ours, expected in zip(sampling.read(step)[0], iterator.read(step)[0], strict=True):
                 assert ours.tgt_out.equal(expected.tgt_out)
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_the_first_rank_of_each_machine_verifies_the_tokens(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_rank: int
+) -> None:
+    """Its cache may be its own: of the second machine, rank 2 or 3 of 4."""
+    shutil.copytree(prepared.corpus, tmp_path / "corpus")
+    damaged = bytearray((tmp_path / "corpus" / "src.tokens").read_bytes())
+    damaged[8] ^= 1
+    (tmp_path / "corpus" / "src.tokens").write_bytes(damaged)
+    copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus")
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
+    with expected:
+        iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
 
 
 def test_no_update_is_sampled_after_the_last(
