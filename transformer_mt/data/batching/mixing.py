@@ -43,9 +43,7 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     return times
 
 
-def sample_epoch(
-    store: TokenStore, weights: Sequence[float], count: int
-) -> npt.NDArray[np.int64]:
+def sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
     """Indices of about ``count`` evenly spaced pairs of an epoch, repeated where it has few."""
     if len(set(weights)) <= 1:
         return store.sample(count)
