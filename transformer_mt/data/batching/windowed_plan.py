@@ -95,7 +95,7 @@ class WindowedPlan:
         weights: Sequence[float],
         number: int,
         *,
-        shared: bool = False,
+        shared: bool,
     ):
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
