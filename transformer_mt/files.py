@@ -30,7 +30,8 @@ def atomic(path: Path) -> Iterator[Path]:
 
     The file and its folder are flushed to the disk; after an exception nothing is left.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Random: processes in different containers may have the same number.
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with _named_errors(path):
             yield temporary
@@ -46,12 +47,24 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Write a folder atomically: yields a temporary one, which is renamed to ``path`` on success.
 
     Its parents are created; ``path`` may exist if it is empty. After an exception nothing is left.
+
+    Raises:
+        OSError: Another process is writing the folder.
     """
+    from filelock import FileLock, Timeout  # only exports need it
+
     target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a killed process; containers reuse numbers
-    temporary.mkdir(parents=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    lock = temporary.with_suffix(".lock")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(lock, timeout=0)
     try:
+        held.acquire()
+    except Timeout:
+        raise OSError(errno.EBUSY, "another process is writing this folder", str(path)) from None
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process
+        temporary.mkdir()
         with _named_errors(path):
             yield temporary
             for file in temporary.rglob("*"):
@@ -61,6 +74,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        lock.unlink(missing_ok=True)
+        held.release()
 
 
 @contextmanager

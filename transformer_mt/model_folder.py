@@ -163,7 +163,7 @@ def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> Transfo
 
 
 def load_models(
-    folder: Path, step: int | None = None, ensemble: Sequence[Path] = ()
+    folder: Path, step: int | None, ensemble: Sequence[Path]
 ) -> tuple[list[Transformer], Tokenizer, TrainJob]:
     """Loads a model and the other members of its ensemble, as ``load_model`` does.
 

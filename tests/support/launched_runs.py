@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-TIMEOUT = 180.0
+from support.training_runs import MODEL, TIMEOUT
+
 BIN = Path(sys.executable).parent
 MT_TRAIN = str(BIN / "mt-train")
 SETTINGS = [
@@ -20,12 +21,7 @@ SETTINGS = [
     "data.tgt_lang=de",
     "tokenizer.vocab_size=290",
     "data.cleaning.max_tokens=64",
-    "model=tiny",
-    "model.d_model=16",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "model.num_encoder_layers=1",
-    "model.num_decoder_layers=1",
+    *MODEL,
     "model.dropout=0",
     "schedule=inverse_sqrt",
     "schedule.warmup_steps=10",

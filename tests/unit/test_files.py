@@ -4,6 +4,8 @@ import contextlib
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -80,12 +82,41 @@ def test_without_a_home_folder_none_is_created(monkeypatch: pytest.MonkeyPatch) 
     assert files.expand_user("./~") == Path("~")  # a file of that name, not the home folder
 
 
-def test_leftovers_of_a_killed_process_do_not_prevent_a_folder(tmp_path: Path) -> None:
-    """In containers, a later process often has the same number."""
-    leftover = tmp_path / f".out.{os.getpid()}.tmp"
-    leftover.mkdir()
-    (leftover / "old").touch()
+def test_processes_with_one_number_write_a_file_apart(tmp_path: Path) -> None:
+    """As the first processes of two containers, which share a file system."""
+    path = tmp_path / "file"
+    with files.atomic(path) as first:
+        first.write_text("first")
+        with files.atomic(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with files.new_folder(tmp_path / "out") as folder:
+        (folder / "file").touch()
+        with (
+            pytest.raises(OSError, match="another process"),
+            files.new_folder(tmp_path / "out"),
+        ):
+            pass
+        assert (folder / "file").exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "file"]
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from transformer_mt import files
+with files.new_folder(Path(sys.argv[1])) as folder:
+    (folder / "old").touch()
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "out")], check=False)
+    assert len(list(tmp_path.iterdir())) == 2  # its folder and its lock
     with files.new_folder(tmp_path / "out") as folder:
         (folder / "new").touch()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
-    assert not leftover.exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]

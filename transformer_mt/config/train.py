@@ -115,7 +115,7 @@ class TrainConfig:
     precision: str = "auto"
     """``fp32``, ``bf16``, ``fp16`` or ``auto``. 16-bit types by autocast, fp16 with loss scaling;
     ``auto`` is bf16 where the hardware is fast at it, otherwise fp32; on a CPU with bf16
-    instructions a measurement decides when a run starts."""
+    instructions a measurement decides when a run starts, unless the step is compiled."""
     kernels: str = "auto"
     """Kernels of matrix products on a CPU: ``torch``, ``onednn`` or ``auto``. ``auto`` measures
     which are fastest when a run starts, and keeps the choice for the run and for later ones. Where

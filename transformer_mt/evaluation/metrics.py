@@ -41,15 +41,11 @@ SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
 }
 """Metrics by name; each is made for a target language, or "" if that is unknown."""
 
-OTHER_METRICS = ("comet", "ppl")
-"""Metrics that need more than hypotheses and references: ``comet.py``, ``perplexity.py``; called
-by ``jobs/evaluate.py``."""
-
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
 
 
-def make_metric(name: str, tgt_lang: str | None = None) -> Metric:
+def make_metric(name: str, tgt_lang: str | None) -> Metric:
     """A metric of ``SACREBLEU_METRICS`` or ``PROTOCOLS``, set up for a target language.
 
     Raises:

@@ -49,7 +49,7 @@ def resample(
     bootstrap: int,
     randomization: int,
     compared: Sequence[str],
-    workers: int | None = 0,
+    workers: int | None,
 ) -> Resamples:
     """Resample every system, and test every other system against the first.
 

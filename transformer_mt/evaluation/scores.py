@@ -40,7 +40,7 @@ class Score:
     """Decimals to print."""
 
 
-def make_score(statistics: Statistics, resamples: Scores | None = None) -> Score:
+def make_score(statistics: Statistics, resamples: Scores | None) -> Score:
     """Score of a test set, with an interval if there are bootstrap resamples."""
     result = statistics.corpus_score()
     signature = statistics.metric.get_signature()

@@ -15,7 +15,7 @@ from transformer_mt import distributed, files, heap_and_threads, model_folder, r
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare, prepare_part
-from transformer_mt.data.store.token_store import TokenStore, verify
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -159,8 +159,6 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,
     )
     if world.is_main:
-        if not trainer.verifies_data:
-            verify(data.train, data.corpus)
         resume.check_data(run_dir, data)
     # Only the main rank can be expected to see the folder.
     if world.broadcast_object(

@@ -27,7 +27,7 @@ def written_out_attention(
     query_layout: Buckets,
     key_layout: Buckets,
     num_heads: int,
-    causal: bool = False,
+    causal: bool,
 ) -> Tensor:
     """Multi-head attention with the arguments and the result of ``multi_head_attention``."""
     query_rows, key_rows = (HeadRows.of(x, num_heads) for x in (query_layout, key_layout))

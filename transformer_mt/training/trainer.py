@@ -108,11 +108,6 @@ class Trainer:
         return self._state.step
 
     @property
-    def verifies_data(self) -> bool:
-        """Whether the training data are verified as they are read, window by window."""
-        return self._batches.num_windows > 1 and self._train.has_checksums
-
-    @property
     def is_finished(self) -> bool:
         """Whether no update and no validation remains."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()

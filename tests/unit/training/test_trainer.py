@@ -595,4 +595,6 @@ def test_precision_is_measured_once_where_the_processor_has_bf16(
         assert precision(has_bf16=True, recorded=Kernels(precision=recorded)) == recorded
     # Without a measurement, as the version that wrote the record decided.
     assert precision(has_bf16=True, recorded=Kernels()) == "bf16"
+    # A compiled step has no kernels to record the precision with.
+    assert trainer(tmp_path, precision="auto", compile=True)._components.precision == "bf16"
     assert len(measured) == 1

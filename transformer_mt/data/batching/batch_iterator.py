@@ -20,10 +20,10 @@ from transformer_mt.data.batching.sampled_segmentation import (
     Share,
 )
 from transformer_mt.data.batching.windowed_plan import make_plan
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import TokenStore, verify
 from transformer_mt.data.store.workers import num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
-from transformer_mt.distributed import World, env_local_size
+from transformer_mt.distributed import World, env_local_rank, env_local_size
 
 _MAX_SAMPLING_PROCESSES = 16
 """Processes that sample segmentations for one rank: more would only take memory."""
@@ -38,6 +38,9 @@ class BatchIterator:
     With subword regularisation, the plan is that of the stored segmentation: updates have
     ``train.batch_tokens`` target tokens on average.
 
+    The tokens are verified here, on each machine, or window by window as they are read. Threads and
+    processes start with the first update that is read; ``close`` ends them.
+
     Args:
         job: The configuration.
         train: Training pairs.
@@ -46,6 +49,9 @@ class BatchIterator:
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         fixed_shape: Whether every batch has the same shape, for a compiled training step.
         world: Ranks that share the updates.
+
+    Raises:
+        InputError: The tokens do not match their checksums.
 
     Attributes:
         num_steps: Number of updates of the run, once known: later ones are not sampled ahead.
@@ -63,15 +69,19 @@ class BatchIterator:
     ):
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        growth = segmentation.growth(train) if segmentation else (1.0, 1.0)
+        weights = epoch_weights(job.data, train.source_sizes)
+        growth = segmentation.growth(train, weights) if segmentation else (1.0, 1.0)
         self._plan = make_plan(
             train,
             max(1, round(job.train.batch_tokens / growth[1])),
             job.train.seed,
-            epoch_weights(job.data, train.source_sizes),
+            weights,
             window_pairs=job.data.window_pairs,
             shared=world.size > 1,
         )
+        by_window = self._plan.num_windows > 1 and train.has_checksums
+        if train.folder is not None and not by_window and env_local_rank() == 0:
+            verify(train, train.folder)  # of each machine, which may have a cache of its own
         self._lock = Lock()
         self._sampled: SampledShares | None = None
         if segmentation:
@@ -87,11 +97,6 @@ class BatchIterator:
     def steps_per_epoch(self) -> int:
         """Number of updates in an epoch, the same for every epoch."""
         return self._plan.steps_per_epoch
-
-    @property
-    def num_windows(self) -> int:
-        """Number of parts of an epoch that are planned, read and verified one after another."""
-        return self._plan.num_windows
 
     def read(self, step: int) -> tuple[list[Batch], int]:
         """This rank's micro-batches of an update, and its number of target tokens.
@@ -173,7 +178,7 @@ class BatchIterator:
         return Share.read(self._train, epoch, pairs, [len(chunk) for chunk in chunks])
 
     def close(self) -> None:
-        """Ends what runs in the background; call it after an error, too."""
+        """Ends what has run in the background since the first update was read."""
         if self._sampled:
             self._sampled.close()
         self._plan.close()

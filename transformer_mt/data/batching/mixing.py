@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from transformer_mt.config import DataConfig
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
 
 MAX_EPOCH_FACTOR = 100
@@ -37,3 +41,15 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
             "data.weights=[1, 0.5]"
         )
     return times
+
+
+def sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
+    """Indices of about ``count`` evenly spaced pairs of an epoch, repeated where it has few."""
+    if len(set(weights)) <= 1:
+        return store.sample(count)
+    sizes = np.array(store.source_sizes)
+    ends = np.cumsum(weights * sizes)
+    positions = np.linspace(0, ends[-1], count, endpoint=False)
+    source = np.searchsorted(ends, positions, side="right")
+    remaining = np.ceil((ends[source] - positions) / np.array(weights)[source]).astype(np.int64)
+    return np.cumsum(sizes)[source] - np.clip(remaining, 1, sizes[source])

@@ -6,7 +6,7 @@ then, so updates are planned from the stored segmentation, by its mean growth.
 """
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from transformer_mt.data.batching.mixing import sample_epoch
 from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
 from transformer_mt.data.store.token_store import Side, TokenStore, verify
 from transformer_mt.data.store.workers import WorkerKilledError, map_ordered
@@ -80,13 +81,17 @@ class SampledSegmentation:
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
         return store, global_batch(chunks, [tgt.lengths_of(chunk) for chunk in chunks])
 
-    def growth(self, store: TokenStore) -> tuple[float, float]:
+    def growth(self, store: TokenStore, weights: Sequence[float]) -> tuple[float, float]:
         """Mean growth of source and target sequences: sampled tokens for each stored one.
+
+        Args:
+            store: The training pairs.
+            weights: How often a pair of each source of the store occurs in an epoch.
 
         Raises:
             InputError: The vocabulary does not suit the sampling, or the tokens are damaged.
         """
-        pairs = store.sample(_GROWTH_PAIRS)
+        pairs = sample_epoch(store, weights, _GROWTH_PAIRS)
         stored = Share.read(store, 0, pairs, [len(pairs)])
         try:
             sampled, _ = self(stored)

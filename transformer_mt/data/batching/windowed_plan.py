@@ -6,7 +6,7 @@ a thread while the updates of the current one are trained on.
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,6 @@ from transformer_mt.data.batching.windows import Runs, Windows, count_windows
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.heap_and_threads import background_thread
 
 _SAMPLE_PAIRS = 2**17
 """Pairs from which the number of updates is estimated."""
@@ -96,7 +95,7 @@ class WindowedPlan:
         weights: Sequence[float],
         number: int,
         *,
-        shared: bool = False,
+        shared: bool,
     ):
         self._store, self._seed, self._number = store, seed, number
         self._windows = Windows(store, seed, weights, number)
@@ -105,7 +104,7 @@ class WindowedPlan:
         if shared and store.folder:
             key = cache.key(_VERSION, seed, list(weights), number, self._steps)
             self._layouts = LayoutCache(store.folder, key)
-        self._thread = background_thread("next-window")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
 
     @property

@@ -84,11 +84,6 @@ class Side:
         """Advises the kernel about the boundaries of the sequences ``start`` to ``stop - 1``."""
         blocks.advise(self.offsets, start, stop + 1, advice)
 
-    def slice(self, start: int, stop: int) -> Self:
-        """Sequences ``start`` to ``stop - 1``, without copying tokens."""
-        offsets = self.offsets[start : stop + 1]
-        return type(self)(self.tokens[offsets[0] : offsets[-1]], offsets - offsets[0])
-
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
         """A side in memory, from its tokens [N] and the length of each sequence [pairs]."""

@@ -3,9 +3,10 @@
 import dataclasses
 import multiprocessing
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_bu
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation, Share
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed import World
+from transformer_mt.errors import InputError
 
 PAIRS = 150
 TOKENS = 200
@@ -212,6 +214,22 @@ def test_killed_sampling_processes_are_replaced(
                 assert ours.tgt_out.equal(expected.tgt_out)
 
 
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_the_first_rank_of_each_machine_verifies_the_tokens(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_rank: int
+) -> None:
+    """Its cache may be its own: of the second machine, rank 2 or 3 of 4."""
+    shutil.copytree(prepared.corpus, tmp_path / "corpus")
+    damaged = bytearray((tmp_path / "corpus" / "src.tokens").read_bytes())
+    damaged[8] ^= 1
+    (tmp_path / "corpus" / "src.tokens").write_bytes(damaged)
+    copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus")
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
+    with expected:
+        iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
+
+
 def test_no_update_is_sampled_after_the_last(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +272,30 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
         wanted = characters if characters <= longest else len(store.src[i])
         assert len(sampled.src[i]) == wanted
     growth = len(sampled.src.tokens) / len(store.src.tokens)
-    assert task.growth(store)[0] == pytest.approx(growth)  # of all pairs: there are so few
+    assert task.growth(store, [1, 1])[0] == pytest.approx(growth)  # of all pairs: there are so few
+
+
+@pytest.mark.parametrize("weights", [(1.0, 9.0), (3.0, 0.5)])
+def test_growth_is_that_of_an_epoch_of_weighted_sources(
+    prepared: Prepared, weights: tuple[float, float]
+) -> None:
+    task = segmentation_of(prepared)
+    first = Share.read(prepared.train, 0, np.arange(100), [100])
+    # A second source of single characters: its segmentation shrinks when it is sampled again.
+    second, _ = dataclasses.replace(task, strength=1.0)(first)
+    src, tgt = (
+        Side.from_lists([side[i].tolist() for side in sides for i in range(100)])
+        for sides in ((first.src, second.src), (first.tgt, second.tgt))
+    )
+    store = TokenStore(src, tgt, source_sizes=(100, 100))
+    sampled, _ = task(Share.read(store, 0, np.arange(200), [200]))
+    times = np.repeat(weights, 100)
+    expected = [
+        (times @ after.lengths) / (times @ before.lengths)
+        for before, after in ((src, sampled.src), (tgt, sampled.tgt))
+    ]
+    assert task.growth(store, weights) == pytest.approx(expected, rel=0.02)
+    assert task.growth(store, (1, 1)) != pytest.approx(expected, rel=0.03)
 
 
 def lengths_like_wmt(count: int = 60_000) -> TokenStore:
