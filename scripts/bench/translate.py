@@ -5,6 +5,9 @@
     python scripts/bench/translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
     python scripts/bench/translate.py --model runs/mine --device cuda --lines 10000 --batches best
 
+ours-auto is mt-translate's default, the faster of ours-fp32 and ours-ct2-float32 by its own
+measurement; ours-fast is compute_type=fast, the fastest of all data types.
+
 All engines have the same weights and vocabulary, and translate text to text. In each round every
 engine translates the same lines, sorted by length; the order rotates. The report has medians over
 rounds of paired ratios; ours-fp32-again is the noise floor. Tokens are those that an engine really
@@ -40,6 +43,8 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.fastest_engine import MIN_SENTENCES
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -47,8 +52,10 @@ from transformer_mt.model.transformer import Transformer
 
 ENGINES = [
     "ours-fp32", "ours-fp32-again", "ours-bf16", "ours-ct2-float32", "ours-ct2-int8",
-    "ct2-float32", "ct2-int8", "hf-fp32",
+    "ours-auto", "ours-fast", "ct2-float32", "ct2-int8", "hf-fp32",
 ]  # fmt: skip
+MEASURING = {"ours-auto": "auto", "ours-fast": "fast"}
+"""Engines that choose by measurement → their ``compute_type``."""
 TEXTS = {
     "multi30k": ("multi30k/test_2016_flickr.en.gz", "multi30k/test_2016_flickr.de.gz"),
     "wmt": ("wmt-sample/train.en.gz", "wmt-sample/train.de.gz"),
@@ -209,8 +216,8 @@ def reason_to_skip(name: str, model: Model) -> str | None:
         return "measured on CPUs only"
     if "ct2" in name and find_spec("ctranslate2") is None:
         return "pip install ctranslate2"
-    if name.startswith("ours-ct2") and model.length is not None:
-        return "it does not support forced lengths"
+    if (name.startswith("ours-ct2") or name in MEASURING) and model.length is not None:
+        return "CTranslate2's engine does not support forced lengths"
     return None
 
 
@@ -221,16 +228,7 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
     if name.startswith("ct2"):
         return _direct_ct2(name.removeprefix("ct2-"), model, beam_size, batch, scratch)
     config = model.settings(beam_size)
-    dtype = torch.bfloat16 if "bf16" in name else torch.float32
-    torch_engine = TorchEngine(model.model, config, dtype=dtype)
-    engine: Engine = torch_engine
-    if name.startswith("ours-ct2"):
-        from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine
-
-        compute_type = name.removeprefix("ours-ct2-")
-        converted = _converted(model, compute_type, scratch)
-        pieces = model.tokenizer.vocabulary
-        engine = CTranslate2Engine(converted, torch_engine, pieces, compute_type)
+    engine = _engine(name, model, config, scratch)
     translator = Translator(engine, model.tokenizer, model.normalizer, config, token_scores=False)
 
     def run(lines: Lines) -> tuple[list[str], int]:
@@ -238,6 +236,29 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
         return [t.text for t in found], sum(t.tokens for t in found)
 
     return partial(in_batches, run, batch)
+
+
+def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Engine:
+    """One of ours: PyTorch, CTranslate2, or whichever mt-translate finds to be faster."""
+    if name in MEASURING:
+        request = EngineRequest(
+            folder=model.folder or scratch,
+            models=[model.model],
+            tokenizer=model.tokenizer,
+            config=config,
+            device=model.device,
+            compute_type=MEASURING[name],
+        )
+        return open_engine("auto", request, report=partial(print, file=sys.stderr))
+    dtype = torch.bfloat16 if "bf16" in name else torch.float32
+    torch_engine = TorchEngine(model.model, config, dtype=dtype)
+    if not name.startswith("ours-ct2"):
+        return torch_engine
+    from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine
+
+    compute_type = name.removeprefix("ours-ct2-")
+    converted = _converted(model, compute_type, scratch)
+    return CTranslate2Engine(converted, torch_engine, model.tokenizer.vocabulary, compute_type)
 
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
@@ -338,8 +359,8 @@ def measure(
     """Times all engines on the lines of each round."""
     runs = {name: build(name, model, beam_size, batch, scratch) for name in engines}
     results = {name: Result() for name in engines}
-    for run in runs.values():
-        run(sources[: min(8, options.lines)])
+    for name, run in runs.items():
+        run(sources[: MIN_SENTENCES if name in MEASURING else min(8, options.lines)])
     for number in range(options.rounds):
         lines = sources[number * options.lines : (number + 1) * options.lines]
         order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
