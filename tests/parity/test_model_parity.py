@@ -11,11 +11,14 @@ import torch
 from paper import Paper
 from support.random_weights import random_transformer
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_mt.batch import Batch, Packed
-from transformer_mt.config import ModelConfig
+from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.step import TrainStep
 
 VOCABULARY = 13
 
@@ -197,3 +200,43 @@ def test_logits_equal_the_equations_of_the_paper(d_k: int | None, d_v: int | Non
     with torch.inference_mode():
         got = model.logits(model(pairs)).numpy()
     np.testing.assert_allclose(got, np.concatenate(expected), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_gradients_in_bf16_are_as_exact_as_with_autocast_of_pytorch(norm: str, parts: int) -> None:
+    config = ModelConfig(
+        d_model=24, d_ff=40, num_heads=3, num_encoder_layers=2, num_decoder_layers=2,
+        dropout=0.0, norm=norm, max_positions=8,
+    )  # fmt: skip
+    model = random_transformer(config, VOCABULARY)
+    exact, autocast = Twin(model), Twin(model).float()
+    model.float()
+    groups = SHAPES["several_groups"]
+    batches = [batch(*groups), batch(*SHAPES["padding"]), batch(*SHAPES["one_pair"])][:parts]
+    num_targets = sum(len(pairs.tgt_out) for pairs in batches)
+    step = TrainStep(model, OptimizerConfig(), 0.1, "bf16", World(torch.device("cpu")))
+    losses = {"ours": float(step.gradient(batches, num_targets)[0])}
+    for name, twin in (("exact", exact), ("autocast", autocast)):
+        total = torch.zeros((), dtype=torch.float64)
+        for pairs in batches:
+            with torch.autocast("cpu", torch.bfloat16, enabled=name == "autocast"):
+                _, logits = twin(sequences(pairs.src), sequences(pairs.tgt_in))
+            logits = logits if name == "exact" else logits.float()
+            loss = cross_entropy(logits, pairs.tgt_out, label_smoothing=0.1, reduction="sum")
+            (loss / num_targets).backward()
+            total += loss.detach()
+        losses[name] = float(total)
+    # Root mean squares over all weights: single gradients differ by chance.
+    ours, theirs, size = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+    for name, _, gradient in by_layer(model):
+        theirs_name, rows = counterpart(name, config.d_model)
+        wanted, other = (twin.get_parameter(theirs_name).grad for twin in (exact, autocast))
+        assert gradient is not None
+        assert wanted is not None
+        assert other is not None
+        ours += (gradient - wanted[rows]).square().sum()
+        theirs += (other[rows] - wanted[rows]).square().sum()
+        size += wanted[rows].square().sum()
+    assert 0 < ours.sqrt() < 1.5 * theirs.sqrt() < 0.1 * size.sqrt()
+    assert losses["ours"] == pytest.approx(losses["exact"], rel=1e-2)
