@@ -119,7 +119,7 @@ class Twin(nn.Module):
         """Encoder outputs and logits of all tokens but padding, packed."""
         (src_tokens, src_real), (tgt_tokens, tgt_real) = padded(src), padded(tgt)
         causal = nn.Transformer.generate_square_subsequent_mask(
-            tgt_tokens.shape[1], dtype=torch.float64
+            tgt_tokens.shape[1], dtype=self.embedding.dtype
         )
         hidden = self.encoder(self.embed(src_tokens), src_key_padding_mask=~src_real)
         out = self.decoder(

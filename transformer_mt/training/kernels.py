@@ -210,9 +210,7 @@ def _usable(kernels: Mapping[str, T]) -> dict[str, T]:
     return {name: f for name, f in kernels.items() if HAS_ONEDNN or not name.startswith("onednn")}
 
 
-def _attention_candidates(
-    config: ModelConfig, dtype: torch.dtype
-) -> dict[str, Callable[[], None]]:
+def _attention_candidates(config: ModelConfig, dtype: torch.dtype) -> dict[str, Callable[[], None]]:
     """Forward and backward passes of self-attention over sentences."""
     sequences = [[0] * length for length in _LENGTHS]
     layout, num_tokens = Packed.from_sequences(sequences).layout, sum(_LENGTHS)

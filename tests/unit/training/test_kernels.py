@@ -80,6 +80,7 @@ def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(clock: FakeC
     assert [candidate.calls for candidate in candidates.values()] == [2, 1, 1]
 
 
+@pytest.mark.usefixtures("clock")  # time stands still, so nothing is left out
 def test_the_bias_and_the_layout_of_a_gradient_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
