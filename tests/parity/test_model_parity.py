@@ -209,34 +209,37 @@ def test_gradients_in_bf16_are_as_exact_as_with_autocast_of_pytorch(norm: str, p
         d_model=24, d_ff=40, num_heads=3, num_encoder_layers=2, num_decoder_layers=2,
         dropout=0.0, norm=norm, max_positions=8,
     )  # fmt: skip
-    model = random_transformer(config, VOCABULARY)
+    shapes = [SHAPES[name] for name in ("several_groups", "padding", "one_pair")]
+    batches = [batch(*shape) for shape in shapes[:parts]]
+    # Over many models: in a single one, a ReLU that rounding opens may dominate the error.
+    errors = torch.tensor([bf16_errors(config, batches, seed) for seed in range(16)])
+    ours, theirs = errors.square().mean(0).sqrt()
+    assert 0 < ours < 1.3 * theirs < 0.1
+
+
+def bf16_errors(config: ModelConfig, batches: list[Batch], seed: int) -> tuple[float, float]:
+    """Relative errors of the gradient in bf16: ours, and that of PyTorch with autocast."""
+    torch.manual_seed(seed)
+    model = Transformer(config, VOCABULARY).double()
     exact, autocast = Twin(model), Twin(model).float()
     model.float()
-    groups = SHAPES["several_groups"]
-    batches = [batch(*groups), batch(*SHAPES["padding"]), batch(*SHAPES["one_pair"])][:parts]
     num_targets = sum(len(pairs.tgt_out) for pairs in batches)
     step = TrainStep(model, OptimizerConfig(), 0.1, "bf16", World(torch.device("cpu")))
-    losses = {"ours": float(step.gradient(batches, num_targets)[0])}
-    for name, twin in (("exact", exact), ("autocast", autocast)):
-        total = torch.zeros((), dtype=torch.float64)
+    step.gradient(batches, num_targets)
+    for twin in (exact, autocast):
         for pairs in batches:
-            with torch.autocast("cpu", torch.bfloat16, enabled=name == "autocast"):
+            with torch.autocast("cpu", torch.bfloat16, enabled=twin is autocast):
                 _, logits = twin(sequences(pairs.src), sequences(pairs.tgt_in))
-            logits = logits if name == "exact" else logits.float()
+            logits = logits.double() if twin is exact else logits.float()
             loss = cross_entropy(logits, pairs.tgt_out, label_smoothing=0.1, reduction="sum")
             (loss / num_targets).backward()
-            total += loss.detach()
-        losses[name] = float(total)
-    # Root mean squares over all weights: single gradients differ by chance.
-    ours, theirs, size = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+    gradients: list[list[Tensor]] = [[], [], []]
     for name, _, gradient in by_layer(model):
         theirs_name, rows = counterpart(name, config.d_model)
-        wanted, other = (twin.get_parameter(theirs_name).grad for twin in (exact, autocast))
-        assert gradient is not None
-        assert wanted is not None
-        assert other is not None
-        ours += (gradient - wanted[rows]).square().sum()
-        theirs += (other[rows] - wanted[rows]).square().sum()
-        size += wanted[rows].square().sum()
-    assert 0 < ours.sqrt() < 1.5 * theirs.sqrt() < 0.1 * size.sqrt()
-    assert losses["ours"] == pytest.approx(losses["exact"], rel=1e-2)
+        both = [twin.get_parameter(theirs_name).grad for twin in (exact, autocast)]
+        for flat, found in zip(gradients, [gradient, *both], strict=True):
+            assert found is not None
+            flat.append((found if found is gradient else found[rows]).flatten())
+    ours, wanted, theirs = (torch.cat(flat).double() for flat in gradients)
+    size = wanted.norm()
+    return float((ours - wanted).norm() / size), float((theirs - wanted).norm() / size)

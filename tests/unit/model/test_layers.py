@@ -95,7 +95,7 @@ def test_dropout_scales_without_bias(dtype: torch.dtype) -> None:
     out = Dropout(0.3)(x)
     exact = torch.promote_types(dtype, torch.float32)
     assert out.dtype == exact
-    assert float(out.max()) == pytest.approx(1.25 / 0.7, rel=torch.finfo(exact).eps)
+    assert out.max().item() == pytest.approx(1.25 / 0.7, rel=torch.finfo(exact).eps)
     out.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, (out / 1.25).to(dtype))
