@@ -20,7 +20,8 @@ LAYER_NORM_EPS = 1e-6
 class Dropout(nn.Module):
     """Residual dropout (§5.4).
 
-    On a CPU the mask is drawn from random bits, several times faster than ``nn.Dropout``.
+    On a CPU the mask is drawn from random bits, several times faster than ``nn.Dropout``, and the
+    result is fp32 at least: bf16 would round 1 / (1 − p) by up to 0.4%.
     """
 
     def __init__(self, p: float):
@@ -41,7 +42,8 @@ class Dropout(nn.Module):
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         threshold = min(round(self.p * 65536), 65535) - 32768
         keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= threshold
-        return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return x * keep.to(dtype).mul_(1 / (1 - self.p))
 
 
 class FeedForward(nn.Module):

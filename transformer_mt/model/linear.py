@@ -41,6 +41,7 @@ INPUT_GRADIENT: dict[str, Product] = {
 WEIGHT_GRADIENT: dict[str, Product] = {
     "torch": lambda grad, x: grad.T @ x,
     "torch_transposed": lambda grad, x: grad.T.contiguous() @ x,
+    "torch_input_transposed": lambda grad, x: (x.T.contiguous() @ grad).T,
     "onednn": lambda grad, x: _onednn(grad.T, x.T),
     "onednn_transposed": lambda grad, x: _onednn(x.T, grad.T).T,
 }
@@ -67,7 +68,7 @@ class ProductKernels:
         return INPUT_GRADIENT[self.input_gradient](grad, weight)
 
     def weight_grad(self, grad: Tensor, x: Tensor) -> Tensor:
-        """Gᵀ X: [N, M], [N, K] → [M, K]."""
+        """Gᵀ X: [N, M], [N, K] → [M, K], which may be a transposed view."""
         return WEIGHT_GRADIENT[self.weight_gradient](grad, x)
 
 
@@ -93,6 +94,11 @@ class Linear(nn.Linear):
             x.to(dtype), self.weight, weight.to(dtype), self.bias, self.kernels
         )
         return y
+
+
+def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """A weight's gradient in the type and layout of the weight, by at most one copy."""
+    return grad.to(dtype, memory_format=torch.contiguous_format).contiguous()
 
 
 @contextmanager
@@ -134,5 +140,5 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
-        grad_weight = ctx.kernels.weight_grad(grad, x).to(ctx.weight_dtype)
+        grad_weight = parameter_gradient(ctx.kernels.weight_grad(grad, x), ctx.weight_dtype)
         return ctx.kernels.input_grad(grad, weight), grad_weight, None, grad_bias, None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +36,14 @@ from transformer_mt.model.linear import (
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
     ProductKernels,
+    parameter_gradient,
 )
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import AUTOCAST_DTYPES
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _SECONDS = 1.5
 """Maximum time of the measurement."""
@@ -173,16 +176,18 @@ def choose_precision(config: ModelConfig, rows: int, cache: Path) -> str:
     shapes = (n, config.d_model), (config.d_ff, config.d_model), (n, config.d_ff)
     operands = [torch.randn(shape) for shape in shapes]
 
-    def compute(dtype: torch.dtype) -> None:
+    def compute(kernel: str, dtype: torch.dtype) -> None:
         x, weight, grad = (operand.to(dtype) for operand in operands)
-        for product in (FORWARD["torch"](x, weight, None), grad @ weight, grad.T @ x):
-            product.float()
+        for left, right in ((x, weight), (grad, weight.T), (grad.T, x.T)):
+            FORWARD[kernel](left, right, None).float()
 
-    candidates: dict[str, Callable[[], object]] = {
-        "fp32": partial(compute, torch.float32),
-        "bf16": partial(compute, torch.bfloat16),
+    # In each precision, training uses the faster kernel.
+    candidates = {
+        (precision, kernel): partial(compute, kernel, dtype)
+        for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+        for kernel in _usable(FORWARD)
     }
-    precision = _fastest(candidates, deadline=time.perf_counter() + _PRECISION_SECONDS)
+    precision, _ = _fastest(candidates, deadline=time.perf_counter() + _PRECISION_SECONDS)
     log.info("precision: %s (fp32 and bf16 were timed)", precision)
     _write(cache, {**known, key: precision})
     return precision
@@ -215,6 +220,8 @@ def _measure(
 ) -> Kernels:
     """Times the kernels of each weight, and of attention, on random numbers."""
     attention = _fastest(_attention_candidates(model.config, dtype), deadline)
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    biased = {_shape(linear) for linear in linears if linear.bias is not None}
     products = {}
     for shape in weights:
         num_outputs, num_inputs = map(int, shape.split("x"))
@@ -223,24 +230,37 @@ def _measure(
             torch.randn(size, dtype=dtype)
             for size in ((n, num_inputs), (num_outputs, num_inputs), (n, num_outputs))
         )
+        bias = torch.randn(num_outputs, dtype=dtype) if shape in biased else None
         products[shape] = ProductKernels(
-            forward=_fastest(_product_candidates(FORWARD, x, weight, None), deadline),
+            forward=_fastest(_product_candidates(FORWARD, x, weight, bias), deadline),
             input_gradient=_fastest(_product_candidates(INPUT_GRADIENT, grad, weight), deadline),
-            weight_gradient=_fastest(_product_candidates(WEIGHT_GRADIENT, grad, x), deadline),
+            weight_gradient=_fastest(_weight_gradient_candidates(grad, x), deadline),
         )
     return Kernels(products, attention)
 
 
 def _product_candidates(
     kernels: Mapping[str, Callable[..., Tensor]], *arguments: Tensor | None
-) -> dict[str, Callable[[], object]]:
-    usable = {name: f for name, f in kernels.items() if HAS_ONEDNN or not name.startswith("onednn")}
-    return {name: partial(kernel, *arguments) for name, kernel in usable.items()}
+) -> dict[str, Callable[[], Tensor]]:
+    return {name: partial(kernel, *arguments) for name, kernel in _usable(kernels).items()}
 
 
-def _attention_candidates(
-    config: ModelConfig, dtype: torch.dtype
-) -> dict[str, Callable[[], object]]:
+def _weight_gradient_candidates(grad: Tensor, x: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """With the copy that some of them need, as they are used."""
+
+    def compute(kernel: Callable[[], Tensor]) -> Tensor:
+        return parameter_gradient(kernel(), torch.float32)
+
+    candidates = _product_candidates(WEIGHT_GRADIENT, grad, x)
+    return {name: partial(compute, kernel) for name, kernel in candidates.items()}
+
+
+def _usable(kernels: Mapping[str, T]) -> dict[str, T]:
+    """The kernels that this PyTorch has."""
+    return {name: f for name, f in kernels.items() if HAS_ONEDNN or not name.startswith("onednn")}
+
+
+def _attention_candidates(config: ModelConfig, dtype: torch.dtype) -> dict[str, Callable[[], None]]:
     """Forward and backward passes of self-attention over sentences."""
     sequences = [[0] * length for length in _LENGTHS]
     layout, num_tokens = Packed.from_sequences(sequences).layout, sum(_LENGTHS)
@@ -258,24 +278,25 @@ def _attention_candidates(
     return {kernel: partial(run, kernel) for kernel in ATTENTION_KERNELS}
 
 
-def _fastest(candidates: dict[str, Callable[[], object]], deadline: float) -> str:
-    """Name of the fastest function, or the first if there is no time to compare them."""
+def _fastest(candidates: Mapping[T, Callable[[], object]], deadline: float) -> T:
+    """Name of the fastest function, by the calls until the deadline; without any, the first."""
     names = list(candidates)
-    seconds = dict.fromkeys(names, float("inf"))
-    for repetition in range(1 + _REPETITIONS):  # the first only warms up
-        for name in list(seconds):
-            if time.perf_counter() > deadline:
-                return names[0]
+    seconds: dict[T, list[float]] = {name: [] for name in names}
+    for name in names * (1 + _REPETITIONS):
+        if time.perf_counter() > deadline:
+            break
+        if name in seconds:
             start = time.perf_counter()
             try:
                 candidates[name]()
             except RuntimeError:  # oneDNN has no 16-bit products for some processors
                 del seconds[name]
-                continue
-            elapsed = time.perf_counter() - start
-            if repetition:
-                seconds[name] = min(seconds[name], elapsed)
-    return min(seconds, key=seconds.__getitem__)
+            else:
+                seconds[name].append(time.perf_counter() - start)
+    called = {name: times for name, times in seconds.items() if times}
+    # The first call only warms up, unless there was no time for a second one of each.
+    first = 1 if all(len(times) > 1 for times in seconds.values()) else 0
+    return min(called, key=lambda name: min(called[name][first:]), default=names[0])
 
 
 def _weights(model: Transformer) -> list[str]:

@@ -18,6 +18,9 @@ from transformer_mt.model.linear import TORCH_KERNELS, ProductKernels
 _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
 
+_SOFTMAX_SIZE = 2**19
+"""Maximum logits of a softmax on a CPU, 2 MB in fp32: its passes find them in the cache."""
+
 _COMPILED_ROWS = 32768
 """Maximum rows in a compiled step: with more, 2³¹ logits or more would need 64-bit indices."""
 
@@ -70,12 +73,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 strict=True,
             ):
                 logits = kernels.product(x, matrix)[:, :vocab_size]
-                p, row_nll = _softmax(logits, y, exact)
+                grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
-                grad = _subtract_at(p, y, 1 - label_smoothing)
-                grad = grad.to(dtype)
                 grad = F.pad(grad, (0, padding)) if padding else grad
                 grad_hidden.append(kernels.input_grad(grad, matrix))
                 grad_weight += kernels.weight_grad(grad, x)[:vocab_size]
@@ -98,16 +99,29 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None, None
 
 
-def _softmax(logits: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Probabilities [N, V], maybe in place, and −log of those at one column [N, 1] of each row."""
-    if torch.compiler.is_compiling() or logits.device.type != "cpu" or logits.dtype != dtype:
+def _logits_gradient(
+    logits: Tensor, columns: Tensor, amount: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Softmax minus ``amount`` at one column of each row, and −log of the softmax there.
+
+    [N, V] and [N, 1] → [N, V] in the type of the logits, maybe in their place, and [N, 1] in
+    ``dtype``, the type of the softmax.
+    """
+    if torch.compiler.is_compiling() or logits.device.type != "cpu":
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, columns)
-        return log_p.exp_(), nll
-    # A probability may underflow, but never the largest one of a row.
-    below_maximum = logits.amax(1, keepdim=True) - logits.gather(1, columns)
-    p = torch.softmax(logits, 1, out=logits)
-    return p, below_maximum - p.amax(1, keepdim=True).log()
+        return _subtract_at(log_p.exp_(), columns, amount).to(logits.dtype), nll
+    rows, losses = max(1, _SOFTMAX_SIZE // logits.shape[1]), []
+    for part, y in zip(logits.split(rows), columns.split(rows), strict=True):
+        p = part.to(dtype)
+        # A probability may underflow, but never the largest one of a row.
+        below_maximum = p.amax(1, keepdim=True) - p.gather(1, y)
+        torch.softmax(p, 1, out=p)
+        losses.append(below_maximum - p.amax(1, keepdim=True).log())
+        _subtract_at(p, y, amount)
+        if p.dtype != part.dtype:
+            part.copy_(p)
+    return logits, torch.cat(losses)
 
 
 def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:

@@ -90,10 +90,15 @@ def test_dropout_depends_on_the_seed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dropout_preserves_the_dtype(dtype: torch.dtype) -> None:
-    out = Dropout(0.3)(torch.ones(1001, dtype=dtype))
-    assert out.dtype == dtype
-    assert float(out.max()) == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
+def test_dropout_scales_without_bias(dtype: torch.dtype) -> None:
+    x = torch.full((1001,), 1.25, dtype=dtype, requires_grad=True)
+    out = Dropout(0.3)(x)
+    exact = torch.promote_types(dtype, torch.float32)
+    assert out.dtype == exact
+    assert out.max().item() == pytest.approx(1.25 / 0.7, rel=torch.finfo(exact).eps)
+    out.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, (out / 1.25).to(dtype))
 
 
 def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from transformer_mt import device_info
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, SelfAttention
-from transformer_mt.model.linear import Linear, ProductKernels
+from transformer_mt.model.linear import Linear, ProductKernels, parameter_gradient
 from transformer_mt.training import kernels as kernels_module
 from transformer_mt.training.kernels import Kernels, choose_kernels, choose_threads, named_kernels
 
@@ -75,12 +76,50 @@ def test_without_time_the_first_kernel_is_chosen(clock: FakeClock) -> None:
     assert slow.calls <= 1  # a kernel without hardware support may take seconds
 
 
+def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(clock: FakeClock) -> None:
+    candidates = {"a": clock.taking(0.6), "b": clock.taking(0.4), "c": clock.taking(0.5)}
+    assert kernels_module._fastest(dict(candidates), deadline=1.6) == "b"
+    assert [candidate.calls for candidate in candidates.values()] == [2, 1, 1]
+
+
+@pytest.mark.usefixtures("clock")  # time stands still, so nothing is left out
+def test_the_bias_and_the_layout_of_a_gradient_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    biased, copied = set(), []
+
+    def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        biased.update([] if bias is None else [f"{len(weight)}x{weight.shape[1]}"])
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def transposed(grad: Tensor, x: Tensor) -> Tensor:
+        return (x.T @ grad).T
+
+    def recording(grad: Tensor, dtype: torch.dtype) -> Tensor:
+        gradient = parameter_gradient(grad, dtype)
+        copied.append((grad.is_contiguous(), gradient.is_contiguous(), gradient.dtype))
+        return gradient
+
+    monkeypatch.setattr(kernels_module, "FORWARD", {"torch": product})
+    monkeypatch.setattr(kernels_module, "WEIGHT_GRADIENT", {"torch": transposed})
+    monkeypatch.setattr(kernels_module, "parameter_gradient", recording)
+    choose_kernels(random_model(), torch.float32, 64, tmp_path / "kernels.json")
+    assert biased == {"32x16", "16x32"}  # the feed-forward layers
+    assert set(copied) == {(False, True, torch.float32)}
+
+
 @pytest.mark.parametrize(
-    ("fp32", "bf16", "chosen", "calls"),
-    [(0.01, 0.005, "bf16", 4), (0.01, 0.02, "fp32", 4), (0.01, 1.0, "fp32", 1)],
+    ("fp32", "onednn", "bf16", "chosen", "calls"),
+    [
+        (0.01, 0.02, 0.005, "bf16", 4),
+        (0.01, 0.02, 0.015, "fp32", 4),
+        (0.02, 0.01, 0.015, "fp32", 4),  # training would use oneDNN
+        (0.01, 0.01, 1.0, "fp32", 1),
+    ],
 )
 def test_the_faster_precision_is_chosen(
     fp32: float,
+    onednn: float,
     bf16: float,
     chosen: str,
     calls: int,
@@ -88,17 +127,26 @@ def test_the_faster_precision_is_chosen(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernels = {torch.float32: clock.taking(fp32), torch.bfloat16: clock.taking(bf16)}
+    torch_bf16 = clock.taking(bf16 / 3)  # each call computes three products
+    seconds = {
+        ("torch", torch.float32): clock.taking(fp32 / 3),
+        ("onednn", torch.float32): clock.taking(onednn / 3),
+        ("torch", torch.bfloat16): torch_bf16,
+    }
 
-    def product(x: Tensor, weight: Tensor, bias: None) -> Tensor:
-        kernels[x.dtype]()
+    def product(kernel: str, x: Tensor, weight: Tensor, bias: None) -> Tensor:
+        if (kernel, x.dtype) not in seconds:
+            raise RuntimeError("could not create a primitive descriptor")
+        seconds[kernel, x.dtype]()
         return x @ weight.T
 
-    monkeypatch.setitem(kernels_module.FORWARD, "torch", product)
+    for name in ("torch", "onednn"):
+        monkeypatch.setitem(kernels_module.FORWARD, name, partial(product, name))
+    monkeypatch.setattr(kernels_module, "HAS_ONEDNN", True)
     config = ModelConfig(d_model=8, d_ff=16, num_heads=2)
     for _ in range(2):  # a later run on the machine makes the same choice
         assert kernels_module.choose_precision(config, 64, tmp_path / "kernels.json") == chosen
-    assert kernels[torch.bfloat16].calls == calls  # emulated bf16 may take seconds: once is enough
+    assert torch_bf16.calls == 3 * calls  # emulated bf16 may take seconds: once is enough
 
 
 @pytest.fixture

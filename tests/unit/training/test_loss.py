@@ -63,6 +63,23 @@ def test_ignored_targets_do_not_contribute(
     assert not gradients[0][[0, 7, 8, 35, 36]].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parts_of_a_softmax_do_not_change_the_bits(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, weight, targets = problem(torch.float32)
+
+    def results(size: int) -> list[Tensor]:
+        monkeypatch.setattr(loss_module, "_SOFTMAX_SIZE", size)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            loss, nll = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+        return [loss.detach(), nll, *torch.autograd.grad(loss, (hidden, weight))]
+
+    whole = results(2**20)
+    for size in (1, 3 * len(weight)):  # parts of one row, and of three
+        assert all(map(torch.equal, results(size), whole))
+
+
 def test_padding_the_vocabulary_does_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(loss_module._VOCAB_MULTIPLE, "cpu", 8)  # 11 pieces in 16 columns
     hidden, weight, targets = problem()
