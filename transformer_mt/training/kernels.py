@@ -88,17 +88,16 @@ class Kernels:
         """The inverse of ``asdict``; None if a kernel is unknown to this version."""
         try:
             products = {key: ProductKernels(**names) for key, names in value["products"].items()}
-            others = value.get("precision"), value.get("threads")
-            kernels = cls(products, value["attention"], *others)
+            threads = value.get("threads")
+            kernels = cls(products, value["attention"], value.get("precision"), threads)
         except (KeyError, TypeError, AttributeError):
             return None
-        return kernels if kernels._is_known() else None
+        is_known = kernels._is_known() and isinstance(threads, int | None)
+        return kernels if is_known else None
 
     def _is_known(self) -> bool:
         known: tuple[Iterable[str], ...] = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
         if self.precision not in (None, "fp32", *AUTOCAST_DTYPES):
-            return False
-        if not isinstance(self.threads, int | None):
             return False
         return self.attention in ATTENTION_KERNELS and all(
             isinstance(name, str) and name in names
@@ -150,12 +149,10 @@ def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> in
         torch.set_num_threads(threads)
         layer(x, layout).sum().backward()
 
-    candidates: dict[str, Callable[[], object]] = {
-        str(count): partial(compute, count) for count in sorted(counts, key=default.__ne__)
-    }
-    threads = int(_fastest(candidates, deadline=time.perf_counter() + _THREADS_SECONDS))
+    candidates = {count: partial(compute, count) for count in sorted(counts, key=default.__ne__)}
+    threads = _fastest(candidates, deadline=time.perf_counter() + _THREADS_SECONDS)
     torch.set_num_threads(default)
-    log.info("threads: %d (%s were timed)", threads, " and ".join(candidates))
+    log.info("threads: %d (%s were timed)", threads, " and ".join(map(str, candidates)))
     _write(cache, {**known, key: threads})
     return threads
 
