@@ -220,9 +220,10 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
         (MemoryError(), "out of memory (MemoryError)"),
         (ImportError("libx.so: failed to map segment from shared object"), "out of memory (libx"),
         (RuntimeError("can't start new thread"), "ulimit"),
+        (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), "rename"),
     ],
 )
-def test_limits_of_the_process_are_one_line(run: Run, error: Exception, part: str) -> None:
+def test_errors_of_the_environment_are_one_line(run: Run, error: Exception, part: str) -> None:
     def fail(_: object) -> None:
         raise error
 
