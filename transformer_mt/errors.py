@@ -24,6 +24,7 @@ _OUT_OF_MEMORY = (
     "CUDA driver error: out of memory",
     "Triton Error [CUDA]: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "failed to map segment from shared object",  # while a library is loaded
 )
 
 

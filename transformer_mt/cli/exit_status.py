@@ -51,8 +51,12 @@ def exit_status(program: str) -> Iterator[None]:
         _fail(program, format_os_error(error), 1)
     except Exception as error:
         if is_out_of_memory(error):
-            message = f"out of memory ({first_line(error)}): reduce the model or the batch"
-            _fail(program, message, 1)
+            reason = first_line(error) or type(error).__name__
+            _fail(program, f"out of memory ({reason}): reduce the model or the batch", 1)
+        if "can't start new thread" in str(error):
+            _fail(program, "cannot start a thread: raise ulimit -v (memory) or -u (processes)", 1)
+        if isinstance(error, UnicodeEncodeError):  # arguments with other bytes have surrogates
+            _fail(program, "a file or folder name is not valid UTF-8: rename it", 1)
         if str(error).startswith("Symlink loop"):  # Path.resolve, up to Python 3.12
             _fail(program, str(error), 1)
         traceback.print_exc()

@@ -36,7 +36,8 @@ class SourceConfig:
     """
 
     src: str | None = None
-    """Text file of source sentences, one per line. It may be compressed (``.gz``, ``.zst``)."""
+    """Text file of source sentences, one per line. It may be compressed (``.gz``, ``.xz``,
+    ``.bz2``, ``.zst``)."""
     tgt: str | None = None
     """Text file of target sentences, line-aligned with ``src``."""
     tsv: str | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from transformer_mt import __version__, distributed, files, model_folder, model_reference
 from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.lines import COMPRESSED
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.lines.markup import MarkupTranslator
@@ -119,7 +120,7 @@ def _check_output(job: TranslateJob) -> None:
     if job.output is None:
         return
     output = files.expand_user(job.output)
-    if output.suffix in (".gz", ".zst"):
+    if output.suffix in COMPRESSED:
         raise InputError(
             f"output={job.output}: the output is plain text; leave out {output.suffix}, and "
             "compress the file afterwards"

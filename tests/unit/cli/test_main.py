@@ -214,6 +214,24 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (MemoryError(), "out of memory (MemoryError)"),
+        (ImportError("libx.so: failed to map segment from shared object"), "out of memory (libx"),
+        (RuntimeError("can't start new thread"), "ulimit"),
+        (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), "rename"),
+    ],
+)
+def test_errors_of_the_environment_are_one_line(run: Run, error: Exception, part: str) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    status, out, err = run("train", "model=tiny", job=fail)
+    assert (status, out, len(err.splitlines())) == (1, "", 1)
+    assert part in err
+
+
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     status, out, err = run("train", "--cfg", "job", job=pytest.fail)
     assert (status, err) == (0, "")

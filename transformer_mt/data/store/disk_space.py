@@ -11,6 +11,7 @@ from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS, active_filters
 from transformer_mt.data.store.token_store import token_type
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.lines import COMPRESSED
 from transformer_mt.data.text.sources import Pair, read_pairs
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def _estimate_pairs(source: SourceConfig, sample: Sequence[Pair]) -> float:
 
 def _is_plain(source: SourceConfig) -> bool:
     """Whether the files hold text that is not compressed."""
-    compressed = (".gz", ".zst", ".parquet")
+    compressed = (*COMPRESSED, ".parquet")
     return not any(path.is_dir() or path.suffix in compressed for path in source.paths.values())
 
 

@@ -1,19 +1,35 @@
 """Reading of text files as lines: UTF-8, plain or compressed, split at line feeds only."""
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
 
-_COMPRESSED = ((b"\x1f\x8b", ".gz", "zcat"), (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"))
-"""Magic number (never the start of UTF-8 text), suffix and unpacking command of each format."""
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
+COMPRESSED = (*_OPENERS, ".zst")
+"""Suffixes of the compressed files that are decompressed while they are read."""
+
+_MAGIC = (
+    (b"\x1f\x8b", ".gz", "zcat"),
+    (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"),
+    (b"\xfd7zXZ\0", ".xz", "xzcat"),
+    (b"BZh91AY&SY", ".bz2", "bzcat"),
+    (b"PK\x03\x04", ".zip", "unzip -p"),
+)
+"""Magic number (never the start of a text), suffix and unpacking command of each format."""
 
 _VISIBLE = re.compile(
     r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
@@ -27,12 +43,12 @@ def is_blank(text: str) -> bool:
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Opens a file for reading; ``.gz`` and ``.zst`` files are decompressed."""
+    """Opens a file for reading; one whose suffix is in ``COMPRESSED`` is decompressed."""
     path = Path(path)
     try:
-        if path.suffix == ".gz":
+        if path.suffix in _OPENERS:
             # BufferedReader finds lines in C; GzipFile's own readline is twice as slow.
-            return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)))
+            return io.BufferedReader(cast(io.RawIOBase, _OPENERS[path.suffix](path)))
         stream = path.open("rb")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
@@ -85,16 +101,14 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
     try:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
-        for magic, suffix, command in _COMPRESSED:
+        for magic, suffix, command in _MAGIC:
             if first.startswith(magic):
-                raise InputError(
-                    f"{name} is compressed: give its name the suffix {suffix}, or decompress it "
-                    f"with {command}"
-                )
+                rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
+                raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(
             f"{name}: damaged or incomplete after line {number} ({error}): "
             "copy or download it again"

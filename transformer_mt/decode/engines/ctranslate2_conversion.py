@@ -100,7 +100,9 @@ def convert(
         else:
             because = "".join(f"; {obstacle}" for obstacle in obstacles)
             return target, f"converted the model for CTranslate2: {target}{because}"
-    raise InputError(f"cannot store the converted model: {'; '.join(obstacles)}")
+    raise InputError(
+        f"cannot store the converted model: {'; '.join(obstacles)}; set engine=torch to do without"
+    )
 
 
 def save(

@@ -1,8 +1,11 @@
+import bz2
 import gzip
 import io
+import lzma
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.text.lines import decode_lines, is_blank, open_binary, read_lines
+from transformer_mt.data.text.lines import (
+    COMPRESSED,
+    decode_lines,
+    is_blank,
+    open_binary,
+    read_lines,
+)
 from transformer_mt.errors import InputError
 
 # Characters that str.splitlines or a text-mode file would split at, and ones it would not.
@@ -20,7 +29,8 @@ TEXT = st.text(st.sampled_from("ab ä\n\r\t\f\v\x00\x1c\x85\u2028\u2029\ufeff�
 def write(path: Path, data: bytes) -> Path:
     """The data as a file, compressed by the tool that the suffix names."""
     zstd = zstandard.ZstdCompressor(write_checksum=True).compress  # as the zstd command does
-    path.write_bytes({".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)(data))
+    compress = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstd}
+    path.write_bytes(compress.get(path.suffix, bytes)(data))
     return path
 
 
@@ -42,7 +52,7 @@ def test_lines_equal_bytes_split_at_line_feeds(text: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("suffix", ["", ".txt", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", ".txt", *COMPRESSED])
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
@@ -60,7 +70,7 @@ def test_lines_of_files(tmp_path: Path, suffix: str, data: bytes, lines: list[st
     assert list(read_lines(write(tmp_path / f"x{suffix}", data))) == lines
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", COMPRESSED)
 def test_concatenated_compressed_files_are_read_completely(tmp_path: Path, suffix: str) -> None:
     one, two = (write(tmp_path / f"{i}{suffix}", f"{i}\n".encode()) for i in (1, 2))
     both = tmp_path / f"both{suffix}"
@@ -68,7 +78,7 @@ def test_concatenated_compressed_files_are_read_completely(tmp_path: Path, suffi
     assert list(read_lines(str(both))) == ["1", "2"]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("damage", ["truncated", "one byte short", "flipped", "not compressed"])
 def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> None:
     lines = [f"line {i} {i * 7919 % 100_003}" for i in range(1, 50_001)]
@@ -97,7 +107,7 @@ def test_damage_is_reported_after_the_lines_that_were_read(tmp_path: Path) -> No
     assert f"after line {len(read)} " in str(caught.value)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", *COMPRESSED])
 def test_undecodable_byte_is_located(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"x{suffix}", "ok\nfür ".encode() + "Bär\n".encode("latin1"))
     assert error_of(path) == (
@@ -118,7 +128,10 @@ def test_utf_16_is_recognised(tmp_path: Path, codec: str) -> None:
     assert "iconv -f utf-16 -t" in error_of(write(tmp_path / "x", "\ufeffBär\n".encode(codec)))
 
 
-@pytest.mark.parametrize(("suffix", "command"), [(".gz", "zcat"), (".zst", "zstdcat")])
+@pytest.mark.parametrize(
+    ("suffix", "command"),
+    [(".gz", "zcat"), (".zst", "zstdcat"), (".xz", "xzcat"), (".bz2", "bzcat")],
+)
 def test_compressed_file_without_suffix(tmp_path: Path, suffix: str, command: str) -> None:
     path = write(tmp_path / f"x{suffix}", b"a\nb\n").rename(tmp_path / "x")
     assert error_of(path) == (
@@ -126,7 +139,13 @@ def test_compressed_file_without_suffix(tmp_path: Path, suffix: str, command: st
     )
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_zip_archive_is_not_read_as_text(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("x", "a\nb\n")
+    assert "is compressed: decompress it with unzip -p" in error_of(tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSED])
 def test_missing_file_and_folder(tmp_path: Path, suffix: str) -> None:
     missing, folder = tmp_path / f"missing{suffix}", tmp_path / f"folder{suffix}"
     folder.mkdir()
@@ -141,7 +160,7 @@ def test_unreadable_file(tmp_path: Path) -> None:
     assert error_of(path) == f"cannot read {path}: Permission denied"
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", *COMPRESSED])
 def test_open_binary_gives_the_bytes(tmp_path: Path, suffix: str) -> None:
     data = bytes(range(256)) * 1000
     with open_binary(write(tmp_path / f"x{suffix}", data)) as stream:
