@@ -1,7 +1,7 @@
 """The plan of a corpus of hundreds of millions of pairs: time, memory and pages, by rank.
 
 The corpus is synthetic: lengths like WMT's, and tokens in sparse files, which take no disk. Its
-offsets are real: 16 bytes a pair.
+offsets are real: 16 bytes per pair.
 """
 
 import json

@@ -23,8 +23,8 @@ class DecoderState:
     """Key/value caches of a search over B sentences with W beams each.
 
     The beams of a sentence share most of their prefix, so their keys and values lie in one pool of
-    P slots a sentence, and a mask says which slots belong to which beam. A slot is written once and
-    never moved; it is free again when no beam uses it.
+    P slots per sentence, and a mask says which slots belong to which beam. A slot is written once
+    and never moved; it is free again when no beam uses it.
 
     A decoding step changes tensors in place and nothing else, so that a CUDA graph can capture it.
     """

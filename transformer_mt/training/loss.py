@@ -30,7 +30,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
-    Only the softmax is a full [N, V] matrix: the one-hot term touches one element a row, and the
+    Only the softmax is a full [N, V] matrix: the one-hot term touches one element per row, and the
     products with the constant ε / V are sums over columns, computed once.
     """
 

@@ -55,7 +55,7 @@ def plan_buffers(
     Args:
         store: The training pairs.
         plan: Their global batches.
-        max_tokens: Maximum number of tokens a side in one buffer.
+        max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
         growth: Mean growth of source and target by subword regularisation.
     """

@@ -62,7 +62,7 @@ class Plan(Protocol):
 
 
 class BatchPlan:
-    """The global batches of every epoch, each pair exactly once an epoch.
+    """The global batches of every epoch, each pair exactly once per epoch.
 
     Args:
         store: The training pairs.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK_PAIRS = 2**14
-"""Pairs of a block: about 1 MB a side, which a disk reads at nearly its full rate."""
+"""Pairs of a block: about 1 MB per side, which a disk reads at nearly its full rate."""
 
 COLUMNS = ("first_token", "tokens_crc32", "offsets_crc32")
 """Columns of the index: position of the block's first token, and two checksums."""

@@ -97,7 +97,7 @@ class CTranslate2Engine:
         self.choice = EngineChoice("ctranslate2", compute_type)
         self.max_tokens = fallback.max_tokens
         device = fallback.device
-        # One worker a core with one thread each: workers share nothing, so none waits.
+        # One worker per core, with one thread each: workers share nothing, so none waits.
         threads = torch.get_num_threads()
         self._workers = threads if device.type == "cpu" else 1
         try:
