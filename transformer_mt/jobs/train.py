@@ -149,7 +149,6 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     _check_positions(job, data.valid_store)
     trainer = Trainer(
         job,
-        run_dir,
         data.train,
         data.segmentation,
         data.valid_store,
@@ -172,14 +171,14 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
         return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
     if world.is_main:
-        resume.check_weights(run_dir, trainer.done)
+        resume.check_weights(run_dir, trainer.steps_done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
             log.warning("warning: scores of earlier validations used other settings: %s", changed)
         run_folder.write_start(run_dir, job, data)
         _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    record_start(run_dir, world, parameters, trainer.done, trainer.kernels)
-    with open_trackers(job if world.is_main else None, trainer.done) as trackers:
+    record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
+    with open_trackers(job if world.is_main else None, trainer.steps_done) as trackers:
         try:
             model = trainer.run(trackers)
         except StoppedError as stopped:
@@ -188,7 +187,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             raise SystemExit(128 + stopped.signal) from None
         if world.is_main:
             log.info("the model is in %s", run_dir)
-        steps_done = trainer.done
+        steps_done = trainer.steps_done
         del trainer  # frees the training state
         gc.collect()  # which may have cycles
         heap_and_threads.release_freed_memory()
