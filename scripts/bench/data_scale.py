@@ -152,7 +152,7 @@ def cold_reads(folder: Path, pairs: int, window_pairs: int) -> Figures:
     per_window = plan.steps_per_epoch // plan.num_windows
     drop_from_cache(store, folder)
     lap, before = stopwatch(), disk_reads()
-    batches = [np.concatenate(batch.chunks) for batch in plan.survey(100)]
+    batches = [np.concatenate(batch.chunks) for batch in plan.representative_batches(100)]
     seconds, planned = lap(), disk_reads()
     plan.close()
     rng = np.random.default_rng(1)

@@ -167,7 +167,7 @@ def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What the encoded corpus is made of, and where it will be."""
+    """Inputs of the encoded corpus, and its place in the cache."""
 
     valid: list[Pair]
     test: list[Pair]

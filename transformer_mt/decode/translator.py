@@ -1,6 +1,4 @@
-"""Strings → strings: tokenises, translates with an engine, detokenises; one line out for each line
-in, in the same order.
-"""
+"""The translator, from strings to strings: one line out for each line in, in the same order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -54,7 +54,7 @@ class TranslationSetup:
     trained: TrainJob
     """The job that trained the model, with the decoding settings of the translation job."""
     request: EngineRequest
-    """What the engine is built from."""
+    """Everything that the engine is built from."""
 
     @classmethod
     def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":

@@ -34,8 +34,8 @@ from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.training_errors import (
     explain_out_of_memory,
-    not_finite,
-    too_many_skipped,
+    not_finite_error,
+    too_many_skipped_error,
 )
 from transformer_mt.training.training_state import TrainingState
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -128,7 +128,7 @@ class Trainer:
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
             InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
-                written, or memory does not suffice.
+                written, or memory is insufficient.
         """
         remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
         batches = prefetch(self._batches.read, remaining)
@@ -282,11 +282,11 @@ class Trainer:
             lines = {
                 s: [self._train.location(i) for i in self._batches.pair_indices(s)] for s in steps
             }
-        raise too_many_skipped(self._run_dir, steps, lines)
+        raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise not_finite("the weights are", self._state.step)
+            raise not_finite_error("the weights are", self._state.step)
         self._state.metric_sums = self._sums.state()
         self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
@@ -316,7 +316,7 @@ class Trainer:
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):
-                raise not_finite("the validation loss is", self._state.step)
+                raise not_finite_error("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
         heap_and_threads.release_freed_memory()

@@ -129,7 +129,7 @@ class WindowedPlan:
             self._plan_from(window)
         return self._planned[window].result().batch(index)
 
-    def survey(self, count: int) -> list[GlobalBatch]:
+    def representative_batches(self, count: int) -> list[GlobalBatch]:
         """The first updates of a window with the most source tokens; all have as many targets."""
         number = max(range(self._num_windows), key=lambda n: int(self._runs(n).src_tokens.sum()))
         runs = self._runs(number)

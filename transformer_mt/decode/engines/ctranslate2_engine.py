@@ -142,7 +142,7 @@ class CTranslate2Engine:
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
         return [[replace(h, token_log_probs=next(log_probs)) for h in best] for best in results]
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
         beams = self._config.beam_size
         for answer in self._submit(sources, range(len(sources)), beams, max_length).values():

@@ -67,7 +67,7 @@ def _time(
     seconds = {}
     for choice, engine in engines.items():
         start = time.perf_counter()
-        engine.rehearse([ids[:length] for ids in sources], length)
+        engine.benchmark([ids[:length] for ids in sources], length)
         seconds[choice] = time.perf_counter() - start
     return seconds
 

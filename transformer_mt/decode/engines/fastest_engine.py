@@ -65,9 +65,9 @@ class FastestEngine:
         self.choose(sources)
         return self._engine().search(sources, nbest, prefixes, token_scores=token_scores)
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
-        self._engine().rehearse(sources, max_length)
+        self._engine().benchmark(sources, max_length)
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
@@ -80,7 +80,7 @@ class FastestEngine:
         return self._engine().align(pairs, words)
 
     def choose(self, sources: Sequence[list[int]]) -> None:
-        """Chooses an engine if speeds are known or these sentences suffice to measure them."""
+        """Chooses an engine if speeds are known, or these sentences are enough to measure them."""
         if self._has_chosen:
             return
         conditions = self._conditions()

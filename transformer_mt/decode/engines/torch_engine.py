@@ -95,7 +95,7 @@ class TorchEngine:
         return self._search(sources, nbest, given, limits)
 
     @torch.inference_mode()
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
         self._search(sources, 1, [[] for _ in sources], [max_length] * len(sources))
 

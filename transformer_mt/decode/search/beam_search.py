@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.search.step_function import NOT_A_NUMBER, StepFunction
+from transformer_mt.decode.search.step_function import NAN_MESSAGE, StepFunction
 from transformer_mt.errors import InputError
 
 _INITIAL_STEPS = 32
@@ -85,7 +85,7 @@ def beam_search(
             t += 1
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
-            raise InputError(NOT_A_NUMBER)
+            raise InputError(NAN_MESSAGE)
         min_done = max(1, policy.min_done_share * len(done))
         if not (all(done) or (len(done) > policy.small_batch and sum(done) >= min_done)):
             continue

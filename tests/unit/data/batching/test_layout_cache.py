@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from transformer_mt.data.batching import layout_cache
-from transformer_mt.data.batching.layout_cache import WindowLayout, LayoutCache, remove_leftovers
+from transformer_mt.data.batching.layout_cache import LayoutCache, WindowLayout, remove_leftovers
 
 LAYOUT = WindowLayout(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]), np.array([[0, 1]]))
 
