@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
+from transformer_mt.cli.config_errors import dotted_keys, explain, suggest
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, schema
 from transformer_mt.config.settings import JOBS, Command, primary_config_dir
-from transformer_mt.errors import UsageError
+from transformer_mt.errors import UsageError, first_line
 
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
 """The configuration of any command."""

@@ -165,11 +165,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if world.broadcast_object(
         trainer.is_finished and resume.scores_are_current(run_dir, job, data)
     ):
-        if not world.is_main:
-            return None
-        _update_card(run_dir, job)
-        log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-        return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return _finished_scores(job, data) if world.is_main else None
     if world.is_main:
         resume.check_weights(run_dir, trainer.steps_done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
@@ -215,13 +211,16 @@ def _test(
     return scores
 
 
-def _update_card(run_dir: Path, job: TrainJob) -> None:
-    """Write the model card of a finished run if it is missing or its settings have changed."""
+def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
+    """The scores of a finished run; writes its model card if that is missing or has changed."""
+    run_dir = Path(job.run_dir)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
         model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir)
+    log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
+    return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
