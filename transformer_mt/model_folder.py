@@ -1,6 +1,6 @@
 """Model folders: the configuration, vocabulary and weights that translation needs.
 
-Loading a folder from a stranger is safe: nothing is unpickled, nothing in it can name code to run,
+Loading an untrusted folder is safe: nothing is unpickled, nothing in it can name code to run,
 only regular files are opened, and no more memory is asked for than its files justify.
 """
 

@@ -1,8 +1,8 @@
 """Model references: a folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub.
 
 Of a repository only the three files that translation needs are downloaded, into the cache that
-all programs share (``HF_HOME``). Like any folder from a stranger, they are verified when they are
-loaded (``model_folder``).
+all programs share (``HF_HOME``). Like any untrusted folder, they are verified when they are loaded
+(``model_folder``).
 """
 
 import logging

@@ -145,6 +145,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
 
 
 def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score] | None:
+    """Train a model and score the test set, as far as an earlier run has not done so."""
     run_dir, tokenizer = Path(job.run_dir), Tokenizer(data.tokenizer_model)
     _check_positions(job, data.valid_store)
     trainer = Trainer(

@@ -26,7 +26,7 @@ _MAX_MAP_TOKENS = 48
 class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
 
-    In its first updates a model seldom ends a translation before the maximum length, which makes
+    In its first updates a model rarely ends a translation before the maximum length, which makes
     such a validation the slowest of all, for a score near 0. So evenly spaced lines are translated
     first, and the others only if BLEU on these reaches ``train.full_validation_bleu``; below it
     their score is the result. This decision depends on the model alone: a resumed run repeats it.

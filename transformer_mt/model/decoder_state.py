@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformer_mt.model.attention import KeyValue
 
 BLOCK = 64
-"""Cache slots. Steps that are to have the same shapes need a P that seldom changes, so P grows by
+"""Cache slots. Steps that are to have the same shapes need a P that rarely changes, so P grows by
 whole blocks; kernels are also faster with such sizes."""
 
 

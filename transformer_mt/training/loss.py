@@ -99,7 +99,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _softmax(logits: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Probabilities [N, V], maybe in place, and −log of those at one column [N, 1] of each row."""
+    """Probabilities [N, V], possibly in place, and −log of those at one column [N, 1] of each row."""
     if torch.compiler.is_compiling() or logits.device.type != "cpu" or logits.dtype != dtype:
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, columns)
@@ -111,7 +111,7 @@ def _softmax(logits: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tenso
 
 
 def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
-    """Subtracts ``amount`` from [N, V] values at one column [N, 1] of each row, maybe in place."""
+    """Subtracts ``amount`` from [N, V] values at one column [N, 1] per row, possibly in place."""
     if torch.compiler.is_compiling():  # the compiler fuses this with its surroundings, no scatter
         every = torch.arange(values.shape[1], device=values.device)
         return torch.where(every == columns, values - amount, values)

@@ -38,7 +38,7 @@ class Monitor:
         steps_done: Updates done so far; records of later ones are removed.
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
-        trackers: Record the run as well; whoever has opened them closes them.
+        trackers: Record the run as well; the caller closes them.
     """
 
     def __init__(

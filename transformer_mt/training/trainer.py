@@ -189,6 +189,7 @@ class Trainer:
             self._checkpoints.prune_leftovers()
 
     def _loop(self, batches: Iterator[tuple[list[Batch], int]], signals: Signals) -> None:
+        """Trains, logs, saves and validates until a stopping criterion is met."""
         config, world, state, criteria = self._job.train, self._world, self._state, self._criteria
         if state.step == 0 and world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
@@ -233,6 +234,7 @@ class Trainer:
                         self._validate(signals)
 
     def _update(self, micro_batches: list[Batch], num_targets: int) -> StepResult:
+        """One update, with the learning rate and the dropout seed of its number."""
         step = self._state.step
         seed = _seed(self._job.train.seed, step, self._world.rank)
         with self._explain_out_of_memory(micro_batches):
@@ -285,6 +287,7 @@ class Trainer:
         raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:
+        """Starts to write a checkpoint."""
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             raise not_finite_error("the weights are", self._state.step)
         self._state.metric_sums = self._sums.state()

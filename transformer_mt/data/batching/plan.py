@@ -55,10 +55,10 @@ class Plan(Protocol):
         """The global batch of an update, counted from 0 over all epochs."""
 
     def representative_batches(self, count: int) -> list[GlobalBatch]:
-        """Updates whose sizes represent those of all epochs, at most ``count``."""
+        """At most ``count`` updates whose sizes represent those of all epochs."""
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Stops background work."""
 
 
 class BatchPlan:
@@ -132,7 +132,7 @@ class BatchPlan:
         return [self[step] for step in range(min(self.steps_per_epoch, count))]
 
     def close(self) -> None:
-        """Does nothing: nothing runs in the background."""
+        """Does nothing: there is no background work."""
 
     def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""

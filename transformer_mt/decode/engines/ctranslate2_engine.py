@@ -283,7 +283,7 @@ def _ctranslate2_penalty(alpha: float) -> float:
     """CTranslate2's ``length_penalty`` p for ours, α.
 
     n^0.4 is 0.8 to 1.2 times (5 + n) / 6 up to 20 symbols: close enough that ``_bound_of_dropped``
-    seldom exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
+    rarely exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
     10). At 0 CTranslate2 would stop at the first translation that ends.
     """
     return max(0.4 * alpha, 1e-9)
