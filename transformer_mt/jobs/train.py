@@ -83,9 +83,9 @@ def train(job: TrainJob) -> TrainResult:
         if is_main:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
-            files_of = {"corpus": data.corpus, "report": data.corpus / REPORT}
-            prepared = {"vocabulary": data.tokenizer_model, **files_of} if is_main else {}
-            return TrainResult(run_dir, prepared=prepared)
+            report = data.corpus / REPORT
+            prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus, "report": report}
+            return TrainResult(run_dir, prepared=prepared if is_main else {})
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))
         distributed.launch(
@@ -248,8 +248,8 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:
-    """Learned positions are limited; the config guarantees that training pairs fit."""
-    if job.model.positions != "learned":
+    """Raise ``InputError`` if a validation pair exceeds the model's learned positions."""
+    if job.model.positions != "learned":  # the config guarantees that training pairs fit
         return
     lengths = np.maximum(valid.src.lengths, valid.tgt.lengths)
     if lengths.max() > job.model.max_positions:

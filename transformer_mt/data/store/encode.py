@@ -173,7 +173,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodeChunk:
-    """Worker task: writes the shard of a chunk, or finds it.
+    """Worker task: cleans and encodes a chunk into a shard, unless the shard exists.
 
     Args:
         data: The configuration.
