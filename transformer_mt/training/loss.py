@@ -99,7 +99,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _softmax(logits: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Probabilities [N, V], possibly in place, and −log of those at one column [N, 1] of each row."""
+    """Probabilities [N, V], possibly in place, and −log of those at one column [N, 1] per row."""
     if torch.compiler.is_compiling() or logits.device.type != "cpu" or logits.dtype != dtype:
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, columns)

@@ -51,7 +51,9 @@ def measure(
         latest = {choice: number * (length + 1) / each for choice, each in seconds.items()}
         speeds |= latest
         best = max(latest.values())
-        engines = {c: engine for c, engine in engines.items() if latest[c] >= _MIN_RELATIVE_SPEED * best}
+        engines = {
+            c: engine for c, engine in engines.items() if latest[c] >= _MIN_RELATIVE_SPEED * best
+        }
         left = min(_MAX_SECONDS, _MAX_SHARE * num_tokens / best) - (time.perf_counter() - start)
         growth = min(_GROWTH[1], left / sum(seconds[choice] for choice in engines))
         longer = min(int((length + 1) * growth) - 1, len(sample[0]))

@@ -142,10 +142,7 @@ class TorchEngine:
                 max_lengths,
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 [[Random(f"{config.seed} {n} {ids}") for n in range(nbest)] for ids in sources],
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                alpha=config.length_penalty,
+                config,
                 bos=BOS,
                 eos=EOS,
                 device=device,

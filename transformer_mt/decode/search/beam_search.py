@@ -62,7 +62,7 @@ def beam_search(
         raise ValueError(f"nbest={nbest} must be between 1 and beam_size={beam_size}")
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
-    policy = _step_policy(device or torch.device("cpu"))
+    policy = _GPU_POLICY if device is not None and device.type == "cuda" else _CPU_POLICY
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
 
@@ -113,11 +113,8 @@ class _StepPolicy:
     """Makes a function that captures a step as a CUDA graph; None runs every step eagerly."""
 
 
-def _step_policy(device: torch.device) -> _StepPolicy:
-    # The numbers for a GPU are estimates, not measured.
-    if device.type == "cuda":
-        return _StepPolicy(8, 0.25, 64, CudaGraphCapturer)
-    return _StepPolicy(1, 0, 0, None)
+_CPU_POLICY = _StepPolicy(1, 0, 0, None)
+_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphCapturer)  # estimates, not measured
 
 
 class BeamState:
