@@ -65,7 +65,7 @@ class Buckets:
 
     @property
     def num_padded_rows(self) -> int:
-        """P."""
+        """Number of padded rows, P."""
         return sum(bucket.num_sequences * bucket.max_length for bucket in self.buckets)
 
     @classmethod
@@ -191,7 +191,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as the model takes them."""
+    """A batch of sentence pairs, the input of the model."""
 
     src: Packed
     """Source tokens, ending with the end symbol."""

@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the error's name if it has none."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "mkl_malloc",

@@ -1,6 +1,6 @@
 """Model folders: the configuration, vocabulary and weights that translation needs.
 
-Loading a folder from a stranger is safe: nothing is unpickled, nothing in it can name code to run,
+Loading an untrusted folder is safe: nothing is unpickled, nothing in it can name code to run,
 only regular files are opened, and no more memory is asked for than its files justify.
 """
 
@@ -107,8 +107,8 @@ def _excerpt(content: object) -> str:
     return printable(" ".join(str(content)[:500].split()))
 
 
-def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
-    """Reads the configuration and the vocabulary of a model folder.
+def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
+    """Loads the tokenizer of a model folder, and the configuration of its training.
 
     Raises:
         InputError: One of them is missing or damaged, or the vocabulary is a different one.
@@ -118,7 +118,7 @@ def open_vocabulary(folder: Path) -> tuple[TrainJob, Tokenizer]:
     tokenizer = Tokenizer(vocabulary)
     if checksum not in (None, sha256(vocabulary)):
         raise InputError(f"{vocabulary} is damaged or of another training run: copy it again")
-    return job, tokenizer
+    return tokenizer, job
 
 
 def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
@@ -131,7 +131,7 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     """
     if not folder.is_dir():
         raise InputError(f"no model folder {folder.absolute()}")
-    job, tokenizer = open_vocabulary(folder)
+    tokenizer, job = load_tokenizer(folder)
     place = folder if step is None else ckpt.open_checkpoint(folder, step).path
     weights = place / run_layout.WEIGHTS
     if not weights.exists():

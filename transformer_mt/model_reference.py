@@ -1,8 +1,8 @@
 """Model references: a folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub.
 
 Of a repository only the three files that translation needs are downloaded, into the cache that
-all programs share (``HF_HOME``). Like any folder from a stranger, they are verified when they are
-loaded (``model_folder``).
+all programs share (``HF_HOME``). Like any untrusted folder, they are verified when they are loaded
+(``model_folder``).
 """
 
 import logging
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from transformer_mt import run_layout
-from transformer_mt.errors import InputError, printable
+from transformer_mt.errors import InputError, first_line, printable
 from transformer_mt.files import expand_user
 
 PREFIX = "hf://"
@@ -89,7 +89,7 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
-        raise InputError(f"cannot fetch {reference}: {_first_line(error)}") from None
+        raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
@@ -126,7 +126,7 @@ def _problem(reference: str, repository: str, revision: str | None) -> str:
     except HfHubHTTPError as error:
         return f"{constants.ENDPOINT} answers with status {error.response.status_code}"
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
-        return f"{constants.ENDPOINT} cannot be reached ({_first_line(error)})"
+        return f"{constants.ENDPOINT} cannot be reached ({printable(first_line(error))})"
     names = {file.rfilename for file in info.siblings or ()}
     if missing := [name for name in _FILES if name not in names]:
         raise InputError(
@@ -149,7 +149,7 @@ def _explained(reference: str) -> Iterator[None]:
     try:
         yield
     except HFValidationError as error:
-        raise InputError(f"{reference}: {_first_line(error)}") from None
+        raise InputError(f"{reference}: {printable(first_line(error))}") from None
     except GatedRepoError:
         page = f"{constants.ENDPOINT}/{repository(reference)}"
         raise InputError(
@@ -162,7 +162,3 @@ def _explained(reference: str) -> Iterator[None]:
         ) from None
     except RevisionNotFoundError:
         raise InputError(f"{reference}: there is no such revision") from None
-
-
-def _first_line(error: Exception) -> str:
-    return printable((str(error) or type(error).__name__).splitlines()[0])

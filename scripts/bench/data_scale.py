@@ -1,7 +1,7 @@
 """The plan of a corpus of hundreds of millions of pairs: time, memory and pages, by rank.
 
 The corpus is synthetic: lengths like WMT's, and tokens in sparse files, which take no disk. Its
-offsets are real: 16 bytes a pair.
+offsets are real: 16 bytes per pair.
 """
 
 import json
@@ -152,7 +152,7 @@ def cold_reads(folder: Path, pairs: int, window_pairs: int) -> Figures:
     per_window = plan.steps_per_epoch // plan.num_windows
     drop_from_cache(store, folder)
     lap, before = stopwatch(), disk_reads()
-    batches = [np.concatenate(batch.chunks) for batch in plan.survey(100)]
+    batches = [np.concatenate(batch.chunks) for batch in plan.representative_batches(100)]
     seconds, planned = lap(), disk_reads()
     plan.close()
     rng = np.random.default_rng(1)

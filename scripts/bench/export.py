@@ -230,7 +230,7 @@ def compare(pair: Pair, sources: Lines, references: Lines) -> list[str]:
     ):
         found = pair.translate(sources, beam_size=beams, length_penalty=0.0)
         cells.append(count(pair, sources, found, pair.generate(sources, exact_end=True, **theirs)))
-    if pair.job.decode.max_extra_tokens == 0:  # random weights seldom end a translation
+    if pair.job.decode.max_extra_tokens == 0:  # random weights rarely end a translation
         return [*cells, "–"]
     pair.theirs.generation_config.forced_eos_token_id = forced
     found, own = pair.translate(sources), pair.generate(sources, exact_end=False)

@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--vocab", type=int, default=8000, help="pieces of the vocabulary (default: 8000)")
     add("--model", default="small", choices=models, help="configs/model/*.yaml (default: small)")
     add("--precision", default="auto", choices=["auto", "fp32", "bf16"], help="default: auto")
-    add("--batch-tokens", type=int, default=2048, help="target tokens an update (default: 2048)")
+    add("--batch-tokens", type=int, default=2048, help="target tokens per update (default: 2048)")
     add("--peak-lr", type=float, default=1e-3, help="peak learning rate (default: 1e-3)")
     add("--warmup-steps", type=int, default=400, help="updates of warm-up (default: 400)")
     add("--validate-every", type=int, default=250, help="updates (default: 250)")

@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="folder of the three corpora (default: ../shared/data), or sample: "
         "the built-in one, for example with --vocab 4000",
     )
-    add("--batch-tokens", type=int, default=4096, help="target tokens an update (default: 4096)")
+    add("--batch-tokens", type=int, default=4096, help="target tokens per update (default: 4096)")
     add(
         "--batches",
         default="bucket",

@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from transformer_mt.evaluation.attention_page import Attention
-from transformer_mt.evaluation.report import write_attention, write_report
-from transformer_mt.evaluation.systems import Settings, TestSet, evaluate
+from transformer_mt.evaluation.report import write_attention_page, write_report
+from transformer_mt.evaluation.systems import Settings, TestSet, evaluate_systems
 from transformer_mt.model.attention_maps import AttentionMaps
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -178,7 +178,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts[3][77] = "Ein NEEDLE im Heu"
     source, reference, one, two = texts
     names = [f"/x/{HOSTILE[3]}.de", f"/x/{HOSTILE[2]}"]  # their ends are shown
-    found = evaluate(
+    found = evaluate_systems(
         dict(zip(names, (one, two), strict=True)),
         TestSet(references={HOSTILE[1]: reference}, source=source),
         Settings(bootstrap=50, randomization=50, metrics=["bleu", "chrf"]),
@@ -347,7 +347,7 @@ def choose(browser: Browser, name: str, value: int | str) -> None:
 def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
     src, tgt_in = ["▁It", "'s", "<b>", "</s>"], ["<s>", "▁Es", "▁ist"]
     shown_ = attention("It's <b>", src, tgt_in)
-    write_attention(tmp_path / "attention.html", shown_)
+    write_attention_page(tmp_path / "attention.html", shown_)
     browser.emulate(width=1200)
     browser.open(tmp_path / "attention.html")
     for number, maps in enumerate((shown_.maps.encoder, shown_.maps.decoder, shown_.maps.cross)):
@@ -384,7 +384,7 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
 
 def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> None:
     shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B"])
-    write_attention(tmp_path / "attention.html", shown_)
+    write_attention_page(tmp_path / "attention.html", shown_)
     browser.open(tmp_path / "attention.html")
     pressed = "[...document.querySelectorAll('.overview button')].map(x => x.ariaPressed)"
     assert len(browser.run(pressed)) == 2 * 3

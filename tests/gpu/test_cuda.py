@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import IGNORE_INDEX, Packed
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.fixed_buffers import (
     BufferShape,
     buffered_batches,
@@ -314,10 +314,7 @@ def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
                     ModelStep([fast], src, 3),
                     limits,
                     draws,
-                    temperature=1.0,
-                    top_k=20,
-                    top_p=0.9,
-                    alpha=0.6,
+                    DecodeConfig(sampling=True, top_k=20, top_p=0.9),
                     bos=BOS,
                     eos=EOS,
                     device=GPU,

@@ -1,6 +1,6 @@
-"""The house: imports go down the list only, no folder can run its code, the top level is short.
+"""Architecture: imports point down only, nothing unsafe is used, the top level stays short.
 
-Every rule is a function from source text to complaints, so that it is tested on text that breaks
+Every rule is a function from source text to violations, so that it is tested on text that breaks
 it before it is trusted on the package.
 """
 
@@ -15,8 +15,8 @@ from support.paths import ROOT
 PACKAGE = ROOT / "transformer_mt"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Each floor may import those below it; training and decode do not know each other.
-HOUSE = [
+# Lowest first. A layer may import those below it; training and decode do not import each other.
+LAYERS = [
     {"device_info", "errors", "files", "heap_and_threads", "run_layout"},
     {"batch", "config", "model_reference"},
     {"distributed"},
@@ -30,9 +30,9 @@ HOUSE = [
     {"jobs"},
     {"cli"},
 ]
-FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
-# Within data/, a room may import those before it.
-DATA_ROOMS = ["text", "cleaning", "subwords", "store", "batching", "data_diagnostics", "prepare"]
+LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
+# Within data/, a folder or module may import those before it.
+DATA_ORDER = ["text", "cleaning", "subwords", "store", "batching", "data_diagnostics", "prepare"]
 
 TOP_LEVEL = {
     "pyproject.toml",
@@ -49,7 +49,7 @@ TOP_LEVEL = {
     "Dockerfile",
 }
 
-Complaints = Iterator[tuple[int, str]]
+Violations = Iterator[tuple[int, str]]
 
 
 def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
@@ -81,32 +81,32 @@ def within(name: str, parent: str) -> bool:
     return name == parent or name.startswith(f"{parent}.")
 
 
-def upward_imports(tree: ast.AST, module: str, package: str) -> Complaints:
-    """Imports of a floor above, or of a neighbour on the same one."""
-    if module == "transformer_mt":  # the face of the package, which looks out over the house
+def upward_imports(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of a higher layer, or of a neighbour in the same one."""
+    if module == "transformer_mt":  # the public API, which imports from all layers
         return
-    room = module.split(".")[1]
+    folder = module.split(".")[1]
     for line, name in imported_names(tree, package):
-        house, _, inside = name.partition(".")
+        top, _, inside = name.partition(".")
         other = inside.split(".")[0]
-        inward = house == "transformer_mt" and other in FLOOR and other != room
-        if inward and FLOOR[other] >= FLOOR.get(room, 0):
-            yield line, f"{room} imports {name}, which is not below it"
+        internal = top == "transformer_mt" and other in LAYER and other != folder
+        if internal and LAYER[other] >= LAYER.get(folder, 0):
+            yield line, f"{folder} imports {name}, which is not below it"
 
 
-def upward_data_imports(tree: ast.AST, module: str, package: str) -> Complaints:
-    """Imports of a later room of ``data/``."""
+def upward_data_imports(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of a later part of ``data/``."""
     parts = module.split(".")
     if parts[1:2] != ["data"] or len(parts) < 3:
         return
     for line, name in imported_names(tree, package):
         other = name.split(".")
         inside = other[:2] == ["transformer_mt", "data"] and len(other) > 2
-        if inside and other[2] in DATA_ROOMS[DATA_ROOMS.index(parts[2]) + 1 :]:
+        if inside and other[2] in DATA_ORDER[DATA_ORDER.index(parts[2]) + 1 :]:
             yield line, f"data/{parts[2]} imports {name}, which comes later"
 
 
-def torch_distributed(tree: ast.AST, module: str, package: str) -> Complaints:
+def torch_distributed(tree: ast.AST, module: str, package: str) -> Violations:
     """Uses of ``torch.distributed`` outside the one package that may name it."""
     if within(module, "transformer_mt.distributed"):
         return
@@ -120,7 +120,7 @@ UNSAFE_NAMES = ["torch.load", "torch.save", "hydra.utils", "yaml.load", "yaml.un
 UNSAFE_CALLS = ["eval", "exec", "compile", "__import__"]
 
 
-def unsafe(tree: ast.AST, module: str, package: str) -> Complaints:
+def unsafe(tree: ast.AST, module: str, package: str) -> Violations:
     """Whatever lets a folder's content run as code."""
     for line, name in names_used(tree, package):
         if any(within(name, bad) for bad in [*UNSAFE_MODULES, *UNSAFE_NAMES]):
@@ -140,10 +140,10 @@ def unsafe(tree: ast.AST, module: str, package: str) -> Complaints:
             yield getattr(node, "lineno", 0), "_target_"
 
 
-Rule = Callable[[ast.AST, str, str], Complaints]
+Rule = Callable[[ast.AST, str, str], Violations]
 
 
-def complaints(rule: Rule, source: str, path: Path) -> list[str]:
+def violations(rule: Rule, source: str, path: Path) -> list[str]:
     """The rule's findings in one file, ``path`` being relative to the root."""
     parts = list(path.with_suffix("").parts)
     package = ".".join(parts[:-1])
@@ -154,18 +154,18 @@ def complaints(rule: Rule, source: str, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("rule", [upward_imports, upward_data_imports, torch_distributed, unsafe])
 def test_package_keeps_the_rule(rule: Rule) -> None:
-    assert len(SOURCES) > len(FLOOR)
+    assert len(SOURCES) > len(LAYER)
     found = [
-        complaint
+        violation
         for path in SOURCES
-        for complaint in complaints(rule, path.read_text("utf-8"), path.relative_to(ROOT))
+        for violation in violations(rule, path.read_text("utf-8"), path.relative_to(ROOT))
     ]
     assert not found, "\n".join(found)
 
 
-def test_every_module_has_a_room() -> None:
-    rooms = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in SOURCES}
-    assert rooms - {"__init__", "__main__"} <= set(FLOOR)
+def test_every_module_belongs_to_a_layer() -> None:
+    folders = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in SOURCES}
+    assert folders - {"__init__", "__main__"} <= set(LAYER)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_every_module_has_a_room() -> None:
     ],
 )
 def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
-    assert complaints(rule, source, Path("transformer_mt", path))
+    assert violations(rule, source, Path("transformer_mt", path))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
     ],
 )
 def test_rule_lets_good_code_pass(rule: Rule, path: str, source: str) -> None:
-    assert complaints(rule, source, Path("transformer_mt", path)) == []
+    assert violations(rule, source, Path("transformer_mt", path)) == []
 
 
 def test_no_target_in_the_configs() -> None:

@@ -34,8 +34,8 @@ from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import (
     JOBS,
     Command,
-    config_folder,
     first_sentence,
+    primary_config_dir,
     sections,
 )
 from transformer_mt.errors import InputError
@@ -63,7 +63,7 @@ FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 @contextmanager
 def hydra_of(command: Command) -> Iterator[None]:
     register_schemas()
-    with initialize_config_dir(str(config_folder(command)), version_base="1.3"):
+    with initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
         yield
 
 
@@ -345,7 +345,7 @@ def test_reference_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
 def test_the_other_commands_have_no_groups(command: Command) -> None:
-    assert not [path for path in config_folder(command).iterdir() if path.is_dir()]
+    assert not [path for path in primary_config_dir(command).iterdir() if path.is_dir()]
     assert composed(command, "model=runs/mine").model == "runs/mine"
 
 

@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt.cli.config_errors import dotted_keys, explain, first_line, suggest
+from transformer_mt.cli.config_errors import dotted_keys, explain, suggest
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, schema
-from transformer_mt.config.settings import JOBS, Command, config_folder
-from transformer_mt.errors import UsageError
+from transformer_mt.config.settings import JOBS, Command, primary_config_dir
+from transformer_mt.errors import UsageError, first_line
 
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
 """The configuration of any command."""
@@ -51,7 +51,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         register_schemas()
         with (
             explained_errors(command, overrides),
-            hydra.initialize_config_dir(str(config_folder(command)), version_base="1.3"),
+            hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"),
         ):
             config = hydra.compose(command, list(overrides), return_hydra_config=True)
             HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
@@ -76,7 +76,7 @@ def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[Non
     # TypeError: model=[1].
     except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
         settings = set(dotted_keys(schema(JOBS[command])))
-        folder = config_folder(command)
+        folder = primary_config_dir(command)
         raise UsageError(explain(error, overrides, settings, folder)) from error
 
 

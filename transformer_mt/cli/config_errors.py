@@ -11,6 +11,8 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from transformer_mt.errors import first_line
+
 
 def explain(
     error: Exception, overrides: Sequence[str], settings: set[str], config_folder: Path
@@ -126,8 +128,3 @@ def dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
         child = None if OmegaConf.is_missing(node, key) else node[key]
         if isinstance(child, DictConfig):
             yield from dotted_keys(child, f"{prefix}{key}.")
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return str(error).partition("\n")[0]

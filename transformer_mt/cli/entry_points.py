@@ -1,4 +1,4 @@
-"""Console entry points of the commands, which handle Ctrl-C while the libraries load.
+"""Console scripts of the commands, which handle Ctrl-C while the libraries load.
 
 Loading takes seconds, so this module imports the standard library only.
 """
@@ -7,34 +7,34 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 
 def train() -> None:
-    """Entry point of ``mt-train``."""
-    with exit_on_interrupt("mt-train"):
-        from transformer_mt.cli.train import main
-    main()
+    """The console script ``mt-train``."""
+    _run("mt-train", "train")
 
 
 def translate() -> None:
-    """Entry point of ``mt-translate``."""
-    with exit_on_interrupt("mt-translate"):
-        from transformer_mt.cli.translate import main
-    main()
+    """The console script ``mt-translate``."""
+    _run("mt-translate", "translate")
 
 
 def evaluate() -> None:
-    """Entry point of ``mt-eval``."""
-    with exit_on_interrupt("mt-eval"):
-        from transformer_mt.cli.evaluate import main
-    main()
+    """The console script ``mt-eval``."""
+    _run("mt-eval", "evaluate")
 
 
 def export() -> None:
-    """Entry point of ``mt-export``."""
-    with exit_on_interrupt("mt-export"):
-        from transformer_mt.cli.export import main
-    main()
+    """The console script ``mt-export``."""
+    _run("mt-export", "export")
+
+
+def _run(program: str, module: str) -> None:
+    """Imports a module of this folder and runs its ``main``."""
+    with exit_on_interrupt(program):
+        command = import_module(f"transformer_mt.cli.{module}")
+    command.main()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Entry point of ``mt-eval``."""
+    """Run ``mt-eval``: compose its job from the command line, then call ``run``."""
     sys.argv[1:] = [_quote_attention(argument) for argument in sys.argv[1:]]
     cli.main("evaluate", run)
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from transformer_mt.cli.config_errors import first_line
 from transformer_mt.errors import (
     InputError,
     UsageError,
+    first_line,
     format_os_error,
     is_out_of_memory,
     printable,

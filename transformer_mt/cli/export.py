@@ -6,7 +6,7 @@ from transformer_mt.config import ExportJob
 
 
 def main() -> None:
-    """Entry point of ``mt-export``."""
+    """Run ``mt-export``: compose its job from the command line, then call ``run``."""
     cli.main("export", run)
 
 

@@ -21,7 +21,7 @@ from transformer_mt import __version__
 from transformer_mt.cli.compose import explained_errors, register_schemas, to_job
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import PROGRAMS, Command, config_folder
+from transformer_mt.config.settings import PROGRAMS, Command, primary_config_dir
 from transformer_mt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def main(command: Command, run: Callable[[Any], None]) -> None:
                 args=args,
                 args_parser=parser,
                 task_function=task,
-                config_path=str(config_folder(command)),
+                config_path=str(primary_config_dir(command)),
                 config_name=command,
             )
         if sweep:

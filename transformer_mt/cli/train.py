@@ -6,7 +6,7 @@ from transformer_mt.config import TrainJob
 
 
 def main() -> None:
-    """Entry point of ``mt-train``."""
+    """Run ``mt-train``: compose its job from the command line, then call ``run``."""
     cli.main("train", run)
 
 

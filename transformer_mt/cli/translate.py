@@ -6,7 +6,7 @@ from transformer_mt.config import TranslateJob
 
 
 def main() -> None:
-    """Entry point of ``mt-translate``."""
+    """Run ``mt-translate``: compose its job from the command line, then call ``run``."""
     cli.main("translate", run)
 
 

@@ -25,6 +25,10 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Fields of each kind of source; the kind is named after the fields that choose it."""
 
+NOT_FILES = ("testset", "sample")
+"""Kinds of source that are not local files; those of all others may be, and are then resolved and
+fingerprinted."""
+
 _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 """Other fields that their kinds of source require, with an example for the error message."""
 
@@ -115,7 +119,7 @@ class SourceConfig:
     def paths(self) -> dict[str, Path]:
         """Absolute paths of the local files and folders that are read, by field name."""
         found = {}
-        for name in ("src", "tgt", "tsv", "jsonl", "parquet", "hub"):
+        for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
                 path = files.expand_user(value).resolve()
                 # Not Path.is_dir, which raises inside another user's folder.

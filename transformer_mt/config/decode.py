@@ -12,7 +12,7 @@ COMPUTE_TYPES = ("auto", "fast", "float32", "int8", "float16", "bfloat16")
 """Values of ``compute_type``; few devices support all types."""
 
 _MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000}
-"""Upper limits, so that a model folder from a stranger cannot make one line take forever."""
+"""Upper limits, so that an untrusted model folder cannot make one line take forever."""
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -44,7 +44,7 @@ PROGRAMS: dict[Command, str] = {
 """Name of each command on the command line."""
 
 
-def config_folder(command: Command) -> Path:
+def primary_config_dir(command: Command) -> Path:
     """The folder of the command's primary config.
 
     Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
@@ -179,7 +179,7 @@ def _default_options(command: Command) -> dict[str, str | None]:
 
 
 def _primary_config(command: Command) -> DictConfig:
-    config = OmegaConf.load(config_folder(command) / f"{command}.yaml")
+    config = OmegaConf.load(primary_config_dir(command) / f"{command}.yaml")
     assert isinstance(config, DictConfig)
     return config
 

@@ -198,7 +198,7 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
 
 @dataclass(frozen=True)
 class _Basis:
-    """How the other model represents a vector of D dimensions: reordered and scaled."""
+    """Representation of D-dimensional vectors in the other model: reordered and scaled."""
 
     order: Tensor
     scale: float

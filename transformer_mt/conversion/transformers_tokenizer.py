@@ -79,7 +79,7 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
 
 
 def normalization_gap(normalization: str) -> str | None:
-    """What ``data.normalization`` does that the converted tokenizer does not; None if nothing."""
+    """The part of ``data.normalization`` that the converted tokenizer omits; None if it has all."""
     return {
         "standard": f"of HTML entities it resolves &{'; &'.join(_ENTITIES)}; only",
         "moses_lowercase": "it expects lower-case Moses tokens, which the model writes too",

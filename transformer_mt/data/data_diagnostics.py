@@ -31,7 +31,7 @@ def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Ite
         valid: Validation set, encoded with the same vocabulary.
         pairs: Text of the validation set.
     """
-    chosen = _evenly_spaced(len(train), _NUM_TRAIN)
+    chosen = evenly_spaced(len(train), _NUM_TRAIN)
     same = sum(np.array_equal(train.src[i], train.tgt[i]) for i in chosen)
     if same > _MAX_SHARE * len(chosen):
         yield (
@@ -52,7 +52,7 @@ def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Ite
     blank = sum(is_blank(pair.src) != is_blank(pair.tgt) for pair in pairs)
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
-    chosen = _evenly_spaced(len(valid), _NUM_VALID)
+    chosen = evenly_spaced(len(valid), _NUM_VALID)
     searched = train.sample(_NUM_SEARCHED)
     lengths = train.pair_lengths(searched)  # computed once
     known = sum(_contains(train, searched, lengths, valid, i) for i in chosen)
@@ -70,7 +70,7 @@ def _is_swapped(train: TokenStore, valid: TokenStore) -> bool:
     Compares the log-likelihoods of its subwords under the frequencies of the two training sides.
     """
     samples = [
-        [side[i] for i in _evenly_spaced(len(store), _NUM_TRAIN)]
+        [side[i] for i in evenly_spaced(len(store), _NUM_TRAIN)]
         for store in (train, valid)
         for side in (store.src, store.tgt)
     ]
@@ -82,10 +82,10 @@ def _is_swapped(train: TokenStore, valid: TokenStore) -> bool:
     return src < -_MIN_LOG_RATIO and tgt > _MIN_LOG_RATIO
 
 
-def _evenly_spaced(num_pairs: int, number: int) -> list[int]:
-    """Indices of at most ``number`` pairs, evenly spaced over the data."""
-    chosen: list[int] = np.unique(np.linspace(0, num_pairs - 1, number).astype(int)).tolist()
-    return chosen
+def evenly_spaced(length: int, number: int) -> list[int]:
+    """Up to ``number`` evenly spaced indices of a list, from its first to its last."""
+    indices: list[int] = np.unique(np.linspace(0, length - 1, number).astype(int)).tolist()
+    return indices
 
 
 def _contains(

@@ -131,9 +131,9 @@ def prepare(job: TrainJob) -> Prepared:
 def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
     """Cleans and encodes one part of the training text, on one of several machines.
 
-    A machine reads the files of its part (of a dataset of the hub, all), and encodes each chunk
-    unless that is done already.
-    ``prepare`` then finds all parts in the cache, which the machines share, and joins them.
+    Each machine reads only the files of its part (but all of a dataset of the hub), and skips
+    chunks that are encoded already. ``prepare`` then joins the parts, which it finds in the shared
+    cache.
 
     Args:
         job: The configuration.
@@ -167,7 +167,7 @@ def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What the encoded corpus is made of, and where it will be."""
+    """Inputs of the encoded corpus, and its place in the cache."""
 
     valid: list[Pair]
     test: list[Pair]
@@ -178,7 +178,7 @@ class _Inputs:
 
 
 def _read_inputs(job: TrainJob) -> _Inputs:
-    """Reads the small sets and learns the vocabulary, or finds it in the cache."""
+    """Reads the validation and test sets, and learns the vocabulary or finds it in the cache."""
     data = job.data
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (

@@ -1,6 +1,4 @@
-"""Strings → strings: tokenises, translates with an engine, detokenises; one line out for each line
-in, in the same order.
-"""
+"""The translator, from strings to strings: one line out for each line in, in the same order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -103,11 +101,11 @@ class Translator:
         )
         return cls(open_engine(engine, request), tokenizer, Normalizer.of(job.data), config)
 
-    def settle_engine(self, lines: Sequence[str]) -> None:
+    def choose_engine(self, lines: Sequence[str]) -> None:
         """With ``engine=auto``, chooses the engine now, for the translation of such lines."""
         if isinstance(self.engine, FastestEngine):
             sources = [ids[: self._max_source_tokens] for ids in self._encode_sources(lines) if ids]
-            self.engine.settle(sources)
+            self.engine.choose(sources)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one."""

@@ -30,8 +30,8 @@ _CUDA_ERROR = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
 _PROGRAM_ERROR = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
 
 _GRACE_SECONDS = 1.0
-"""How long a rank outlives the failure of another one, so that a launcher sees that failure first;
-torchrun polls ten times a second."""
+"""Time for which a rank outlives the failure of another one, so that a launcher sees that failure
+first; torchrun polls ten times per second."""
 _RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
 """Maximum time between the start of the first process and that of the last, on another node."""
 _LOG_AFTER = timedelta(seconds=10)

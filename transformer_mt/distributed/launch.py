@@ -99,7 +99,7 @@ def _run(worker: Callable[..., object], args: tuple[object, ...], processes: int
 def _rank(launcher: int, worker: Callable[..., object], *args: object) -> None:
     # Ctrl-C reaches only the launcher, which forwards it: a worker receives it once.
     os.setsid()
-    _die_with(launcher)
+    _end_with(launcher)
     with propagate_errors():
         try:
             worker(*args)
@@ -110,7 +110,7 @@ def _rank(launcher: int, worker: Callable[..., object], *args: object) -> None:
             raise InputError(line) from error
 
 
-def _die_with(launcher: int) -> None:
+def _end_with(launcher: int) -> None:
     """Makes the kernel kill this process when the launcher ends, even by SIGKILL.
 
     The launcher holds the lock of the run folder; a worker that outlived it would write to the
@@ -152,7 +152,7 @@ def _cause(failed: ChildFailedError, logs: Path) -> BaseException:
 
 @contextmanager
 def _signal_handlers_restored() -> Iterator[None]:
-    """Restores the signal handlers, which torch's launcher replaces for good."""
+    """Restores the signal handlers, which torch's launcher replaces permanently."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -35,7 +35,7 @@ class Attention:
     src: list[str]
     """The S pieces that the encoder reads, with the end symbol."""
     tgt_in: list[str]
-    """The T pieces that the decoder reads, with the begin symbol."""
+    """The T pieces that the decoder reads, with the start symbol."""
     maps: AttentionMaps
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
@@ -45,7 +45,7 @@ class Attention:
         return queries, keys
 
 
-def attention_of(
+def compute_attention(
     sentence: str,
     model: Transformer,
     tokenizer: Tokenizer,

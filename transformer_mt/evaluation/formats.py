@@ -10,7 +10,7 @@ from tabulate import MIN_PADDING, tabulate
 from transformer_mt.evaluation import scores
 from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison
 from transformer_mt.evaluation.resampling import seed_text
-from transformer_mt.evaluation.scores import Score, count_segments, lasting_signature
+from transformer_mt.evaluation.scores import Score, format_segments, short_signature
 from transformer_mt.evaluation.systems import Evaluation
 
 _WIDTH = 80
@@ -88,7 +88,7 @@ def _cell(score: Score, comparison: Comparison | None) -> str:
 
 def _notes(evaluation: Evaluation) -> Iterator[str]:
     settings, references = evaluation.settings, len(evaluation.test.references)
-    segments = count_segments(len(evaluation.systems[0].hypotheses))
+    segments = format_segments(len(evaluation.systems[0].hypotheses))
     yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
     yield from _interval_note(evaluation)
     if evaluation.comparisons:
@@ -109,4 +109,4 @@ def _signatures(evaluation: Evaluation) -> Iterator[str]:
     yield "Signatures:"
     for score in evaluation.systems[0].scores:
         yield score.name
-        yield f"  {lasting_signature(score)}"  # never wrapped: it is copied into papers
+        yield f"  {short_signature(score)}"  # never wrapped: it is copied into papers

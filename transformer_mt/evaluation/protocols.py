@@ -37,7 +37,7 @@ def paper_bleu(language: str) -> ProtocolBLEU:
     That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
     hypotheses, splits compounds at hyphens (``rich-text`` → ``rich ##AT##-##AT## text``) on both
     sides, and counts with ``multi-bleu.perl``: four-grams, no smoothing. It expects a reference
-    tokenised beforehand, in which every quotation mark, „ included, had become ``&quot;``. Here
+    tokenised in advance, in which every quotation mark, „ included, had become ``&quot;``. Here
     both sides are raw text and are treated the same way, „ included.
     """
     # Imported here: it takes 0.3 s, and only this protocol needs it.

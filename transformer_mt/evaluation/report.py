@@ -19,7 +19,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import breakdown, charts, figures
 from transformer_mt.evaluation.attention_page import Attention, to_data
 from transformer_mt.evaluation.breakdown import Change
-from transformer_mt.evaluation.scores import lasting_signature
+from transformer_mt.evaluation.scores import short_signature
 from transformer_mt.evaluation.statistics import Statistics, collect
 from transformer_mt.evaluation.systems import Evaluation
 from transformer_mt.files import output
@@ -72,7 +72,7 @@ def write_report(
         systems=list(zip(charts.letters(evaluation), systems, strict=True)),
         segments=segments,
         compared={(item.system, item.metric): item for item in evaluation.comparisons},
-        signatures=[(score.name, lasting_signature(score)) for score in systems[0].scores],
+        signatures=[(score.name, short_signature(score)) for score in systems[0].scores],
         score_charts=charts.score_charts(evaluation),
         group_charts=charts.group_charts(evaluation, counts),
         curve_charts=charts.curve_charts(curves),
@@ -83,7 +83,7 @@ def write_report(
     )
 
 
-def write_attention(path: Path, attention: Attention) -> None:
+def write_attention_page(path: Path, attention: Attention) -> None:
     """Write the page of one sentence's attention weights, atomically."""
     values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
     _render(path, "attention.html", ["attention.js"], **values)

@@ -178,18 +178,18 @@ def to_text(scores: Sequence[Score]) -> str:
         number = f"{item.score:6.{item.decimals}f}"
         if item.mean is not None:
             number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
-        lines.append(f"{item.name:<{width}}  {number}  {count_segments(item.segments)}")
-        lines.append(f"  {lasting_signature(item)}")  # never wrapped: it is copied into papers
+        lines.append(f"{item.name:<{width}}  {number}  {format_segments(item.segments)}")
+        lines.append(f"  {short_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)
 
 
-def count_segments(number: int) -> str:
+def format_segments(number: int) -> str:
     """The number of segments, as text."""
     return f"{number} segment{'' if number == 1 else 's'}"
 
 
-def lasting_signature(item: Score) -> str:
+def short_signature(item: Score) -> str:
     """The signature without the bootstrap's settings, so that it fits 80 columns."""
     return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

@@ -46,7 +46,7 @@ def load_testset(name: str, langs: str) -> TestSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What to compute; as the settings of ``mt-eval`` of the same names."""
+    """Metrics and tests to compute: the settings of ``mt-eval`` of the same names."""
 
     metrics: Sequence[str] = metrics.DEFAULT
     protocols: Sequence[str] | None = None
@@ -82,7 +82,9 @@ class Evaluation:
     settings: Settings
 
 
-def evaluate(systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings) -> Evaluation:
+def evaluate_systems(
+    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
+) -> Evaluation:
     """Score every system, given by the path of its file or model; compare each with the first.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What the commands do, as functions: train, translate_file, translate_stream, evaluate."""
+"""The jobs of the commands: train, translate_file, translate_stream, evaluate, export."""

@@ -19,8 +19,13 @@ from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comet import comet, comet_command
 from transformer_mt.evaluation.perplexity import perplexity
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, load_testset
-from transformer_mt.evaluation.systems import evaluate as score_systems
+from transformer_mt.evaluation.systems import (
+    Evaluation,
+    Settings,
+    TestSet,
+    evaluate_systems,
+    load_testset,
+)
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer
@@ -55,7 +60,7 @@ def evaluate(
     else:
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = score_systems(hypotheses, test, _settings(job, system))
+    evaluation = evaluate_systems(hypotheses, test, _settings(job, system))
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -233,15 +238,15 @@ def _add_scores_with_source(
 def _attend(job: EvaluateJob, system: _System) -> "Attention":
     """Compute the attention of the job's sentence and write the files that the job names."""
     # Imported here because loading matplotlib takes a second.
-    from transformer_mt.evaluation.attention_page import attention_of, write_image
-    from transformer_mt.evaluation.report import write_attention as write_page
+    from transformer_mt.evaluation.attention_page import compute_attention, write_image
+    from transformer_mt.evaluation.report import write_attention_page
 
     assert job.attention is not None
-    attention = attention_of(
+    attention = compute_attention(
         job.attention, system.model, system.tokenizer, system.translator, system.normalizer
     )
     if job.attention_html is not None:
-        write_page(Path(job.attention_html), attention)
+        write_attention_page(Path(job.attention_html), attention)
     if job.attention_png is not None:
         write_image(attention, Path(job.attention_png))
     return attention

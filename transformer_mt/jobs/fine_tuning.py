@@ -34,7 +34,7 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
     vocabulary = str(folder / run_layout.TOKENIZER)
     if not (folder / run_layout.WEIGHTS).exists():
         raise InputError(f"train.init_from={folder}: there is no {run_layout.WEIGHTS}")
-    trained, _ = model_folder.open_vocabulary(folder)
+    _, trained = model_folder.load_tokenizer(folder)
     needed = [
         f"{group}.{key}={'null' if value is None else value}"
         for group, old, new in (

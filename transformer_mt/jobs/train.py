@@ -83,9 +83,9 @@ def train(job: TrainJob) -> TrainResult:
         if is_main:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
-            files_of = {"corpus": data.corpus, "report": data.corpus / REPORT}
-            prepared = {"vocabulary": data.tokenizer_model, **files_of} if is_main else {}
-            return TrainResult(run_dir, prepared=prepared)
+            report = data.corpus / REPORT
+            prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus, "report": report}
+            return TrainResult(run_dir, prepared=prepared if is_main else {})
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))
         distributed.launch(
@@ -145,11 +145,11 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
 
 
 def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score] | None:
+    """Train a model and score the test set, as far as an earlier run has not done so."""
     run_dir, tokenizer = Path(job.run_dir), Tokenizer(data.tokenizer_model)
     _check_positions(job, data.valid_store)
     trainer = Trainer(
         job,
-        run_dir,
         data.train,
         data.segmentation,
         data.valid_store,
@@ -164,20 +164,16 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     if world.broadcast_object(
         trainer.is_finished and resume.scores_are_current(run_dir, job, data)
     ):
-        if not world.is_main:
-            return None
-        _update_card(run_dir, job)
-        log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-        return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return _finished_scores(job, data) if world.is_main else None
     if world.is_main:
-        resume.check_weights(run_dir, trainer.done)
+        resume.check_weights(run_dir, trainer.steps_done)
         if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
             log.warning("warning: scores of earlier validations used other settings: %s", changed)
         run_folder.write_start(run_dir, job, data)
         _warn_about_data(job, data)
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    record_start(run_dir, world, parameters, trainer.done, trainer.kernels)
-    with open_trackers(job if world.is_main else None, trainer.done) as trackers:
+    record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
+    with open_trackers(job if world.is_main else None, trainer.steps_done) as trackers:
         try:
             model = trainer.run(trackers)
         except StoppedError as stopped:
@@ -186,7 +182,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
             raise SystemExit(128 + stopped.signal) from None
         if world.is_main:
             log.info("the model is in %s", run_dir)
-        steps_done = trainer.done
+        steps_done = trainer.steps_done
         del trainer  # frees the training state
         gc.collect()  # which may have cycles
         heap_and_threads.release_freed_memory()
@@ -214,13 +210,16 @@ def _test(
     return scores
 
 
-def _update_card(run_dir: Path, job: TrainJob) -> None:
-    """Write the model card of a finished run if it is missing or its settings have changed."""
+def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
+    """The scores of a finished run; writes its model card if that is missing or has changed."""
+    run_dir = Path(job.run_dir)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
         model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir)
+    log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
+    return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
@@ -247,8 +246,8 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:
-    """Learned positions are limited; the config guarantees that training pairs fit."""
-    if job.model.positions != "learned":
+    """Raise ``InputError`` if a validation pair exceeds the model's learned positions."""
+    if job.model.positions != "learned":  # the config guarantees that training pairs fit
         return
     lengths = np.maximum(valid.src.lengths, valid.tgt.lengths)
     if lengths.max() > job.model.max_positions:

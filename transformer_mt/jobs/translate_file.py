@@ -61,7 +61,7 @@ def translate_file(job: TranslateJob) -> InputStats:
         source = files.expand_user(job.input)
         target = files.expand_user(job.output).resolve()
         setup = TranslationSetup.open(job, world)
-        _settle_engine(setup, source, ChunkFolder(target), world)
+        _choose_engine(setup, source, ChunkFolder(target), world)
         stats = process_file(
             source,
             target,
@@ -81,7 +81,7 @@ def translates_file(job: TranslateJob) -> bool:
     return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
 
 
-def _settle_engine(setup: TranslationSetup, source: Path, parts: ChunkFolder, world: World) -> None:
+def _choose_engine(setup: TranslationSetup, source: Path, parts: ChunkFolder, world: World) -> None:
     """With ``engine=auto``, chooses the engine for the whole file; every rank takes the same.
 
     It is the one of an interrupted attempt, or the fastest with the first lines of the file.
@@ -99,7 +99,7 @@ def _settle_engine(setup: TranslationSetup, source: Path, parts: ChunkFolder, wo
         else:
             chunk = next(_read_chunks(source, *[CHUNK_LINES[world.device.type]] * 2), [])
             lines = [line.decode(errors="replace") for line in chunk]
-            translator.settle_engine(lines)
+            translator.choose_engine(lines)
     engine.use(world.broadcast_object(engine.choice))
 
 

@@ -34,7 +34,7 @@ CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
 """Number of lines translated at a time, by type of device: enough to fill batches with sentences of
 similar length."""
 
-_PATIENT = DistributedConfig(timeout_minutes=24 * 60)
+_LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
 The failure of a rank is still noticed immediately."""
 
@@ -43,7 +43,7 @@ The failure of a rank is still noticed immediately."""
 def translation_world(job: TranslateJob) -> Iterator[World]:
     """The ranks that share a translation job; usually only this process."""
     device = distributed.pick_device(job.device)
-    with distributed.propagate_errors(), distributed.join(device, _PATIENT) as world:
+    with distributed.propagate_errors(), distributed.join(device, _LONG_TIMEOUT) as world:
         yield world
 
 
@@ -55,7 +55,7 @@ class TranslationSetup:
     trained: TrainJob
     """The job that trained the model, with the decoding settings of the translation job."""
     request: EngineRequest
-    """What the engine is built from."""
+    """Everything that the engine is built from."""
 
     @classmethod
     def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":

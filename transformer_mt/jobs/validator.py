@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from transformer_mt.config import TrainJob
+from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
@@ -27,7 +26,7 @@ _MAX_MAP_TOKENS = 48
 class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
 
-    In its first updates a model seldom ends a translation before the maximum length, which makes
+    In its first updates a model rarely ends a translation before the maximum length, which makes
     such a validation the slowest of all, for a score near 0. So evenly spaced lines are translated
     first, and the others only if BLEU on these reaches ``train.full_validation_bleu``; below it
     their score is the result. This decision depends on the model alone: a resumed run repeats it.
@@ -39,8 +38,8 @@ class TranslationValidator:
         self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
         # The same at every validation. Without spaces between words BLEU is 0 for any model.
         unspaced = any(score_diagnostics.unspaced([self._references], job.data.tgt_lang))
-        self._probed_lines = _evenly_spaced(len(pairs), len(pairs) if unspaced else _NUM_PROBED)
-        samples = _evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
+        self._probed_lines = evenly_spaced(len(pairs), len(pairs) if unspaced else _NUM_PROBED)
+        samples = evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
         self._sample_lines = [self._probed_lines[i] for i in samples]
 
     @property
@@ -101,9 +100,3 @@ class TranslationValidator:
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         pieces = self._tokenizer.pieces
         return AttentionSample(attention_maps(model, src, tgt_in), pieces(src), pieces(tgt_in))
-
-
-def _evenly_spaced(length: int, number: int) -> list[int]:
-    """Up to ``number`` indices of a list, from its first to its last."""
-    indices: list[int] = np.unique(np.linspace(0, length - 1, number).astype(int)).tolist()
-    return indices

@@ -198,7 +198,7 @@ class SelfAttention(nn.Module):
         return self.out_proj(heads)
 
     def step(self, x: Tensor, cache: Tensor, slots: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """One decoding step: the newest position of each of W beams a sentence.
+        """One decoding step: the newest position of each of the W beams per sentence.
 
         Args:
             x: [B·W, D].

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformer_mt.model.attention import KeyValue
 
 BLOCK = 64
-"""Cache slots. Steps that are to have the same shapes need a P that seldom changes, so P grows by
+"""Cache slots. Steps that are to have the same shapes need a P that rarely changes, so P grows by
 whole blocks; kernels are also faster with such sizes."""
 
 
@@ -23,8 +23,8 @@ class DecoderState:
     """Key/value caches of a search over B sentences with W beams each.
 
     The beams of a sentence share most of their prefix, so their keys and values lie in one pool of
-    P slots a sentence, and a mask says which slots belong to which beam. A slot is written once and
-    never moved; it is free again when no beam uses it.
+    P slots per sentence, and a mask says which slots belong to which beam. A slot is written once
+    and never moved; it is free again when no beam uses it.
 
     A decoding step changes tensors in place and nothing else, so that a CUDA graph can capture it.
     """

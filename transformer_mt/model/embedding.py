@@ -85,7 +85,7 @@ class Embedding(nn.Module):
         if hasattr(self, "positions"):
             return self.positions
         if len(self.sinusoids) < length:
-            self._set_sinusoids(2 * length)  # doubled, so that decoding seldom extends it
+            self._set_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
         return self.sinusoids
 
     def _set_sinusoids(self, num_positions: int) -> None:

@@ -82,7 +82,7 @@ def update_flops(
 ) -> float:
     """FLOPs of the forward and backward pass on sentence pairs of the given lengths.
 
-    Each weight of a matrix takes 6 FLOPs a token: 2 forward and 4 backward, for the gradients of
+    Each weight of a matrix takes 6 FLOPs per token: 2 forward and 4 backward, for the gradients of
     both factors. An attention layer adds 6·H·(d_k + d_v) for each pair of query and key that is not
     masked, for the two products Q Kᵀ and softmax(…) V.
 

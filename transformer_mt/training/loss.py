@@ -33,7 +33,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
-    Only the softmax is a full [N, V] matrix: the one-hot term touches one element a row, and the
+    Only the softmax is a full [N, V] matrix: the one-hot term touches one element per row, and the
     products with the constant ε / V are sums over columns, computed once.
     """
 
@@ -104,7 +104,7 @@ def _logits_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Softmax minus ``amount`` at one column of each row, and −log of the softmax there.
 
-    [N, V] and [N, 1] → [N, V] in the type of the logits, maybe in their place, and [N, 1] in
+    [N, V] and [N, 1] → [N, V] in the type of the logits, possibly in their place, and [N, 1] in
     ``dtype``, the type of the softmax.
     """
     if torch.compiler.is_compiling() or logits.device.type != "cpu":
@@ -125,7 +125,7 @@ def _logits_gradient(
 
 
 def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
-    """Subtracts ``amount`` from [N, V] values at one column [N, 1] of each row, maybe in place."""
+    """Subtracts ``amount`` from [N, V] values at one column [N, 1] per row, possibly in place."""
     if torch.compiler.is_compiling():  # the compiler fuses this with its surroundings, no scatter
         every = torch.arange(values.shape[1], device=values.device)
         return torch.where(every == columns, values - amount, values)

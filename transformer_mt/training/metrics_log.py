@@ -20,13 +20,13 @@ class MetricsLog:
 
     Args:
         run_dir: Run folder.
-        last_step: Updates done so far; records of later steps, left by a run that was killed after
+        steps_done: Updates done so far; records of later steps, left by a run that was killed after
             its last checkpoint, are removed.
     """
 
-    def __init__(self, run_dir: Path, last_step: int):
+    def __init__(self, run_dir: Path, steps_done: int):
         path = run_dir / run_layout.METRICS
-        kept = [record for record in read_records(run_dir) if record["step"] <= last_step]
+        kept = [record for record in read_records(run_dir) if record["step"] <= steps_done]
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = path.open("a", encoding="utf-8")
         self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)

@@ -35,31 +35,31 @@ class Monitor:
 
     Args:
         run_dir: Run folder.
-        last_step: Updates done so far; records of later ones are removed.
+        steps_done: Updates done so far; records of later ones are removed.
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
-        trackers: Record the run as well; whoever has opened them closes them.
+        trackers: Record the run as well; the caller closes them.
     """
 
     def __init__(
         self,
         run_dir: Path,
-        last_step: int,
+        steps_done: int,
         max_steps: int,
         peak_rate: float | None = None,
         trackers: Trackers | None = None,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
-        self._metrics = MetricsLog(run_dir, last_step)
+        self._metrics = MetricsLog(run_dir, steps_done)
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
-            initial=last_step,
+            initial=steps_done,
             disable=not sys.stderr.isatty(),
             dynamic_ncols=True,
             bar_format="{n_fmt}/{total_fmt} {bar}{desc}",
         )
-        self._interval_start, self._interval_first_step = time.perf_counter(), last_step
+        self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
         self._first_updates: list[float] = []
 
     def update(self, step: int) -> None:

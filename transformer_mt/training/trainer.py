@@ -34,8 +34,8 @@ from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.training_errors import (
     explain_out_of_memory,
-    not_finite,
-    too_many_skipped,
+    not_finite_error,
+    too_many_skipped_error,
 )
 from transformer_mt.training.training_state import TrainingState
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -47,8 +47,7 @@ class Trainer:
     """Trains a model; resumes from the latest valid checkpoint of the run folder, if there is one.
 
     Args:
-        job: Configuration.
-        run_dir: Run folder; only the main rank reads and writes it.
+        job: Configuration; only the main rank reads and writes its ``run_dir``.
         train: Training pairs.
         segmentation: Samples their segmentation, again in each epoch (``tokenizer.sampling``), or
             None.
@@ -67,7 +66,6 @@ class Trainer:
     def __init__(
         self,
         job: TrainJob,
-        run_dir: Path,
         train: TokenStore,
         segmentation: SampledSegmentation | None,
         valid: TokenStore,
@@ -77,9 +75,10 @@ class Trainer:
         clock: Callable[[], float] = time.perf_counter,
         recorded_kernels: Kernels | None = None,
     ):
-        self._job, self._run_dir, self._world, self._validator = job, run_dir, world, validator
+        self._job, self._world, self._validator = job, world, validator
+        self._run_dir = Path(job.run_dir)
         self._train, self._valid, self._clock = train, valid, clock
-        self._found = ckpt.valid_checkpoints(run_dir) if world.is_main else []
+        self._found = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(self._found))
         self._components = build_components(
             job,
@@ -91,7 +90,7 @@ class Trainer:
             recorded_kernels,
             resuming=resuming,
         )
-        self.model, self._step = self._components.model, self._components.step
+        self.model, self._train_step = self._components.model, self._components.step
         self.kernels = self._components.kernels
         self._batches, self._criteria = self._components.batches, self._components.criteria
         self._sums = MetricSums(world, job.train.max_skipped)
@@ -103,7 +102,7 @@ class Trainer:
         self._checkpoints: CheckpointManager = NullCheckpointManager()
 
     @property
-    def done(self) -> int:
+    def steps_done(self) -> int:
         """Number of updates done."""
         return self._state.step
 
@@ -124,9 +123,10 @@ class Trainer:
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
             InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
-                written, or memory does not suffice.
+                written, or memory is insufficient.
         """
-        batches = prefetch(self._batches.read, range(self.done + 1, self._criteria.last_step + 1))
+        remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
+        batches = prefetch(self._batches.read, remaining)
         try:
             if self._world.is_main:
                 self._open(trackers)
@@ -143,7 +143,11 @@ class Trainer:
         return self._final_model(weights)
 
     def _restore(self) -> None:
-        """Restores all ranks from the latest checkpoint, which only the main rank has."""
+        """Restores all ranks from the latest checkpoint, which only the main rank has.
+
+        The data and the dropout masks need no state: those of an update are functions of its number
+        (``BatchIterator.global_batch``, ``_update``).
+        """
         world, optimizer_state = self._world, self._components.optimizer_state()
         content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
         if self._found:
@@ -170,16 +174,17 @@ class Trainer:
     def _open(self, trackers: Trackers | None) -> None:
         """Opens the log and the checkpoints, on the main rank."""
         job, components, last_step = self._job, self._components, self._criteria.last_step
-        log_components(job, components, len(self._train), self.done, self._world)
+        log_components(job, components, len(self._train), self.steps_done, self._world)
         peak_rate = peak_token_rate(
             job.model, self.model.vocab_size, self._train, components.precision, self._world
         )
-        self._monitor = Monitor(self._run_dir, self.done, last_step, peak_rate, trackers)
+        self._monitor = Monitor(self._run_dir, self.steps_done, last_step, peak_rate, trackers)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
         if self._validation_is_pending():
             self._checkpoints.prune_leftovers()
 
     def _loop(self, batches: Iterator[tuple[list[Batch], int]], signals: Signals) -> None:
+        """Trains, logs, saves and validates until a stopping criterion is met."""
         config, world, state, criteria = self._job.train, self._world, self._state, self._criteria
         if state.step == 0 and world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
@@ -224,17 +229,18 @@ class Trainer:
                         self._validate(signals)
 
     def _update(self, micro_batches: list[Batch], num_targets: int) -> StepResult:
+        """One update, with the learning rate and the dropout seed of its number."""
         step = self._state.step
         seed = _seed(self._job.train.seed, step, self._world.rank)
         with self._explain_out_of_memory(micro_batches):
-            return self._step(micro_batches, num_targets, self._learning_rate(step), seed)
+            return self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
         micro_batches = self._batches.worst_case()
         with self._explain_out_of_memory(micro_batches):
-            self._step.gradient(micro_batches[:1], 1)
-        self._step.optimizer.zero_grad()
+            self._train_step.gradient(micro_batches[:1], 1)
+        self._train_step.optimizer.zero_grad()
 
     def _explain_out_of_memory(self, micro_batches: list[Batch]) -> AbstractContextManager[None]:
         max_length = self._job.data.cleaning.max_tokens
@@ -273,11 +279,12 @@ class Trainer:
             lines = {
                 s: [self._train.location(i) for i in self._batches.pair_indices(s)] for s in steps
             }
-        raise too_many_skipped(self._run_dir, steps, lines)
+        raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:
+        """Starts to write a checkpoint."""
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise not_finite("the weights are", self._state.step)
+            raise not_finite_error("the weights are", self._state.step)
         self._state.metric_sums = self._sums.state()
         self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
@@ -307,7 +314,7 @@ class Trainer:
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):
-                raise not_finite("the validation loss is", self._state.step)
+                raise not_finite_error("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
         heap_and_threads.release_freed_memory()

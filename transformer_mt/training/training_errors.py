@@ -28,7 +28,7 @@ def explain_out_of_memory(
         max_length: ``data.cleaning.max_tokens``, a lower bound of ``max_tokens``.
 
     Raises:
-        InputError: Memory does not suffice.
+        InputError: The device is out of memory.
     """
     try:
         yield
@@ -45,12 +45,14 @@ def explain_out_of_memory(
         ) from None
 
 
-def not_finite(subject: str, step: int) -> InputError:
+def not_finite_error(subject: str, step: int) -> InputError:
     """The error for weights or a loss with NaN or infinity; ``subject`` ends in a verb."""
     return InputError(f"{subject} not finite after update {step:,}: {_ADVICE}")
 
 
-def too_many_skipped(run_dir: Path, steps: range, lines: Mapping[int, list[str]]) -> InputError:
+def too_many_skipped_error(
+    run_dir: Path, steps: range, lines: Mapping[int, list[str]]
+) -> InputError:
     """The error for too many consecutive updates whose gradient is not finite.
 
     Args:

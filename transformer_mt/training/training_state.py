@@ -1,4 +1,4 @@
-"""Position of a run: steps, time, best validation; everything in ``state.json``."""
+"""Training state: steps, time, best validation; the content of a checkpoint's ``state.json``."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -13,7 +13,11 @@ _JSON_KEYS = {
 
 @dataclass
 class TrainingState:
-    """Everything that resuming needs apart from the weights and the optimizer."""
+    """Everything that resuming needs apart from the weights and the optimizer.
+
+    There is no state of the data or of a random number generator: the batches and the dropout seeds
+    of an update are functions of ``train.seed`` and its number.
+    """
 
     step: int = 0
     """Number of updates done."""

@@ -308,7 +308,7 @@ def child(*argv: str, stdout: Any = subprocess.PIPE, **environment: str) -> subp
 
 
 def test_output_is_utf_8_whatever_the_locale() -> None:
-    # What follows a latin-1 locale, of which machines seldom have one.
+    # What follows a latin-1 locale, of which machines rarely have one.
     with child("nbest=2", PYTHONIOENCODING="latin-1") as process:
         out, err = process.communicate()
     assert (out, err) == ("0\n1\nμ\n", "")

@@ -16,9 +16,14 @@ from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.attention_page import MAX_PIECES, Attention, attention_of, to_data
+from transformer_mt.evaluation.attention_page import (
+    MAX_PIECES,
+    Attention,
+    compute_attention,
+    to_data,
+)
 from transformer_mt.evaluation.attention_page import write_image as write_png
-from transformer_mt.evaluation.report import write_attention
+from transformer_mt.evaluation.report import write_attention_page
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 
@@ -45,7 +50,7 @@ def attend(sentence: str, model: Transformer, tokenizer: Tokenizer, **decode: in
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, **decode)
     normalizer = Normalizer("none", "en", "de")
     translator = make_translator(model, tokenizer, config, normalizer)
-    return attention_of(sentence, model, tokenizer, translator, normalizer)
+    return compute_attention(sentence, model, tokenizer, translator, normalizer)
 
 
 def test_pieces_and_weights_are_those_of_the_model(
@@ -90,7 +95,7 @@ def test_image_has_a_heat_map_for_every_layer_and_head(
 def test_the_page_escapes_the_sentence(
     model: Transformer, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    write_attention(tmp_path / "a.html", attend(SENTENCE, model, tokenizer))
+    write_attention_page(tmp_path / "a.html", attend(SENTENCE, model, tokenizer))
     html = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "The dog didn&#39;t run &lt;b&gt;$x$&lt;/b&gt; ." in html
     assert "<b>$" not in html
@@ -106,7 +111,7 @@ def test_too_long_sentence_is_refused(model: Transformer, tokenizer: Tokenizer) 
 
 
 def page(attention: Attention, path: Path) -> None:
-    write_attention(path, attention)
+    write_attention_page(path, attention)
 
 
 @pytest.mark.parametrize(("write", "start"), [(page, b"<!doctype"), (write_png, b"\x89PNG")])

@@ -14,7 +14,7 @@ from transformer_mt.data.text.sources.sample import sample_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Comparison
 from transformer_mt.evaluation.formats import to_text
-from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate
+from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate_systems
 
 SAMPLES = {"bs": 200, "ar": 300}
 
@@ -23,7 +23,7 @@ def evaluated(
     systems: dict[str, list[str]], references: list[list[str]], **settings: Any
 ) -> Evaluation:
     test = TestSet(references={f"ref{i}": lines for i, lines in enumerate(references)})
-    return evaluate(systems, test, Settings(**settings))
+    return evaluate_systems(systems, test, Settings(**settings))
 
 
 def compare(*args: Any, **settings: Any) -> list[Comparison]:

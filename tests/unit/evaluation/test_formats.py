@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from transformer_mt.evaluation.formats import to_text
-from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate
+from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate_systems
 
 REFERENCE = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt.", "Er las das Buch."]
 SYSTEMS = {
@@ -18,7 +18,7 @@ SYSTEMS = {
 def evaluation(**settings: Any) -> Evaluation:
     defaults = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30, "workers": 0}
     test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
-    return evaluate(SYSTEMS, test, Settings(**{**defaults, **settings}))
+    return evaluate_systems(SYSTEMS, test, Settings(**{**defaults, **settings}))
 
 
 def cells(line: str) -> list[str]:
@@ -70,6 +70,6 @@ def test_star_means_that_every_test_is_significant() -> None:
     bad = [line.replace("kurz", "lang") for line in lines]
     test = TestSet(references={"r": lines})
     settings = Settings(metrics=["chrf"], bootstrap=100, randomization=100, workers=0)
-    text = to_text(evaluate({"bad": bad, "good": lines, "same": bad}, test, settings))
+    text = to_text(evaluate_systems({"bad": bad, "good": lines, "same": bad}, test, settings))
     assert "│ 100.00 *" in text
     assert text.count(" *") == 1 + 1  # the good system, and the note

@@ -16,7 +16,7 @@ import pytest
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.charts import curve_charts
 from transformer_mt.evaluation.report import check_report, write_report
-from transformer_mt.evaluation.systems import Settings, TestSet, evaluate
+from transformer_mt.evaluation.systems import Settings, TestSet, evaluate_systems
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
@@ -54,7 +54,9 @@ class Page(HTMLParser):
 def report(folder: Path, systems: dict[str, list[str]], **more: Any) -> Page:
     test = TestSet(references={"ref.de": REFERENCE}, source=more.pop("source", None))
     settings = Settings(metrics=["bleu", "chrf"], bootstrap=50, randomization=20)
-    write_report(folder / "r.html", evaluate(systems, test, settings), title="A & B", **more)
+    write_report(
+        folder / "r.html", evaluate_systems(systems, test, settings), title="A & B", **more
+    )
     return Page(folder / "r.html")
 
 
@@ -134,7 +136,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
         target=lambda: found.append((tmp_path / "r.html").read_text()), daemon=True
     )
     reader.start()
-    evaluation = evaluate({"one.de": ONE}, TestSet(references={"r": REFERENCE}), Settings())
+    evaluation = evaluate_systems({"one.de": ONE}, TestSet(references={"r": REFERENCE}), Settings())
     write_report(tmp_path / "r.html", evaluation, title="A")
     assert stat.S_ISFIFO((tmp_path / "r.html").stat().st_mode)
     reader.join(10)

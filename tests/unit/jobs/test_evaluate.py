@@ -122,7 +122,7 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     baseline, other = (row["scores"] for row in rows)
     test = TestSet(references={reference: REFERENCE})
     settings = Settings(bootstrap=1000, randomization=200)
-    expected = systems.evaluate({bad: BAD, good: GOOD}, test, settings)
+    expected = systems.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
     for score, item in zip(other, expected.comparisons, strict=True):
         assert score["name"] == item.metric
         assert score["baseline"] == "bad"

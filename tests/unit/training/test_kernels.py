@@ -1,4 +1,4 @@
-"""Choice of CPU kernels: by time, once a machine, and again for a run that resumes."""
+"""Choice of CPU kernels: by time, once per machine, and again for a run that resumes."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

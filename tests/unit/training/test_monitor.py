@@ -58,8 +58,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def tensorboard(folder: Path, last_step: int = 0) -> Trackers:
-    return Trackers(["tensorboard"], TrackedRun(folder, {}, last_step))
+def tensorboard(folder: Path, steps_done: int = 0) -> Trackers:
+    return Trackers(["tensorboard"], TrackedRun(folder, {}, steps_done))
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

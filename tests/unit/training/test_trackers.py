@@ -33,8 +33,8 @@ def warnings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) 
     return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def tracked(folder: Path, last_step: int = 0) -> Trackers:
-    return Trackers(["wandb"], TrackedRun(folder, {"train.seed": 1}, last_step))
+def tracked(folder: Path, steps_done: int = 0) -> Trackers:
+    return Trackers(["wandb"], TrackedRun(folder, {"train.seed": 1}, steps_done))
 
 
 @pytest.mark.parametrize(

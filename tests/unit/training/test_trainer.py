@@ -115,9 +115,7 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    return Trainer(
-        job, folder, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock, recorded
-    )
+    return Trainer(job, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock, recorded)
 
 
 def weights(path: Path) -> Weights:
@@ -207,7 +205,7 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
         """The scores of the uninterrupted run, by step."""
 
         def __call__(self, model: Transformer) -> ValidationResult:
-            return ValidationResult({"bleu": scores[run.done]})
+            return ValidationResult({"bleu": scores[run.steps_done]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -253,7 +251,7 @@ def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
     assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
     assert kept(tmp_path)[-1] == 6 * validation
     again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
-    assert again.done == 6 * validation
+    assert again.steps_done == 6 * validation
     assert not again.is_finished
     again.run()
     assert_equal(weights(tmp_path), weights(uninterrupted))
@@ -292,7 +290,7 @@ def test_a_signal_during_an_update_stops_training_after_it(
     update = run._update
 
     def signalled(*args: Any) -> Any:
-        if run.done == 7:
+        if run.steps_done == 7:
             os.kill(os.getpid(), signal.SIGTERM)
         return update(*args)
 
@@ -472,7 +470,7 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 
     def arm(run: Trainer, bad: Sequence[int]) -> None:
         run.model.encoder[0].feed_forward.linear1.weight.register_hook(
-            lambda grad: grad * math.nan if run.done in bad else grad
+            lambda grad: grad * math.nan if run.steps_done in bad else grad
         )
 
     return arm
@@ -495,7 +493,7 @@ def test_out_of_memory_advice_is_a_valid_setting(
     def lacks(*_: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    run._step = lacks  # type: ignore[assignment]
+    run._train_step = lacks  # type: ignore[assignment]
     with pytest.raises(
         InputError, match=r"out of memory on a batch of \d+ target tokens: "
     ) as error:

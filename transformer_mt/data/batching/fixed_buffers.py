@@ -23,7 +23,7 @@ from transformer_mt.data.subwords.tokenizer import PAD
 _MULTIPLE = 64
 """Buffer sizes are multiples of this: matrix units work on tiles of 64 or 128 rows."""
 
-_SURVEYED_STEPS = 200
+_SAMPLED_STEPS = 200
 """Updates that determine the sizes; a later one that does not fit is split."""
 
 
@@ -55,12 +55,12 @@ def plan_buffers(
     Args:
         store: The training pairs.
         plan: Their global batches.
-        max_tokens: Maximum number of tokens a side in one buffer.
+        max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
         growth: Mean growth of source and target by subword regularisation.
     """
     max_length = _round_up(store.max_length)
-    batches = plan.survey(_SURVEYED_STEPS)
+    batches = plan.representative_batches(_SAMPLED_STEPS)
     largest = max(_largest_share(store, batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:

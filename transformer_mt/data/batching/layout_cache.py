@@ -15,11 +15,11 @@ from transformer_mt import files
 from transformer_mt.data.batching.plan import Indices
 
 _PREFIX = "windows-"
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds to wait for another rank, which may hang, before computing a layout as well."""
 
 
-class Layout(NamedTuple):
+class WindowLayout(NamedTuple):
     """Division of the pairs of a window into the chunks of its updates."""
 
     order: npt.NDArray[Any]
@@ -44,20 +44,20 @@ class LayoutCache:
     def __init__(self, folder: Path, key: str):
         self._folder = folder / f"{_PREFIX}{key}"
 
-    def get(self, number: int, compute: Callable[[], Layout]) -> Layout:
+    def get(self, number: int, compute: Callable[[], WindowLayout]) -> WindowLayout:
         """Reads a layout; the first rank to ask computes and writes it while the others wait."""
         path = self._path(number)
         with ExitStack() as stack:
             with suppress(OSError, NotImplementedError):  # not writable, no locks, or a timeout
                 self._folder.mkdir(exist_ok=True)
                 # The system releases the lock of a process that dies.
-                stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_PATIENCE))
+                stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_TIMEOUT))
             # A damaged file is written again.
             with (
                 suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
                 np.load(path) as arrays,
             ):
-                return Layout(*(arrays[name] for name in Layout._fields))
+                return WindowLayout(*(arrays[name] for name in WindowLayout._fields))
             layout = compute()
             with suppress(OSError), files.atomic(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, **layout._asdict())

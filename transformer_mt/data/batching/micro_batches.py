@@ -51,7 +51,7 @@ def micro_batches(
     *,
     few_shapes: bool = False,
 ) -> list[Batch]:
-    """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens a side.
+    """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens per side.
 
     A rank with an empty share gets one placeholder batch of weight 0, because it must take part in
     the gradient's all-reduce.
@@ -127,7 +127,7 @@ def shift_right(tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -
 def _split_by_tokens(
     store: TokenStore, chunks: list[Indices], max_tokens: int
 ) -> Iterator[list[Indices]]:
-    """Splits chunks, in order, into parts with at most ``max_tokens`` tokens a side."""
+    """Splits chunks, in order, into parts with at most ``max_tokens`` tokens per side."""
     pairs = np.concatenate(chunks)
     chunk_of = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
     part_of = np.zeros_like(chunk_of)

@@ -54,15 +54,15 @@ class Plan(Protocol):
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""
 
-    def survey(self, count: int) -> list[GlobalBatch]:
-        """Updates whose sizes represent those of all epochs, at most ``count``."""
+    def representative_batches(self, count: int) -> list[GlobalBatch]:
+        """At most ``count`` updates whose sizes represent those of all epochs."""
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Stops background work."""
 
 
 class BatchPlan:
-    """The global batches of every epoch, each pair exactly once an epoch.
+    """The global batches of every epoch, each pair exactly once per epoch.
 
     Args:
         store: The training pairs.
@@ -127,12 +127,12 @@ class BatchPlan:
         ]
         return global_batch(chunks, [self._tgt_lengths[chunk] for chunk in chunks])
 
-    def survey(self, count: int) -> list[GlobalBatch]:
+    def representative_batches(self, count: int) -> list[GlobalBatch]:
         """The first updates."""
         return [self[step] for step in range(min(self.steps_per_epoch, count))]
 
     def close(self) -> None:
-        """Does nothing: nothing runs in the background."""
+        """Does nothing: there is no background work."""
 
     def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
@@ -240,7 +240,7 @@ def _balanced_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
     """The greedy boundaries of at most ``num_chunks`` chunks whose limit is the smallest."""
     cumulative = _cumulative(lengths)
     total, boundaries = int(cumulative[-1]), None
-    # ``low`` is certainly too small, ``high`` certainly suffices.
+    # ``low`` is certainly too small, ``high`` certainly large enough.
     low, high = total // num_chunks - 1, total // num_chunks + int(lengths.max())
     # On average, half of the pair that does not fit is missing in a chunk.
     squares = float(np.square(lengths, dtype=np.float32).sum())

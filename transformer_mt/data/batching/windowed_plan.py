@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.batching.layout_cache import Layout, LayoutCache
+from transformer_mt.data.batching.layout_cache import LayoutCache, WindowLayout
 from transformer_mt.data.batching.plan import (
     CHUNKS_PER_BATCH,
     BatchPlan,
@@ -36,7 +36,7 @@ _SAMPLE_PAIRS = 2**17
 _MARGIN = 1.0005
 """Windows differ so little in the tokens that their chunks hold."""
 
-_MAX_APART = 2_000
+_MAX_OWN_MAPPINGS = 2_000
 """Maximum number of runs that get mappings of their own, of the 65,530 that a process may have."""
 
 _VERSION = 1
@@ -65,10 +65,10 @@ def make_plan(
         window_pairs: Minimum number of pairs in a window.
         shared: Whether other ranks make the same plan: windows are then planned by one of them.
     """
-    number = count_windows(store, weights, window_pairs, batch_tokens)
-    if number == 1:
+    num_windows = count_windows(store, weights, window_pairs, batch_tokens)
+    if num_windows == 1:
         return BatchPlan(store, batch_tokens, seed, weights)
-    return WindowedPlan(store, batch_tokens, seed, weights, number, shared=shared)
+    return WindowedPlan(store, batch_tokens, seed, weights, num_windows, shared=shared)
 
 
 class WindowedPlan:
@@ -82,7 +82,7 @@ class WindowedPlan:
         batch_tokens: Maximum number of target tokens in a global batch.
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch.
-        number: Number of windows in an epoch.
+        num_windows: Number of windows in an epoch.
         shared: Whether other ranks make the same plan. The first to need a window verifies and
             plans it, and the others read the result from a file in the folder of the store.
     """
@@ -93,16 +93,16 @@ class WindowedPlan:
         batch_tokens: int,
         seed: int,
         weights: Sequence[float],
-        number: int,
+        num_windows: int,
         *,
         shared: bool,
     ):
-        self._store, self._seed, self._number = store, seed, number
-        self._windows = Windows(store, seed, weights, number)
-        self._steps = self._count(batch_tokens)
+        self._store, self._seed, self._num_windows = store, seed, num_windows
+        self._windows = Windows(store, seed, weights, num_windows)
+        self._steps_per_window = self._count_steps(batch_tokens)
         self._layouts: LayoutCache | None = None
         if shared and store.folder:
-            key = cache.key(_VERSION, seed, list(weights), number, self._steps)
+            key = cache.key(_VERSION, seed, list(weights), num_windows, self._steps_per_window)
             self._layouts = LayoutCache(store.folder, key)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-window")
         self._planned: dict[int, Future[_PlannedWindow]] = {}
@@ -110,12 +110,12 @@ class WindowedPlan:
     @property
     def steps_per_epoch(self) -> int:
         """Number of updates in an epoch, the same for every epoch."""
-        return self._steps * self._number
+        return self._steps_per_window * self._num_windows
 
     @property
     def num_windows(self) -> int:
         """Number of windows in an epoch."""
-        return self._number
+        return self._num_windows
 
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs.
@@ -123,17 +123,17 @@ class WindowedPlan:
         Raises:
             InputError: The tokens of its window do not match their checksums.
         """
-        number, index = divmod(step, self._steps)
-        if self._planned.keys() != {number, number + 1}:
-            self._plan_from(number)
-        return self._planned[number].result().batch(index)
+        window, index = divmod(step, self._steps_per_window)
+        if self._planned.keys() != {window, window + 1}:
+            self._plan_from(window)
+        return self._planned[window].result().batch(index)
 
-    def survey(self, count: int) -> list[GlobalBatch]:
+    def representative_batches(self, count: int) -> list[GlobalBatch]:
         """The first updates of a window with the most source tokens; all have as many targets."""
-        number = max(range(self._number), key=lambda n: int(self._runs(n).src_tokens.sum()))
+        number = max(range(self._num_windows), key=lambda n: int(self._runs(n).src_tokens.sum()))
         runs = self._runs(number)
         window = _PlannedWindow(self._store, runs, self._lay_out(number, runs))
-        return [window.batch(index) for index in range(min(self._steps, count))]
+        return [window.batch(index) for index in range(min(self._steps_per_window, count))]
 
     def close(self) -> None:
         """Ends the thread, and removes what ranks have shared."""
@@ -141,8 +141,8 @@ class WindowedPlan:
         if self._layouts:
             self._layouts.clear()
 
-    def _count(self, batch_tokens: int) -> int:
-        """Updates of a window, such that their chunks hold at most their share of a batch."""
+    def _count_steps(self, batch_tokens: int) -> int:
+        """Updates per window, such that their chunks hold at most their share of a batch."""
         sample = self._windows.sample(_SAMPLE_PAIRS, CHUNKS_PER_BATCH * batch_tokens)
         self._read_ahead(sample)
         src, tgt = self._read_lengths(sample)
@@ -151,20 +151,20 @@ class WindowedPlan:
         per_chunk = lengths[: chunks[-2]].sum() / (len(chunks) - 2)  # the last is not full
         return math.ceil(_MARGIN * self._windows.num_tokens / (CHUNKS_PER_BATCH * per_chunk))
 
-    def _plan_from(self, number: int) -> None:
-        """Has a window and the next one planned, and forgets the others."""
-        for other in self._planned.keys() - {number, number + 1}:
+    def _plan_from(self, window: int) -> None:
+        """Starts to plan a window and the next one, and releases all others."""
+        for other in self._planned.keys() - {window, window + 1}:
             released = self._planned.pop(other)
             if not released.cancel() and not released.exception():
-                released.result().advise(Advice.DONE)
-            if self._layouts and other < number:
+                released.result().advise(Advice.COLD)
+            if self._layouts and other < window:
                 self._layouts.remove(other)
-        for wanted in (number, number + 1):
+        for wanted in (window, window + 1):
             if wanted not in self._planned:
                 self._planned[wanted] = self._thread.submit(self._plan, wanted)
 
     def _runs(self, number: int) -> Runs:
-        return self._windows.runs(*divmod(number, self._number))
+        return self._windows.runs(*divmod(number, self._num_windows))
 
     def _plan(self, number: int) -> "_PlannedWindow":
         runs = self._runs(number)
@@ -172,25 +172,25 @@ class WindowedPlan:
         layout = self._layouts.get(number, compute) if self._layouts else compute()
         window = _PlannedWindow(self._store, runs, layout)
         # Also where a rank of another machine has verified the window.
-        window.advise(Advice.SOON)
-        if len(runs.starts) <= _MAX_APART:
-            window.advise(Advice.APART)
+        window.advise(Advice.WILL_NEED)
+        if len(runs.starts) <= _MAX_OWN_MAPPINGS:
+            window.advise(Advice.OWN_MAPPING)
         return window
 
-    def _lay_out(self, number: int, runs: Runs) -> Layout:
+    def _lay_out(self, number: int, runs: Runs) -> WindowLayout:
         """Reads and verifies a window, and divides its pairs into updates."""
         self._read_ahead(runs)
         src, tgt = self._read_lengths(runs)
-        epoch, window = divmod(number, self._number)
+        epoch, window = divmod(number, self._num_windows)
         rng = np.random.default_rng([self._seed, epoch, window, _WINDOW_SEED])
         order = np.arange(len(tgt), dtype=np.min_scalar_type(len(tgt)))
         rng.shuffle(order)
         order = order[np.argsort(np.maximum(src, tgt)[order], kind="stable")]
         # Eight chunks in every batch, unless the window has hardly more pairs than updates.
-        per_batch = min(CHUNKS_PER_BATCH, len(order) // self._steps)
-        boundaries = balanced_chunk_boundaries(tgt[order], per_batch * self._steps)
+        per_batch = min(CHUNKS_PER_BATCH, len(order) // self._steps_per_window)
+        boundaries = balanced_chunk_boundaries(tgt[order], per_batch * self._steps_per_window)
         src_tokens = np.add.reduceat(src[order], boundaries[:-1], dtype=np.int64)
-        return Layout(order, boundaries, np.stack(combine_chunks(src_tokens, rng, per_batch)))
+        return WindowLayout(order, boundaries, np.stack(combine_chunks(src_tokens, rng, per_batch)))
 
     def _read_ahead(self, runs: Runs) -> None:
         """Reads the blocks of a window from end to end, and verifies them."""
@@ -202,11 +202,11 @@ class WindowedPlan:
         for block in sorted(blocks):
             start, stop = block * BLOCK_PAIRS, min((block + 1) * BLOCK_PAIRS, len(self._store))
             for side in (self._store.src, self._store.tgt):
-                side.advise(start, stop, Advice.SOON)
+                side.advise(start, stop, Advice.WILL_NEED)
             self._store.verify_block(block)
             for side in (self._store.src, self._store.tgt):
-                side.advise(start, stop, Advice.LATER)
-                side.advise_offsets(start, stop, Advice.LATER)
+                side.advise(start, stop, Advice.DONT_NEED)
+                side.advise_offsets(start, stop, Advice.DONT_NEED)
 
     def _read_lengths(self, runs: Runs) -> npt.NDArray[Any]:
         """[2, pairs] lengths of the pairs of runs, in the smallest dtype."""
@@ -216,8 +216,8 @@ class WindowedPlan:
             part = slice(done, done := done + stop - start)
             for row, side in zip(lengths, (self._store.src, self._store.tgt), strict=True):
                 row[part] = np.diff(side.offsets[start : stop + 1])
-                side.advise_offsets(start, stop, Advice.LATER)
-        self._store.unmap()  # what else was read
+                side.advise_offsets(start, stop, Advice.DONT_NEED)
+        self._store.unmap()  # pages read around the offsets
         return lengths
 
 
@@ -227,7 +227,7 @@ class _PlannedWindow:
 
     store: TokenStore
     runs: Runs
-    layout: Layout
+    layout: WindowLayout
 
     def batch(self, index: int) -> GlobalBatch:
         """The global batch of an update of the window."""
@@ -241,4 +241,4 @@ class _PlannedWindow:
             for side in (self.store.src, self.store.tgt):
                 side.advise(start, stop, advice)
                 side.advise_offsets(start, stop, advice)
-                side.advise_offsets(start, stop, Advice.LATER)  # the first line has read some
+                side.advise_offsets(start, stop, Advice.DONT_NEED)  # read by the first line

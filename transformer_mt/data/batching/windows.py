@@ -63,7 +63,7 @@ class Runs(NamedTuple):
         return self.stops[run] - (ends[run] - positions)
 
     def permuted(self, rng: np.random.Generator, groups: int) -> Self:
-        """The same runs in a random order, in as many similar groups as asked for.
+        """The same runs in a random order, divided into similar groups.
 
         The groups have runs of all ratios of source to target tokens: with the ratios left to
         chance, the window with the most source tokens would need larger buffers than the others.
@@ -71,8 +71,8 @@ class Runs(NamedTuple):
         ratios = (self.src_tokens + 1) / (self.tgt_tokens + 1)
         by_ratio = np.argsort(ratios, kind="stable")
         groups = min(groups, 1 + len(by_ratio))  # the weight of a source may be tiny
-        deals = 1 + len(by_ratio) // groups
-        group = np.concatenate([rng.permutation(groups) for _ in range(deals)])[: len(by_ratio)]
+        rounds = 1 + len(by_ratio) // groups
+        group = np.concatenate([rng.permutation(groups) for _ in range(rounds)])[: len(by_ratio)]
         shuffled = rng.permutation(len(by_ratio))
         order = by_ratio[shuffled[np.argsort(group[shuffled], kind="stable")]]
         return type(self)(*(column[order] for column in self))
@@ -134,31 +134,32 @@ class Windows:
         store: The training pairs.
         seed: Seed of the order of blocks.
         weights: How often a pair of each source occurs in an epoch; empty: once.
-        number: Number of windows in an epoch.
+        num_windows: Number of windows in an epoch.
     """
 
-    def __init__(self, store: TokenStore, seed: int, weights: Sequence[float], number: int):
-        self._store, self._seed, self._number = store, seed, number
+    def __init__(self, store: TokenStore, seed: int, weights: Sequence[float], num_windows: int):
+        self._store, self._seed, self._num_windows = store, seed, num_windows
         sources = _weighted_sources(store, weights)
         self._weights = [weight for _, _, weight in sources]
         self._epoch_pairs, self._epoch_tokens = _epoch_size(store, weights)
-        block = min(BLOCK_PAIRS, max(1, int(self._epoch_pairs / (number * _BLOCKS_PER_WINDOW))))
-        self._sources = [self._blocks(start, stop, block) for start, stop, _ in sources]
+        size = max(1, int(self._epoch_pairs / (num_windows * _BLOCKS_PER_WINDOW)))
+        size = min(BLOCK_PAIRS, size)
+        self._sources = [self._blocks(start, stop, size) for start, stop, _ in sources]
         self._order = lru_cache(2)(self._order_epoch)
 
     @property
     def num_tokens(self) -> float:
         """Number of target tokens of a window."""
-        return self._epoch_tokens / self._number
+        return self._epoch_tokens / self._num_windows
 
     def runs(self, epoch: int, window: int) -> Runs:
         """The pairs of a window."""
-        return self._part(epoch, window, self._number)
+        return self._part(epoch, window, self._num_windows)
 
     def sample(self, pairs: int, tokens: int) -> Runs:
         """The beginning of the first window: about so many pairs, or target tokens if more."""
         share = max(pairs / self._epoch_pairs, tokens / self._epoch_tokens)
-        return self._part(0, 0, max(self._number, int(1 / share)))
+        return self._part(0, 0, max(self._num_windows, int(1 / share)))
 
     def _part(self, epoch: int, part: int, parts: int) -> Runs:
         return Runs.concatenate(
@@ -193,7 +194,7 @@ class Windows:
             passes = [runs] * int(whole)
             if fraction:
                 passes.append(self._fraction(runs, source, epoch, fraction))
-            groups = max(1, round(self._number / weight))  # windows to a pass
+            groups = max(1, round(self._num_windows / weight))  # windows per pass
             ordered.append(Runs.concatenate([part.permuted(rng, groups) for part in passes]))
         return ordered
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK_PAIRS = 2**14
-"""Pairs of a block: about 1 MB a side, which a disk reads at nearly its full rate."""
+"""Pairs of a block: about 1 MB per side, which a disk reads at nearly its full rate."""
 
 COLUMNS = ("first_token", "tokens_crc32", "offsets_crc32")
 """Columns of the index: position of the block's first token, and two checksums."""
@@ -30,16 +30,16 @@ _COLD = 20
 
 
 class Advice(Enum):
-    """Expected use of a part of a memory-mapped file."""
+    """Expected use of a part of a memory-mapped file, in the words of ``madvise``."""
 
-    SOON = "soon"
+    WILL_NEED = "will need"
     """Read ahead."""
-    APART = "apart"
+    OWN_MAPPING = "own mapping"
     """In use for a while: a page fault in it maps no pages outside it."""
-    LATER = "later"
-    """Not used for a while: counts no longer as memory of this process."""
-    DONE = "done"
-    """Not used for long: when memory is short, drop it from the page cache first."""
+    DONT_NEED = "don't need"
+    """Not used for a while: no longer counts as memory of this process."""
+    COLD = "cold"
+    """Like ``DONT_NEED``; also the first to leave the page cache when memory is short."""
 
 
 def empty_index() -> Index:
@@ -111,15 +111,15 @@ def advise(array: npt.NDArray[Any], start: int, stop: int, advice: Advice) -> No
     with suppress(OSError):  # an older kernel, or too many parts
         for flag in _FLAGS.get(advice, ()):
             mapping.madvise(flag, begin, end - begin)
-    if advice in (Advice.LATER, Advice.DONE):
+    if advice in (Advice.DONT_NEED, Advice.COLD):
         begin, end = max(0, begin - _LARGEST_FOLIO), min(end + _LARGEST_FOLIO, len(mapping))
         mapping.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-_FLAGS = {Advice.SOON: [mmap.MADV_WILLNEED]}
+_FLAGS = {Advice.WILL_NEED: [mmap.MADV_WILLNEED]}
 if sys.platform == "linux":
     # With a flag of its own, a part is a mapping of its own, at whose ends the kernel stops.
-    _FLAGS |= {Advice.APART: [mmap.MADV_DONTDUMP], Advice.DONE: [mmap.MADV_DODUMP, _COLD]}
+    _FLAGS |= {Advice.OWN_MAPPING: [mmap.MADV_DONTDUMP], Advice.COLD: [mmap.MADV_DODUMP, _COLD]}
 
 
 def _crc32(array: npt.NDArray[Any], value: int = 0) -> int:

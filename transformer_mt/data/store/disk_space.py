@@ -1,4 +1,4 @@
-"""Estimate of the disk space that preparing a large corpus takes, told before it begins."""
+"""Estimate of the disk space that preparing a large corpus takes, logged before it starts."""
 
 import logging
 import shutil

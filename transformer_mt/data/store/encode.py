@@ -89,7 +89,7 @@ class _ChunkOwner(NamedTuple):
     """The part to which each chunk of a source belongs.
 
     The sources are laid end to end and cut into parts. The chunks of a source that is cut are
-    scattered over its length, because their number is not known beforehand.
+    scattered over its length, because their number is not known in advance.
     """
 
     start: int
@@ -173,7 +173,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodeChunk:
-    """Worker task: writes the shard of a chunk, or finds it.
+    """Worker task: cleans and encodes a chunk into a shard, unless the shard exists.
 
     Args:
         data: The configuration.

@@ -76,7 +76,7 @@ class Side:
 
     def advise(self, start: int, stop: int, advice: Advice) -> None:
         """Advises the kernel about the tokens of the sequences ``start`` to ``stop - 1``."""
-        if advice is Advice.SOON:  # a fault on their boundaries would read far around them
+        if advice is Advice.WILL_NEED:  # a fault on their boundaries would read far around them
             self.advise_offsets(start, stop, advice)
         blocks.advise(self.tokens, int(self.offsets[start]), int(self.offsets[stop]), advice)
 
@@ -144,8 +144,8 @@ class TokenStore:
     def unmap(self) -> None:
         """Gives the pages that were read back to the page cache: they no longer count as memory."""
         for side in (self.src, self.tgt):
-            blocks.advise(side.tokens, 0, len(side.tokens), Advice.LATER)
-            blocks.advise(side.offsets, 0, len(side.offsets), Advice.LATER)
+            blocks.advise(side.tokens, 0, len(side.tokens), Advice.DONT_NEED)
+            blocks.advise(side.offsets, 0, len(side.offsets), Advice.DONT_NEED)
 
     @property
     def has_checksums(self) -> bool:

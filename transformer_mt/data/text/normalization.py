@@ -33,12 +33,12 @@ _ASCII = {character: ascii_ for ascii_, group in _PUNCTUATION.items() for charac
 # Windows-1252 read as Latin-1, as HTML interprets these codes, too: 0x92 is an apostrophe.
 _C1 = {chr(c): bytes([c]).decode("cp1252", errors="ignore") for c in range(0x80, 0xA0)}
 REPLACEMENTS = _ASCII | {code: _ASCII.get(char, char) for code, char in _C1.items()}
-"""What ``standard`` writes for single characters."""
+"""Characters that ``standard`` replaces, and their replacements."""
 
 _TO_REPLACE = re.compile(f"[{re.escape(''.join(REPLACEMENTS))}]")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 QUOTE_SPACE = re.compile("(?<=«)[\xa0\u202f]|[\xa0\u202f](?=»)")
-"""What ``standard`` removes: spaces within French quotes, « so »."""
+"""Spaces that ``standard`` removes: those within French quotes, « so »."""
 
 # ASCII and Latin letters with single spaces, as most lines: nothing to normalise.
 _PLAIN = re.compile("[!-%'-_a-~À-ÖØ-öø-ſ]+(?: [!-%'-_a-~À-ÖØ-öø-ſ]+)*")

@@ -97,7 +97,7 @@ class CTranslate2Engine:
         self.choice = EngineChoice("ctranslate2", compute_type)
         self.max_tokens = fallback.max_tokens
         device = fallback.device
-        # One worker a core with one thread each: workers share nothing, so none waits.
+        # One worker per core, with one thread each: workers share nothing, so none waits.
         threads = torch.get_num_threads()
         self._workers = threads if device.type == "cpu" else 1
         try:
@@ -142,7 +142,7 @@ class CTranslate2Engine:
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
         return [[replace(h, token_log_probs=next(log_probs)) for h in best] for best in results]
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
         beams = self._config.beam_size
         for answer in self._submit(sources, range(len(sources)), beams, max_length).values():
@@ -283,7 +283,7 @@ def _ctranslate2_penalty(alpha: float) -> float:
     """CTranslate2's ``length_penalty`` p for ours, α.
 
     n^0.4 is 0.8 to 1.2 times (5 + n) / 6 up to 20 symbols: close enough that ``_bound_of_dropped``
-    seldom exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
+    rarely exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
     10). At 0 CTranslate2 would stop at the first translation that ends.
     """
     return max(0.4 * alpha, 1e-9)

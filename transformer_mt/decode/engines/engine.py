@@ -32,7 +32,7 @@ class Engine(Protocol):
 
     @property
     def choice(self) -> EngineChoice:
-        """Its name in the registry and its data type."""
+        """Name of the engine in the registry, and its data type."""
 
     @property
     def max_tokens(self) -> int | None:
@@ -60,8 +60,8 @@ class Engine(Protocol):
             For each sentence, up to ``nbest`` hypotheses, best first, and at least one.
         """
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
-        """Does the work of ``search``, up to ``max_length`` tokens a translation, to be timed."""
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
+        """Runs a search of at most ``max_length`` tokens per translation, to be timed."""
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]

@@ -22,7 +22,7 @@ _MIN_SECONDS = 0.02
 _SENTENCES_PER_THREAD = 32
 _GROWTH = (1.5, 4.0)
 """Least and largest ratio of the work of two successive rounds."""
-_HOPELESS = 0.5
+_MIN_RELATIVE_SPEED = 0.5
 """An engine with a smaller share of the highest speed is not timed further."""
 
 
@@ -51,7 +51,9 @@ def measure(
         latest = {choice: number * (length + 1) / each for choice, each in seconds.items()}
         speeds |= latest
         best = max(latest.values())
-        engines = {c: engine for c, engine in engines.items() if latest[c] >= _HOPELESS * best}
+        engines = {
+            c: engine for c, engine in engines.items() if latest[c] >= _MIN_RELATIVE_SPEED * best
+        }
         left = min(_MAX_SECONDS, _MAX_SHARE * num_tokens / best) - (time.perf_counter() - start)
         growth = min(_GROWTH[1], left / sum(seconds[choice] for choice in engines))
         longer = min(int((length + 1) * growth) - 1, len(sample[0]))
@@ -67,7 +69,7 @@ def _time(
     seconds = {}
     for choice, engine in engines.items():
         start = time.perf_counter()
-        engine.rehearse([ids[:length] for ids in sources], length)
+        engine.benchmark([ids[:length] for ids in sources], length)
         seconds[choice] = time.perf_counter() - start
     return seconds
 
@@ -75,7 +77,7 @@ def _time(
 def read(conditions: Mapping[str, Any]) -> Speeds:
     """The speeds that ``write`` has kept; empty if there are none."""
     try:
-        found = json.loads(_place(conditions).read_text(encoding="utf-8"))
+        found = json.loads(_path(conditions).read_text(encoding="utf-8"))
         rows = found["speeds"] if found["conditions"] == conditions else []
         return {
             EngineChoice(row["engine"], row["compute_type"]): float(row["tokens_per_second"])
@@ -95,12 +97,12 @@ def write(conditions: Mapping[str, Any], speeds: Speeds) -> Path:
         {"engine": c.engine, "compute_type": c.compute_type, "tokens_per_second": round(speed, 1)}
         for c, speed in speeds.items()
     ]
-    path = _place(conditions)
+    path = _path(conditions)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, json.dumps({"conditions": conditions, "speeds": rows}, indent=1))
     return path
 
 
-def _place(conditions: Mapping[str, Any]) -> Path:
+def _path(conditions: Mapping[str, Any]) -> Path:
     digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
     return files.expand_user(TrainJob.cache_dir) / "engine_speeds" / f"{digest[:16]}.json"

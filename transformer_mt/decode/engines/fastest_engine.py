@@ -46,7 +46,7 @@ class FastestEngine:
         """Candidates that have not failed to load; the first one translates."""
         self._build, self._conditions, self._report = build, cache(conditions), report
         self._engines: dict[EngineChoice, Engine] = {}
-        self._is_settled = False
+        self._has_chosen = False
 
     @property
     def choice(self) -> EngineChoice:
@@ -62,12 +62,12 @@ class FastestEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """See ``Engine``."""
-        self.settle(sources)
+        self.choose(sources)
         return self._engine().search(sources, nbest, prefixes, token_scores=token_scores)
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
-        self._engine().rehearse(sources, max_length)
+        self._engine().benchmark(sources, max_length)
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
@@ -79,9 +79,9 @@ class FastestEngine:
         """See ``Engine``."""
         return self._engine().align(pairs, words)
 
-    def settle(self, sources: Sequence[list[int]]) -> None:
-        """Chooses an engine if speeds are known or these sentences suffice to measure them."""
-        if self._is_settled:
+    def choose(self, sources: Sequence[list[int]]) -> None:
+        """Chooses an engine if speeds are known, or these sentences are enough to measure them."""
+        if self._has_chosen:
             return
         conditions = self._conditions()
         speeds = engine_speeds.read(conditions)
@@ -94,7 +94,7 @@ class FastestEngine:
 
     def use(self, choice: EngineChoice) -> None:
         """Chooses a candidate, or another one if it cannot be built."""
-        if self._is_settled and choice == self.choice:
+        if self._has_chosen and choice == self.choice:
             return
         if self._types_differ:
             differs = ": some translations and all scores differ from float32's"
@@ -102,7 +102,7 @@ class FastestEngine:
             self._report(f"compute_type=fast is {choice}{effect}")
         self.candidates.sort(key=lambda candidate: candidate != choice)
         self._engines = {each: e for each, e in self._engines.items() if each == choice}
-        self._is_settled = True
+        self._has_chosen = True
         self._engine()
 
     @property

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRequest:
-    """What an engine is built from."""
+    """Everything that an engine is built from."""
 
     folder: Path
     """Model folder; a converted model is stored in it."""
@@ -73,7 +73,7 @@ class EngineRequest:
 def open_engine(
     engine: str, request: EngineRequest, report: Callable[[str], None] = log.warning
 ) -> Engine:
-    """Builds an engine: the requested one, or one that becomes the fastest.
+    """Builds the requested engine, or one that switches to the fastest.
 
     Args:
         engine: ``auto`` or a name in ``BUILDERS``.
@@ -141,7 +141,7 @@ def _is_suitable(candidate: EngineChoice, request: EngineRequest) -> bool:
 
 
 def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> dict[str, Any]:
-    """What the speeds of engines depend on, as JSON values."""
+    """Everything that the speeds of engines depend on, as JSON values."""
     packages = ("torch", "ctranslate2") if find_spec("ctranslate2") else ("torch",)
     return {
         "models": request.checksums,

@@ -95,7 +95,7 @@ class TorchEngine:
         return self._search(sources, nbest, given, limits)
 
     @torch.inference_mode()
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         """See ``Engine``."""
         self._search(sources, 1, [[] for _ in sources], [max_length] * len(sources))
 
@@ -142,10 +142,7 @@ class TorchEngine:
                 max_lengths,
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 [[Random(f"{config.seed} {n} {ids}") for n in range(nbest)] for ids in sources],
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                alpha=config.length_penalty,
+                config,
                 bos=BOS,
                 eos=EOS,
                 device=device,

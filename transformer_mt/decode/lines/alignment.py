@@ -23,7 +23,7 @@ def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tenso
     predicts the target token, which Garg et al. 2019 ("Jointly Learning to Align and Translate with
     Transformer Models") find best. On a small model of ours it agreed with IBM Model 1 on 7 of 10
     words; other layers agreed less often, and the step that reads the token, which Chen et al. 2020
-    prefer, seldom. Attention to the end symbol of the source is left out.
+    prefer, rarely. Attention to the end symbol of the source is left out.
     """
     maps = cross_attention_maps(
         model,

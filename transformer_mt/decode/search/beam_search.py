@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.search.step_function import NOT_A_NUMBER, StepFunction
+from transformer_mt.decode.search.step_function import NAN_MESSAGE, StepFunction
 from transformer_mt.errors import InputError
 
 _INITIAL_STEPS = 32
@@ -62,7 +62,7 @@ def beam_search(
         raise ValueError(f"nbest={nbest} must be between 1 and beam_size={beam_size}")
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
-    policy = _step_policy(device or torch.device("cpu"))
+    policy = _GPU_POLICY if device is not None and device.type == "cuda" else _CPU_POLICY
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
 
@@ -85,7 +85,7 @@ def beam_search(
             t += 1
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
-            raise InputError(NOT_A_NUMBER)
+            raise InputError(NAN_MESSAGE)
         min_done = max(1, policy.min_done_share * len(done))
         if not (all(done) or (len(done) > policy.small_batch and sum(done) >= min_done)):
             continue
@@ -113,11 +113,8 @@ class _StepPolicy:
     """Makes a function that captures a step as a CUDA graph; None runs every step eagerly."""
 
 
-def _step_policy(device: torch.device) -> _StepPolicy:
-    # The numbers for a GPU are estimates, not measured.
-    if device.type == "cuda":
-        return _StepPolicy(8, 0.25, 64, CudaGraphCapturer)
-    return _StepPolicy(1, 0, 0, None)
+_CPU_POLICY = _StepPolicy(1, 0, 0, None)
+_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphCapturer)  # estimates, not measured
 
 
 class BeamState:

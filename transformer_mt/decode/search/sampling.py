@@ -7,6 +7,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.search.beam_search import compact_rows, fast_topk
 from transformer_mt.decode.search.constraints import force_tokens
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
@@ -21,11 +22,8 @@ def sample(
     model: StepFunction,
     max_lengths: Sequence[int],
     generators: Sequence[Sequence[Random]],
+    config: DecodeConfig,
     *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    alpha: float,
     bos: int,
     eos: int,
     device: torch.device | None = None,
@@ -33,8 +31,8 @@ def sample(
     """Samples N translations of each of B sentences, token by token.
 
     Each translation has a random generator, [B][N], which yields one number for each token; so a
-    sample depends on nothing but the model and its generator. For ``temperature``, ``top_k`` and
-    ``top_p`` see ``sample_tokens``, for the other arguments ``beam_search``.
+    sample depends on nothing but the model and its generator. ``config`` gives ``temperature``,
+    ``top_k``, ``top_p`` and ``length_penalty``; for the other arguments see ``beam_search``.
 
     Returns:
         For each sentence its N translations, in the order of ``generators``. Log-probabilities are
@@ -48,7 +46,7 @@ def sample(
 
     def hypothesis(drawn: list[tuple[int, float]]) -> Hypothesis:
         log_probs = [log_prob for _, log_prob in drawn]
-        score = sum(log_probs) / length_penalty(len(log_probs), alpha)
+        score = sum(log_probs) / length_penalty(len(log_probs), config.length_penalty)
         return Hypothesis([token for token, _ in drawn[:-1]], sum(log_probs), score, log_probs)
 
     active = list(range(len(max_lengths)))
@@ -64,7 +62,9 @@ def sample(
             dtype=torch.float64,
         ).to(log_probs.device)
         log_probs = log_probs.expand(*uniform.shape, -1)
-        tokens, values = sample_tokens(log_probs, uniform, temperature, top_k, top_p)
+        tokens, values = sample_tokens(
+            log_probs, uniform, config.temperature, config.top_k, config.top_p
+        )
         for i, ids, terms in zip(active, tokens.tolist(), values.tolist(), strict=True):
             for drawn, token, log_prob in zip(samples[i], ids, terms, strict=True):
                 if not is_finished(drawn):

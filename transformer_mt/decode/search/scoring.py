@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.search.sentence_batches import map_batches
-from transformer_mt.decode.search.step_function import NOT_A_NUMBER, log_mean_exp
+from transformer_mt.decode.search.step_function import NAN_MESSAGE, log_mean_exp
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -43,7 +43,7 @@ def score_targets(
         tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
         log_probs = _log_probs(models, src, tgt_in, tgt_out.to(device))
         if log_probs.isnan().any():
-            raise InputError(NOT_A_NUMBER)
+            raise InputError(NAN_MESSAGE)
         return [values.tolist() for values in log_probs.split([len(targets[i]) + 1 for i in batch])]
 
     return map_batches(score, sizes, batch_tokens)

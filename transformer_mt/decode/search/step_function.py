@@ -14,7 +14,7 @@ from transformer_mt.batch import Packed
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
 from transformer_mt.model.transformer import Transformer
 
-NOT_A_NUMBER = (
+NAN_MESSAGE = (
     "the model's output is not a number: its weights are damaged, or its training diverged"
 )
 

@@ -49,7 +49,7 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Any]:
 
 
 @contextmanager
-def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
+def open_trackers(job: TrainJob | None, steps_done: int) -> Iterator["Trackers"]:
     """Opens the trackers of a job for the context; None opens none, as on all ranks but one."""
     if job is None:
         yield Trackers()
@@ -58,7 +58,7 @@ def open_trackers(job: TrainJob | None, last_step: int) -> Iterator["Trackers"]:
         key: value if type(value) in (int, float) else str(value)
         for key, value in dotted(asdict(job)).items()
     }
-    run = TrackedRun(Path(job.run_dir), settings, last_step)
+    run = TrackedRun(Path(job.run_dir), settings, steps_done)
     trackers = Trackers(job.trackers, run)
     try:
         yield trackers

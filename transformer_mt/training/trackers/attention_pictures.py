@@ -22,7 +22,7 @@ def attention_pictures(attention: AttentionSample) -> dict[str, Image.Image]:
 
 
 def attention_caption(attention: AttentionSample) -> str:
-    """How to read the pictures, and the tokens that they belong to; three paragraphs."""
+    """Caption: how to read the pictures, and the tokens of both sides; three paragraphs."""
     return "\n\n".join(
         [
             "One map for each layer (rows) and head (columns). In a map, a row is the attending "

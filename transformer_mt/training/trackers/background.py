@@ -59,8 +59,13 @@ class BackgroundTracker:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         threading.Thread(target=self._write, daemon=True).start()
-        opening = {"folder": str(run.folder), "settings": run.settings, "last_step": run.last_step}
-        self._send("open", **opening, call_seconds=_CALL_SECONDS)
+        self._send(
+            "open",
+            folder=str(run.folder),
+            settings=run.settings,
+            steps_done=run.steps_done,
+            call_seconds=_CALL_SECONDS,
+        )
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train`` or ``valid`` by name, except those that are not finite."""

@@ -13,12 +13,12 @@ from transformer_mt.training.trackers.tracker import TrackedRun
 
 
 class TensorBoardTracker:
-    """Writes TensorBoard event files; events after the run's ``last_step`` are purged."""
+    """Writes TensorBoard event files; events after the run's ``steps_done`` are purged."""
 
     def __init__(self, run: TrackedRun):
         folder = run.folder / run_layout.TENSORBOARD
         self._settings = run.settings
-        self._writer = SummaryWriter(str(folder), purge_step=run.last_step + 1)
+        self._writer = SummaryWriter(str(folder), purge_step=run.steps_done + 1)
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Adds points to the curves ``<split>/<name>``."""

@@ -19,7 +19,7 @@ class TrackedRun:
     """Run folder."""
     settings: dict[str, float | str]
     """The configuration by dotted names."""
-    last_step: int
+    steps_done: int
     """Updates done so far."""
     entry: str = ""
     """Identifier of the run's entry in a tracker with its own process; a resumed run keeps it."""

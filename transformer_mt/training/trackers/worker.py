@@ -39,13 +39,13 @@ class Recorder:
     The state is in ``trackers/NAME.json`` of the run folder.
     """
 
-    def __init__(self, name: str, folder: Path, settings: dict[str, float | str], last_step: int):
+    def __init__(self, name: str, folder: Path, settings: dict[str, float | str], steps_done: int):
         place = folder / run_layout.TRACKERS
         self._path, store = place / f"{name}.json", place / name
         store.mkdir(exist_ok=True)
         self._entry, self._recorded = _read_state(self._path)
         self._save()  # before there is an entry, so that a kill leaves none without its name
-        self._run = TrackedRun(folder, settings, last_step, self._entry, store)
+        self._run = TrackedRun(folder, settings, steps_done, self._entry, store)
         self._tracker = tracker_class(name)(self._run)
         self.location = self._tracker.location
 
@@ -53,7 +53,7 @@ class Recorder:
         """Arguments of ``log_scalars`` for what earlier starts may not have recorded."""
         for record in read_records(self._run.folder):
             split, step, _ = record.pop("split"), int(record.pop("step")), record.pop("time", None)
-            if step <= self._run.last_step:
+            if step <= self._run.steps_done:
                 values = {key: value for key, value in record.items() if value is not None}
                 yield {"split": split, "step": step, "values": values}
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from transformer_mt.data.batching import layout_cache
-from transformer_mt.data.batching.layout_cache import Layout, LayoutCache, remove_leftovers
+from transformer_mt.data.batching.layout_cache import LayoutCache, WindowLayout, remove_leftovers
 
-LAYOUT = Layout(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]), np.array([[0, 1]]))
+LAYOUT = WindowLayout(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]), np.array([[0, 1]]))
 
 
-def must_not_compute() -> Layout:
+def must_not_compute() -> WindowLayout:
     raise AssertionError("computed again")
 
 
-def assert_equal(layout: Layout) -> None:
+def assert_equal(layout: WindowLayout) -> None:
     for ours, expected in zip(layout, LAYOUT, strict=True):
         assert ours.dtype == expected.dtype
         np.testing.assert_array_equal(ours, expected)
@@ -82,7 +82,7 @@ def test_the_lock_of_a_killed_rank_is_released(
 def test_a_rank_that_hangs_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout_cache, "_PATIENCE", 0.1)
+    monkeypatch.setattr(layout_cache, "_TIMEOUT", 0.1)
     assert_equal(LayoutCache(tmp_path, "key").get(0, lambda: LAYOUT))
 
 

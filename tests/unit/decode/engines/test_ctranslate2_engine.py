@@ -234,7 +234,7 @@ def test_a_rehearsal_is_done_by_ctranslate2_alone(
             return library.translate_batch(batch, **settings)
 
     library, engine._translator = engine._translator, Library()
-    engine.rehearse(tokenizer.encode(random_lines(10, 9)), 3)
+    engine.benchmark(tokenizer.encode(random_lines(10, 9)), 3)
     assert asked == [4] * 10
     assert fallback_lengths == []
 

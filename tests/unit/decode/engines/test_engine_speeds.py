@@ -29,7 +29,7 @@ class TimedEngine:
         self._clock, self._speed, self._start_up = clock, speed, start_up
         self.rounds: list[tuple[int, int]] = []
 
-    def rehearse(self, sources: Sequence[list[int]], max_length: int) -> None:
+    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
         assert {len(ids) for ids in sources} == {max_length}
         self._clock.now += len(sources) * (max_length + 1) / self._speed + self._start_up
         self._start_up = 0

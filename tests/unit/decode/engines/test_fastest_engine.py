@@ -27,7 +27,7 @@ class FakeEngine:
     def search(self, sources: Sequence[list[int]], *_: Any, **__: Any) -> list[list[Hypothesis]]:
         return [[Hypothesis([], 0.0, SPEEDS[self.choice])] for _ in sources]
 
-    score = align = rehearse = search
+    score = align = benchmark = search
 
 
 class Lab:
@@ -151,7 +151,7 @@ def test_a_choice_that_was_made_before(lab: Lab) -> None:
     assert lab.reports == reports
 
 
-@pytest.mark.parametrize("name", ["score", "align", "rehearse"])
+@pytest.mark.parametrize("name", ["score", "align", "benchmark"])
 def test_the_rest_is_done_by_the_same_engine(lab: Lab, name: str) -> None:
     engine = lab.engine(SLOW, FAST)
     call: Callable[..., Any] = getattr(engine, name)

@@ -92,7 +92,7 @@ class FakeCapturer:
 def capturer(monkeypatch: pytest.MonkeyPatch) -> FakeCapturer:
     made = FakeCapturer()
     policy = beam_search._StepPolicy(8, 0.25, 0, lambda: made)
-    monkeypatch.setattr(beam_search, "_step_policy", lambda _: policy)
+    monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
     return made
 
 
@@ -149,7 +149,7 @@ def test_rare_checks_for_finished_sentences_change_nothing(
     expected = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
     policy = beam_search._StepPolicy(steps, leaving, small, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_search, "_step_policy", lambda _: policy)
+        patch.setattr(beam_search, "_CPU_POLICY", policy)
         found = search(table, limits, beam_size=beam_size, alpha=alpha, nbest=beam_size)
     assert found == expected
 
@@ -162,9 +162,7 @@ def test_steps_that_are_not_capturable_run_eagerly(
     lines = random_lines(10, 6)
     found = translator.translate(lines)
     assert capturer.captures == 0
-    monkeypatch.setattr(
-        beam_search, "_step_policy", lambda _: beam_search._StepPolicy(1, 0, 0, None)
-    )
+    monkeypatch.setattr(beam_search, "_CPU_POLICY", beam_search._StepPolicy(1, 0, 0, None))
     assert translator.translate(lines) == found
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.search_tables import BOS, EOS, Table, TableModel
 
+from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.search.sampling import sample, sample_tokens
@@ -65,7 +66,7 @@ def sampled(
         TableModel(table, sentences),
         limits,
         [[Random(f"{sentence} {i}") for i in range(n)] for sentence in sentences],
-        temperature=1.5, top_k=0, top_p=1.0, alpha=0.6, bos=BOS, eos=EOS,
+        DecodeConfig(sampling=True, temperature=1.5), bos=BOS, eos=EOS,
     )  # fmt: skip
 
 
@@ -94,7 +95,8 @@ def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) 
         TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
     )
     draws = [[Random(f"{seed} {i}") for i in range(3)]]
-    (found,) = sample(model, [4], draws, temperature=1, top_k=0, top_p=1, alpha=0, bos=BOS, eos=EOS)
+    config = DecodeConfig(sampling=True, length_penalty=0)
+    (found,) = sample(model, [4], draws, config, bos=BOS, eos=EOS)
     for h in found:
         ngrams = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
         assert len(set(ngrams)) == len(ngrams)

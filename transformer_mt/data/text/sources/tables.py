@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
 from transformer_mt.data.text.sources.files import Pair, chosen_columns, find_column, one_line
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, first_line
 
 if TYPE_CHECKING:  # slow to import, and few runs need them
     import datasets
@@ -30,7 +30,7 @@ def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator
             tables = (pa.Table.from_batches([batch]) for batch in batches)
             yield from _read_tables(tables, src, tgt, path)
         except (pa.ArrowException, OSError) as error:
-            reason = _first_line(error)
+            reason = first_line(error)
             raise InputError(f"{path}: damaged, or not a Parquet file ({reason})") from error
 
 
@@ -67,7 +67,7 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
         )
     except Exception as error:  # whatever it is, the dataset is not available
         generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
-        reason = _first_line(error.__cause__ if generating and error.__cause__ else error)
+        reason = first_line(error.__cause__ if generating and error.__cause__ else error)
         raise InputError(
             f"cannot load {source} ({reason}): check the connection and the names, or use local "
             "data: data=files, or hub: /path/to/a/downloaded/folder"
@@ -110,7 +110,3 @@ def _find_columns(columns: tuple[str, str], schema: "pa.Schema", where: str) -> 
         if names.count(name) > 1:
             raise InputError(f"{where}: {names.count(name)} columns are called {name!r}")
     return find_column(columns[0], names, where), find_column(columns[1], names, where)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

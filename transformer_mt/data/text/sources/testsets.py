@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources.files import Pair, read_aligned
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, first_line
 
 
 def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
@@ -49,7 +49,7 @@ def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
             references = DATASETS[name].get_reference_files(langs)
     except (Exception, SystemExit) as error:  # sacreBLEU exits if a download is damaged
         damaged = isinstance(error, SystemExit)
-        reason = "damaged" if damaged else (str(error) or type(error).__name__).splitlines()[0]
+        reason = "damaged" if damaged else first_line(error)
         raise InputError(
             f"testset={name} is not on this machine and cannot be downloaded "
             f"({reason}): check the connection, or copy {folder / name} from a machine that has it "
