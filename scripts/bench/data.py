@@ -56,8 +56,8 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
+from transformer_mt.cpu_cores import available_cores
 from transformer_mt.data.text.sources import read_pairs
-from transformer_mt.device_info import available_cores
 from transformer_mt.errors import InputError
 
 

@@ -3,6 +3,8 @@
     python scripts/bench/real_run.py --corpus multi30k --model tiny    all that are installed
     python scripts/bench/real_run.py --run mt-train --run bf16='train.precision=bf16'
     python scripts/bench/real_run.py --run mt-train --run before=../old: --slice-minutes 1
+    python scripts/bench/real_run.py --run mt-train --run later=mt-train: --minutes 24 \
+       --slice-minutes 0.5 --head-start-minutes 18                     is an old process as fast?
     python scripts/bench/real_run.py --read runs/mine runs/other       tokens/s of any run folder
 
 Every run is a process of its own that prepares the data, trains, validates and writes checkpoints
@@ -31,7 +33,6 @@ import shlex
 import signal
 import sys
 import tomllib
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -94,6 +95,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="let the runs take turns of this many minutes while the others are stopped "
         "(default: one run after another)",
     )
+    add(
+        "--head-start-minutes",
+        type=float,
+        default=0.0,
+        help="let each run begin so many minutes after the one before, and end with it",
+    )
     add("--folder", type=Path, default=Path("runs/real_run"), help="default: runs/real_run")
     add("--corpus", default="multi30k", choices=CORPORA, help="default: multi30k")
     add("--data", type=Path, default=SHARED_DATA, help="the corpora (default: ../shared/data)")
@@ -113,6 +120,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for key in (*positive, "slice_minutes", "validate_every", "log_every"):
         if getattr(options, key) is not None and getattr(options, key) <= 0:
             raise InputError(f"--{key.replace('_', '-')} must be above 0")
+    runs_later = (len(options.run or ()) - 1) * options.head_start_minutes
+    if not 0 <= runs_later < options.minutes:
+        raise InputError("--head-start-minutes of all runs together must be below --minutes")
     options.precision = pick_precision(options.precision, pick_device("auto"))
     return options
 
@@ -222,7 +232,7 @@ def mt_train_overrides(folder: Path, recipe: Recipe) -> list[str]:
 
 def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) -> None:
     """Runs all that have not finished, one after another or in turns."""
-    waiting: deque[Process] = deque()
+    processes = []
     for plan in plans:
         folder = options.folder.resolve() / plan.name
         found, asked = Run.load(folder), plan_words(plan)
@@ -232,20 +242,21 @@ def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) 
             print(f"{plan.name}: finished earlier", file=sys.stderr)
         else:
             run = Run(plan.name, folder, asked)
-            waiting.append(Process(run, plan.command(folder, recipe), plan.environ()))
-    limit = 60 * options.minutes
+            processes.append(Process(run, plan.command(folder, recipe), plan.environ()))
+    head_start = 60 * options.head_start_minutes
     turn = 60 * (options.slice_minutes or options.minutes)
-    started = list(waiting)
     try:
-        while waiting:
-            process = waiting.popleft()
-            process.go(min(turn, limit - process.seconds))
-            if process.is_running and limit - process.seconds > 0.1:
-                waiting.append(process)
-            else:
-                process.finish("time limit")
+        while not all(process.is_finished for process in processes):
+            for i, process in enumerate(processes):
+                limit = 60 * options.minutes - i * head_start
+                waits = i > 0 and processes[i - 1].seconds < head_start
+                if process.is_finished or (waits and not processes[i - 1].is_finished):
+                    continue
+                process.go(min(turn, limit - process.seconds))
+                if not process.is_running or limit - process.seconds <= 0.1:
+                    process.finish("time limit")
     except BaseException:
-        for process in started:
+        for process in processes:
             process.finish("interrupted")
         raise
 

@@ -35,6 +35,10 @@ class Process:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._run.end)
+
     def go(self, seconds: float) -> None:
         """Starts or continues the run, measures it for so long, and stops it."""
         run = self._run

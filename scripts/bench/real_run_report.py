@@ -1,6 +1,8 @@
 """The report of ``real_run.py``: figures of each run, a Markdown table and a plot."""
 
 import json
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -11,7 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from reporting import heading, table, wrap
+from reporting import heading, spread, table, wrap
 
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
@@ -116,6 +118,11 @@ class Run:
         found = intervals(self.records, self.spans)
         return [interval._replace(end=self.minutes(interval.end)) for interval in found]
 
+    def rate_in(self, span: Span) -> float:
+        """Tokens per second in one of its turns; NaN without a record in it."""
+        found = intervals(self.records, self.spans)
+        return mean_rate([interval for interval in found if span[0] < interval.end <= span[1]])
+
     def figures(self) -> dict[str, Any]:
         """Everything that is reported of it."""
         rates, records, last = self.rates(), self.records, self.samples[-1:]
@@ -180,7 +187,30 @@ def report(runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
         "include preparation, validations and checkpoints.",
     ]
     names = [f"{run.name}: {' '.join(run.plan)}" for run in runs]
+    notes += [
+        f"{run.name} ÷ {runs[0].name}, each of its turns ÷ the turns before and after: "
+        f"{spread(ratios)}, median and extremes of {len(ratios)} turns."
+        for run in runs[1:]
+        if (ratios := turn_ratios(run, runs[0]))
+    ]
     return "\n".join([heading(details), *map(wrap, notes + names), "", table(head, lines)])
+
+
+def turn_ratios(run: Run, other: Run) -> list[float]:
+    """Tokens per second of a run ÷ those of another in the turns around; empty without turns.
+
+    Where the speed of the machine changes from minute to minute, it does so for both.
+    """
+    ratios = []
+    for start, end in run.spans:
+        near = [
+            other.rate_in(turn)
+            for turn in other.spans
+            if max(turn[0] - end, start - turn[1]) < (end - start) / 2
+        ]
+        if near:
+            ratios.append(run.rate_in((start, end)) / statistics.mean(near))
+    return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
 def read_folders(folders: Sequence[Path]) -> str:

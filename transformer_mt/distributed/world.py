@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt import device_info, heap_and_threads
+from transformer_mt import cpu_cores, heap_and_threads
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
@@ -190,7 +190,7 @@ def _num_threads() -> int:
     """
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
-    cores = min(torch.get_num_threads(), device_info.available_cores())
+    cores = min(torch.get_num_threads(), cpu_cores.available_cores())
     return max(1, cores // env_local_size())
 
 

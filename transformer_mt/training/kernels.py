@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from transformer_mt import device_info, files
+from transformer_mt import cpu_cores, device_info, files
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import (
@@ -132,7 +132,7 @@ def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> in
     default = torch.get_num_threads()
     counts = {default}
     if "OMP_NUM_THREADS" not in os.environ:
-        counts.add(device_info.available_cores())
+        counts.add(cpu_cores.available_cores())
     if recorded in counts:
         return recorded
     if len(counts) == 1:

@@ -97,6 +97,25 @@ def test_turns_of_other_runs_do_not_count(tmp_path: Path) -> None:
     assert run.validations() == [(pytest.approx(65 / 60), 2.5)]
 
 
+def test_runs_are_compared_in_neighbouring_turns(tmp_path: Path) -> None:
+    machine = [100.0, 50.0, 200.0]  # its speed in three minutes
+    runs = []
+    for name, start, share in (("old", 0, 1.0), ("new", 30, 0.9)):
+        spans = [(minute + start, minute + start + 30) for minute in (0.0, 60.0, 120.0)]
+        # "new" has no record in its last turn.
+        moments = [(span[0] + at, rate) for span, rate in zip(spans, machine, strict=True)
+                   for at in (5, 15, 25) if (name, rate) != ("new", 200.0)]  # fmt: skip
+        log = [train_record(i, at, share * rate) for i, (at, rate) in enumerate(moments, 1)]
+        (tmp_path / name / "run").mkdir(parents=True)
+        lines = "".join(json.dumps(record) + "\n" for record in log)
+        (tmp_path / name / "run/metrics.jsonl").write_text(lines)
+        runs.append(report.Run(name, tmp_path / name, ["mt-train"], spans=spans))
+    old, new = runs
+    # A turn of "new" lies between two of "old".
+    assert report.turn_ratios(new, old) == pytest.approx([90 / 75, 45 / 125])
+    assert report.turn_ratios(old, new) == pytest.approx([100 / 90, 50 / 67.5])
+
+
 def test_usage_of_a_process_tree() -> None:
     child = "x = bytearray(60 << 20); sum(range(3 * 10**6)); print(1, flush=True); input()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
@@ -213,6 +232,20 @@ def test_runs_are_measured_and_not_repeated(
         real_run.main([*arguments[:-3], f"a={checkout}: train.seed=2"])
     with pytest.raises(InputError, match=r"other settings \(minutes\)"):
         real_run.main([*arguments, "--minutes", "1"])
+
+
+def test_a_head_start(tmp_path: Path, checkout: Path, arguments: list[str]) -> None:
+    runs = ["--run", f"a={checkout}:", "--run", f"b={checkout}:", "--head-start-minutes", "0.01"]
+    assert real_run.main([*arguments, *runs, "--slice-minutes", "0.005"]) == 0
+    a, b = (report.Run.load(tmp_path / "out" / name) for name in "ab")
+    assert a is not None
+    assert b is not None
+    assert a.minutes(b.spans[0][0]) >= 0.01
+    assert a.minutes(math.inf) >= 0.02
+    assert 0.01 <= b.minutes(math.inf) < a.minutes(math.inf)
+    assert len(b.spans) > 1
+    with pytest.raises(InputError, match="head-start"):
+        real_run.main([*arguments, *runs[:-1], "0.02"])
 
 
 def test_an_interruption_keeps_the_results(

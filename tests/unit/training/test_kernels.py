@@ -10,7 +10,7 @@ import torch
 from support.models import random_model
 from torch import Tensor
 
-from transformer_mt import device_info
+from transformer_mt import cpu_cores
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, SelfAttention
 from transformer_mt.model.linear import Linear, ProductKernels, parameter_gradient
@@ -155,7 +155,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(device_info, "available_cores", lambda: 4)
+    monkeypatch.setattr(cpu_cores, "available_cores", lambda: 4)
     yield
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)

@@ -557,9 +557,9 @@ def test_too_many_skipped_updates_stop_the_run(
 
 
 def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
-    recorded = Kernels(
-        attention="fused", precision="fp32"
-    )  # not what a measurement returns: it has products
+    # Not what a measurement returns: it has products.
+    threads = torch.get_num_threads()
+    recorded = Kernels(attention="fused", precision="fp32", threads=threads)
     resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
     assert resumed.kernels == recorded
     assert {module.kernel for module in resumed.model.modules() if hasattr(module, "kernel")} == {

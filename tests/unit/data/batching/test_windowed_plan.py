@@ -268,7 +268,7 @@ def test_no_thread_runs_until_an_update_is_read(store: TokenStore) -> None:
     before = threading.enumerate()
     plan = make_plan(store, 2000, 1, window_pairs=4000)
     assert plan.num_windows > 1
-    plan.survey(3)
+    plan.representative_batches(3)
     assert threading.enumerate() == before
     with closing(plan):
         plan[0]
