@@ -40,6 +40,40 @@ def test_freed_memory_is_kept_until_it_is_released() -> None:
     assert released < 10
 
 
+HUGE_PAGES = """
+import mmap
+
+from transformer_mt import heap_and_threads
+
+def huge_mb():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("AnonHuge")) / 1e3
+
+def grow():
+    before = huge_mb()
+    blocks = [b"x" * 1_000_000 for _ in range(100)]
+    return huge_mb() - before
+
+control = mmap.mmap(-1, 100_000_000, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+control.madvise(mmap.MADV_HUGEPAGE)
+control.write(bytes(len(control)))
+available = huge_mb()
+heap_and_threads.keep_freed_memory()
+grown = grow()
+heap_and_threads.release_freed_memory()
+print(available, grown, grow())
+"""
+
+
+@needs_glibc
+def test_the_heap_grows_in_huge_pages() -> None:
+    output = subprocess.run([sys.executable, "-c", HUGE_PAGES], capture_output=True, check=True)
+    available, *grown = map(float, output.stdout.split())
+    if available < 90:
+        pytest.skip("Linux has no huge pages here")
+    assert min(grown) > 80
+
+
 def test_a_background_thread_computes_alone_and_leaves_others_their_threads() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
