@@ -40,7 +40,7 @@ from transformer_mt.model.attention import varlen_attention
 from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import update_flops
-from transformer_mt.training.hardware import training_tokens
+from transformer_mt.training.hardware import default_max_tokens
 from transformer_mt.training.step import LossModule, TrainStep
 
 LEARNING_RATE = 1e-4
@@ -129,7 +129,7 @@ def buffered_updates(
 ) -> tuple[Read, int]:
     """Reader of the share of one of ``ranks`` GPUs as in compiled training, and maximum length."""
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
-    shape = plan_buffers(store, plan, training_tokens(scale.model, device), ranks)
+    shape = plan_buffers(store, plan, default_max_tokens(scale.model, device), ranks)
 
     def read(step: int) -> Update:
         parts = buffered_batches(store, plan[step], shape, 0, ranks)
@@ -155,7 +155,7 @@ def _bounds(packed: Packed) -> Lengths:
 def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> Read:
     """Reads updates as mt-train does for eager training."""
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
-    most = training_tokens(scale.model, device)
+    most = default_max_tokens(scale.model, device)
 
     def read(step: int) -> Update:
         parts = micro_batches(store, plan[step], most)

@@ -18,7 +18,7 @@ from transformer_mt.files import expand_user
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
-from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
+from transformer_mt.training.hardware import default_max_tokens, pick_precision, should_compile
 from transformer_mt.training.kernels import (
     Kernels,
     choose_kernels,
@@ -85,11 +85,11 @@ def build_components(
     if config.init_from is not None and not resuming:
         folder = model_reference.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
-    max_tokens = config.max_tokens_per_device or training_tokens(job.model, device)
+    max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
     micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
     if train.folder is not None and env_local_rank() == 0:
         remove_leftovers(train.folder)
-    compiled = pick_compiled(config.compile, job.model, device, precision)
+    compiled = should_compile(config.compile, job.model, device, precision)
     # The same on all ranks: it decides the batch shapes. They wait here for ``remove_leftovers``.
     compiled = not world.any(not compiled)
     kernels = None

@@ -25,7 +25,7 @@ def pick_precision(name: str, device: torch.device) -> str:
     return "bf16" if device_info.has_fast_bf16(device) else "fp32"
 
 
-def pick_compiled(
+def should_compile(
     choice: bool | None, model: ModelConfig, device: torch.device, precision: str
 ) -> bool:
     """Whether to compile the training step, for buffers of a fixed shape.
@@ -72,7 +72,7 @@ def _has_compiler() -> bool:
     return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()
 
 
-def training_tokens(model: ModelConfig, device: torch.device) -> int:
+def default_max_tokens(model: ModelConfig, device: torch.device) -> int:
     """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
 
     Until the backward pass a token occupies up to 200 bytes for each layer and dimension; 400 leave

@@ -11,7 +11,7 @@ import torch
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.training import hardware
-from transformer_mt.training.hardware import pick_compiled, pick_precision, training_tokens
+from transformer_mt.training.hardware import default_max_tokens, pick_precision, should_compile
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 BASE, BIG = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
@@ -54,7 +54,7 @@ def test_step_is_compiled_where_possible(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(hardware, "_has_compiler", lambda: True)
-    assert pick_compiled(choice, model, device, precision) is picked
+    assert should_compile(choice, model, device, precision) is picked
 
 
 def test_step_is_not_compiled_without_a_c_compiler(
@@ -62,27 +62,27 @@ def test_step_is_not_compiled_without_a_c_compiler(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setenv("CC", "/no/such/compiler")
-    assert pick_compiled(None, BASE, GPU, "bf16") is False
+    assert should_compile(None, BASE, GPU, "bf16") is False
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "needs a C compiler (gcc or clang)" in caplog.text
-    assert pick_compiled(None, BASE, GPU, "fp32") is False
-    assert pick_compiled(False, BASE, GPU, "bf16") is False
+    assert should_compile(None, BASE, GPU, "fp32") is False
+    assert should_compile(False, BASE, GPU, "bf16") is False
     assert len(caplog.records) == 1  # no warning where nothing would be compiled
     with pytest.raises(InputError, match=r"train\.compile=true needs a C compiler"):
-        pick_compiled(True, BASE, GPU, "bf16")
+        should_compile(True, BASE, GPU, "bf16")
     monkeypatch.setenv("CC", sys.executable)  # any program
     headers = Path(sysconfig.get_path("include"), "Python.h").exists()
-    assert pick_compiled(None, BASE, GPU, "bf16") is headers
+    assert should_compile(None, BASE, GPU, "bf16") is headers
 
 
 def test_compile_true_is_rejected_where_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     with pytest.raises(InputError, match="needs bf16"):
-        pick_compiled(True, BASE, GPU, "fp32")
+        should_compile(True, BASE, GPU, "fp32")
     with pytest.raises(InputError, match=r"Ampere GPU or later; here: bf16.*Tesla T4"):
-        pick_compiled(True, BASE, GPU, "bf16")
-    assert pick_compiled(None, BASE, GPU, "bf16") is False
+        should_compile(True, BASE, GPU, "bf16")
+    assert should_compile(None, BASE, GPU, "bf16") is False
 
 
 def test_training_tokens_grow_with_memory_and_shrink_with_the_model(
@@ -91,9 +91,9 @@ def test_training_tokens_grow_with_memory_and_shrink_with_the_model(
     def tokens(model: ModelConfig, gigabytes: int) -> int:
         properties = SimpleNamespace(total_memory=gigabytes * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        return training_tokens(model, GPU)
+        return default_max_tokens(model, GPU)
 
     assert tokens(BASE, 139) > 25_000  # the paper's update in one pass
     assert 2000 < tokens(BASE, 8) < tokens(BASE, 24) < 25_000
     assert tokens(BIG, 24) == pytest.approx(tokens(BASE, 24) / 2, rel=0.01)
-    assert training_tokens(BASE, CPU) == 8192
+    assert default_max_tokens(BASE, CPU) == 8192
