@@ -5,9 +5,12 @@ import mmap
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
+
+_OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 
 _BLOCK_SIZE, _NUM_BLOCKS = 1 << 30, 4
 """Blocks of bytes by which the heap may grow in huge pages; memory is taken only as it is used."""
@@ -59,9 +62,8 @@ def release_freed_memory() -> None:
 
 def _use_huge_pages(glibc: Any) -> None:
     """Asks for huge pages where the heap will grow."""
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    if any(limit != resource.RLIM_INFINITY for limit in limits):
-        return  # the heap would use up the address space that a job may have
+    if _counts_unused_memory():
+        return
     glibc.malloc.restype = ctypes.c_void_p
     # The last blocks of the heap, which stay part of it when they are freed.
     blocks = [glibc.malloc(ctypes.c_size_t(_BLOCK_SIZE)) for _ in range(_NUM_BLOCKS)]
@@ -70,6 +72,13 @@ def _use_huge_pages(glibc: Any) -> None:
         size = ctypes.c_size_t(_BLOCK_SIZE + mmap.PAGESIZE)
         glibc.madvise(ctypes.c_void_p(start), size, mmap.MADV_HUGEPAGE)
         glibc.free(ctypes.c_void_p(block))
+
+
+def _counts_unused_memory() -> bool:
+    """Whether address space that is not in use counts towards a limit."""
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    has_limit = any(limit != resource.RLIM_INFINITY for limit in limits)
+    return has_limit or (_OVERCOMMIT.exists() and _OVERCOMMIT.read_text().strip() == "2")
 
 
 def _glibc() -> Any:
