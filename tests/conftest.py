@@ -1,12 +1,16 @@
 """Settings and fixtures of all tests."""
 
 import logging
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Before PyTorch is imported: results do not depend on a measurement of threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts background jobs with SIGINT ignored, and the processes that tests interrupt would
 # inherit that.

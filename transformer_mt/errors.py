@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the error's name if it has none."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 _OUT_OF_MEMORY = (
@@ -29,7 +29,6 @@ _OUT_OF_MEMORY = (
     "CUDA driver error: out of memory",
     "Triton Error [CUDA]: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
-    "failed to map segment from shared object",  # while a library is loaded
 )
 
 

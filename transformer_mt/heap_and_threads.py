@@ -5,15 +5,18 @@ import mmap
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-_OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+_HEAP_GROWTH = 4 << 30
+"""Bytes by which the heap is extended in advance, so that it grows in huge pages. Pages take memory
+only when they are used."""
 
-_BLOCK_SIZE, _NUM_BLOCKS = 1 << 30, 4
-"""Blocks of bytes by which the heap may grow in huge pages; memory is taken only as it is used."""
+_HUGE_PAGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+_OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 
 
 def background_thread(name: str) -> ThreadPoolExecutor:
@@ -42,11 +45,11 @@ def keep_freed_memory() -> None:
     access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory. In pages of 2 MB
     instead of 4 kB, training is 2 to 4% faster (``scripts/bench/RESULTS.md``).
     """
-    m_trim_threshold, m_mmap_threshold = -1, -3
+    m_trim_threshold, m_mmap_max = -1, -4
     if glibc := _glibc():
-        glibc.mallopt(m_mmap_threshold, 2**31 - 1)
+        glibc.mallopt(m_mmap_max, 0)  # large blocks are in the heap, too
         glibc.mallopt(m_trim_threshold, -1)  # never
-        _use_huge_pages(glibc)
+        _extend_heap(glibc)
 
 
 def release_freed_memory() -> None:
@@ -57,31 +60,37 @@ def release_freed_memory() -> None:
     """
     if glibc := _glibc():
         glibc.malloc_trim(0)
-        _use_huge_pages(glibc)
+        _extend_heap(glibc)
 
 
-def _use_huge_pages(glibc: Any) -> None:
-    """Asks for huge pages where the heap will grow."""
-    if _counts_unused_memory():
+def _extend_heap(glibc: Any) -> None:
+    """Extends the heap by address space for which Linux is asked to use huge pages."""
+    if not _may_extend_heap():
         return
     glibc.malloc.restype = ctypes.c_void_p
-    # The last blocks of the heap, which stay part of it when they are freed.
-    blocks = [glibc.malloc(ctypes.c_size_t(_BLOCK_SIZE)) for _ in range(_NUM_BLOCKS)]
-    for block in filter(None, blocks):
-        start = block // mmap.PAGESIZE * mmap.PAGESIZE
-        size = ctypes.c_size_t(_BLOCK_SIZE + mmap.PAGESIZE)
+    # At the end of the heap, which keeps the addresses, and the request, when it is freed.
+    if block := glibc.malloc(ctypes.c_size_t(_HEAP_GROWTH)):
+        start = -(-block // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = ctypes.c_size_t(block + _HEAP_GROWTH - start)
         glibc.madvise(ctypes.c_void_p(start), size, mmap.MADV_HUGEPAGE)
         glibc.free(ctypes.c_void_p(block))
 
 
-def _counts_unused_memory() -> bool:
-    """Whether address space that is not in use counts towards a limit."""
+def _may_extend_heap() -> bool:
+    """Whether huge pages are small enough, and unused addresses count towards no limit."""
     limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    has_limit = any(limit != resource.RLIM_INFINITY for limit in limits)
-    return has_limit or (_OVERCOMMIT.exists() and _OVERCOMMIT.read_text().strip() == "2")
+    if any(limit != resource.RLIM_INFINITY for limit in limits):
+        return False
+    with suppress(OSError, ValueError):
+        return int(_HUGE_PAGE.read_text()) <= 2 << 20 and int(_OVERCOMMIT.read_text()) != 2
+    return False
 
 
 def _glibc() -> Any:
-    """The C library, with functions that others lack; None if it is another one."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    return library if hasattr(library, "mallopt") else None
+    """glibc, if this process allocates with it; otherwise None."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        return None
+    process, glibc = ctypes.CDLL(None), ctypes.CDLL("libc.so.6")
+    functions = (ctypes.cast(library.malloc, ctypes.c_void_p) for library in (process, glibc))
+    own, original = (function.value for function in functions)
+    return glibc if own == original else None  # not jemalloc's or tcmalloc's

@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for plan in plans:
         if options.precision not in PRECISIONS.get(str(plan.peer), (options.precision,)):
             raise InputError(f"{plan.peer} does not train in {options.precision}: set --precision")
+    if not 0 <= (len(plans) - 1) * options.head_start_minutes < options.minutes:
+        raise InputError("--head-start-minutes of all runs together must be below --minutes")
     names = [plan.name for plan in plans]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"two runs are called {repeated.pop()}: use NAME=… to rename one")
@@ -120,9 +122,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for key in (*positive, "slice_minutes", "validate_every", "log_every"):
         if getattr(options, key) is not None and getattr(options, key) <= 0:
             raise InputError(f"--{key.replace('_', '-')} must be above 0")
-    runs_later = (len(options.run or ()) - 1) * options.head_start_minutes
-    if not 0 <= runs_later < options.minutes:
-        raise InputError("--head-start-minutes of all runs together must be below --minutes")
+    if options.head_start_minutes and not options.slice_minutes:
+        raise InputError("--head-start-minutes is for runs in turns: set --slice-minutes, too")
     options.precision = pick_precision(options.precision, pick_device("auto"))
     return options
 
@@ -232,8 +233,8 @@ def mt_train_overrides(folder: Path, recipe: Recipe) -> list[str]:
 
 def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) -> None:
     """Runs all that have not finished, one after another or in turns."""
-    processes = []
-    for plan in plans:
+    processes: dict[int, Process] = {}  # by position
+    for number, plan in enumerate(plans):
         folder = options.folder.resolve() / plan.name
         found, asked = Run.load(folder), plan_words(plan)
         if found is not None and found.plan != asked:
@@ -242,21 +243,22 @@ def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) 
             print(f"{plan.name}: finished earlier", file=sys.stderr)
         else:
             run = Run(plan.name, folder, asked)
-            processes.append(Process(run, plan.command(folder, recipe), plan.environ()))
+            processes[number] = Process(run, plan.command(folder, recipe), plan.environ())
     head_start = 60 * options.head_start_minutes
     turn = 60 * (options.slice_minutes or options.minutes)
     try:
-        while not all(process.is_finished for process in processes):
-            for i, process in enumerate(processes):
-                limit = 60 * options.minutes - i * head_start
-                waits = i > 0 and processes[i - 1].seconds < head_start
-                if process.is_finished or (waits and not processes[i - 1].is_finished):
+        while not all(process.has_ended for process in processes.values()):
+            for number, process in processes.items():
+                limit = 60 * options.minutes - number * head_start
+                previous = processes.get(number - 1)
+                waits = previous and not previous.has_ended and previous.seconds < head_start
+                if process.has_ended or waits:
                     continue
                 process.go(min(turn, limit - process.seconds))
                 if not process.is_running or limit - process.seconds <= 0.1:
                     process.finish("time limit")
     except BaseException:
-        for process in processes:
+        for process in processes.values():
             process.finish("interrupted")
         raise
 

@@ -36,7 +36,7 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     @property
-    def is_finished(self) -> bool:
+    def has_ended(self) -> bool:
         return bool(self._run.end)
 
     def go(self, seconds: float) -> None:

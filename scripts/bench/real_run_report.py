@@ -13,7 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from reporting import heading, spread, table, wrap
+from reporting import heading, table, wrap
 
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
@@ -188,8 +188,9 @@ def report(runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
     ]
     names = [f"{run.name}: {' '.join(run.plan)}" for run in runs]
     notes += [
-        f"{run.name} ÷ {runs[0].name}, each of its turns ÷ the turns before and after: "
-        f"{spread(ratios)}, median and extremes of {len(ratios)} turns."
+        f"{run.name} ÷ {runs[0].name}, each of its turns ÷ those next to it: "
+        f"{statistics.median(ratios):.3f} ({min(ratios):.3f}–{max(ratios):.3f}), median and "
+        f"extremes of {len(ratios)} turns."
         for run in runs[1:]
         if (ratios := turn_ratios(run, runs[0]))
     ]
@@ -204,13 +205,15 @@ def turn_ratios(run: Run, other: Run) -> list[float]:
     ratios = []
     for start, end in run.spans:
         near = [
-            other.rate_in(turn)
+            rate
             for turn in other.spans
             if max(turn[0] - end, start - turn[1]) < (end - start) / 2
+            and not math.isnan(rate := other.rate_in(turn))
         ]
-        if near:
-            ratios.append(run.rate_in((start, end)) / statistics.mean(near))
-    return [ratio for ratio in ratios if not math.isnan(ratio)]
+        rate = run.rate_in((start, end))
+        if near and not math.isnan(rate):
+            ratios.append(rate / statistics.mean(near))
+    return ratios
 
 
 def read_folders(folders: Sequence[Path]) -> str:

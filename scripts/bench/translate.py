@@ -165,6 +165,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in options.engines:
         if name not in ENGINES:
             raise InputError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+    number = options.lines * options.rounds
+    if MEASURING.keys() & options.engines and number < MIN_SENTENCES:
+        raise InputError(f"ours-auto and ours-fast need {MIN_SENTENCES} lines: set --lines")
     for batch in options.batches:
         if batch != "best" and not batch.isdecimal():
             raise InputError(f"--batches: {batch!r} is neither a number nor best")

@@ -51,12 +51,17 @@ def exit_status(program: str) -> Iterator[None]:
         _fail(program, format_os_error(error), 1)
     except Exception as error:
         if is_out_of_memory(error):
-            reason = first_line(error) or type(error).__name__
+            reason = first_line(error)
             _fail(program, f"out of memory ({reason}): reduce the model or the batch", 1)
+        if "failed to map segment from shared object" in str(error):
+            remedy = "raise ulimit -v, or allow execution in its folder"
+            _fail(program, f"cannot load a library ({first_line(error)}): {remedy}", 1)
         if "can't start new thread" in str(error):
             _fail(program, "cannot start a thread: raise ulimit -v (memory) or -u (processes)", 1)
-        if isinstance(error, UnicodeEncodeError):  # arguments with other bytes have surrogates
-            _fail(program, "a file or folder name is not valid UTF-8: rename it", 1)
+        if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+            wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
+            remedy = "rename the file or folder, or correct the argument"
+            _fail(program, f"not valid UTF-8: {wrong}; {remedy}", 1)
         if str(error).startswith("Symlink loop"):  # Path.resolve, up to Python 3.12
             _fail(program, str(error), 1)
         traceback.print_exc()

@@ -26,8 +26,8 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
 """Fields of each kind of source; the kind is named after the fields that choose it."""
 
 NOT_FILES = ("testset", "sample")
-"""Kinds of source that are not local files; those of all others may be, and are then resolved and
-fingerprinted."""
+"""Kinds of source that never are local files. Paths of the other kinds are made absolute, and their
+files are fingerprinted."""
 
 _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 """Other fields that their kinds of source require, with an example for the error message."""

@@ -118,9 +118,9 @@ class TrainConfig:
     instructions a measurement decides when a run starts, unless the step is compiled."""
     kernels: str = "auto"
     """Kernels of matrix products on a CPU: ``torch``, ``onednn`` or ``auto``. ``auto`` measures
-    which are fastest when a run starts, and keeps the choice for the run and for later ones. Where
-    cores have several hardware threads, the number of threads is measured too, unless
-    ``OMP_NUM_THREADS`` sets it."""
+    which are fastest when a run starts, and keeps the choice for the run and for later ones. In a
+    single process on cores with several hardware threads, the number of threads is measured too,
+    unless ``OMP_NUM_THREADS`` sets it."""
     clip_norm: float | None = None
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

@@ -28,7 +28,7 @@ def env_size() -> int:
 
 def env_local_rank() -> int:
     """Rank of this process on its machine, which is the index of its GPU."""
-    return _number("LOCAL_RANK", "0")
+    return _number("LOCAL_RANK", "0") if under_launcher() else 0
 
 
 def env_local_size() -> int:

@@ -154,7 +154,8 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     has one on the CPU (``World.any``), which also fails as soon as a rank dies; so a GPU run does
     not depend on the watchdog of NCCL, which aborts the process after the same timeout.
 
-    Of several GPUs each rank takes its own.
+    Of several GPUs each rank takes its own. Within the context PyTorch uses this rank's share of
+    the CPU cores.
 
     Raises:
         InputError: There is no GPU for this rank, or other ranks cannot be reached.

@@ -142,7 +142,8 @@ def _kernels(
     """
     kernels, threads = recorded, None
     cache = expand_user(job.cache_dir) / "kernels.json"
-    if world.size == 1:  # ranks that measure at the same time would disturb each other
+    # Several ranks that measure at the same time would disturb each other.
+    if world.size == 1 and job.train.kernels == "auto":
         threads = choose_threads(job.model, recorded.threads if recorded else None, cache)
         torch.set_num_threads(threads)
     if world.is_main:

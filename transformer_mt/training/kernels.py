@@ -49,10 +49,10 @@ _SECONDS = 1.5
 """Maximum time of the measurement."""
 
 _PRECISION_SECONDS = 0.5
-"""Maximum time of the comparison of fp32 and bf16, but for the last product."""
+"""Maximum time of the comparison of fp32 and bf16; a call that has begun is completed."""
 
-_THREADS_SECONDS = 1.0
-"""Maximum time of the comparison of numbers of threads, but for the last pass."""
+_THREADS_SECONDS = 3.0
+"""Maximum time of the comparison of numbers of threads; a call that has begun is completed."""
 
 _REPETITIONS = 3
 _FLOPS = 10**9
@@ -73,7 +73,7 @@ class Kernels:
     precision: str | None = None
     """Precision that these kernels train in; None in records of older versions."""
     threads: int | None = None
-    """Number of threads of a run in one process; None with several processes."""
+    """Number of threads, if it was chosen: with ``train.kernels=auto`` in a single process."""
 
     def apply(self, model: Transformer) -> None:
         """Makes a model use these kernels."""
@@ -120,9 +120,9 @@ def named_kernels(name: str, model: Transformer, dtype: torch.dtype) -> Kernels:
 
 
 def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> int:
-    """Number of threads that is faster: one for each core, or one for each hardware thread.
+    """Number of threads for training: one per core or one per hardware thread, if that is faster.
 
-    ``OMP_NUM_THREADS`` decides if it is set.
+    ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS`` decides if it is set.
 
     Args:
         config: Sizes of the model, of which an encoder layer is measured.
@@ -131,25 +131,28 @@ def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> in
     """
     default = torch.get_num_threads()
     counts = {default}
-    if "OMP_NUM_THREADS" not in os.environ:
+    if not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & os.environ.keys():
         counts.add(cpu_cores.available_cores())
     if recorded in counts:
         return recorded
     if len(counts) == 1:
         return default
-    key = f"{_machine()}, threads {sorted(counts)}, {config}"
+    sizes = config.d_model, config.d_ff, config.num_heads, config.key_size
+    key = f"{_machine()}, threads {sorted(counts)}, sizes {sizes}"
     known = _read(cache)
     if (threads := known.get(key)) in counts:
         return int(threads)
     layer = EncoderLayer(config)
-    layout = Packed.from_sequences([[0] * length for length in _LENGTHS]).layout
-    x = torch.randn(sum(_LENGTHS), config.d_model)
+    lengths = _LENGTHS[:16]
+    layout = Packed.from_sequences([[0] * length for length in lengths]).layout
+    x = torch.randn(sum(lengths), config.d_model)
 
     def compute(threads: int) -> None:
         torch.set_num_threads(threads)
         layer(x, layout).sum().backward()
 
-    candidates = {count: partial(compute, count) for count in sorted(counts, key=default.__ne__)}
+    compute(default)  # warms up
+    candidates = {count: partial(compute, count) for count in (default, *counts - {default})}
     threads = _fastest(candidates, deadline=time.perf_counter() + _THREADS_SECONDS)
     torch.set_num_threads(default)
     log.info("threads: %d (%s were timed)", threads, " and ".join(map(str, candidates)))

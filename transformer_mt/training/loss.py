@@ -19,7 +19,7 @@ _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
 
 _SOFTMAX_SIZE = 2**19
-"""Maximum logits of a softmax on a CPU, 2 MB in fp32: its passes find them in the cache."""
+"""Maximum logits per thread of a softmax on a CPU, 2 MB in fp32, which stay in the cache."""
 
 _COMPILED_ROWS = 32768
 """Maximum rows in a compiled step: with more, 2³¹ logits or more would need 64-bit indices."""
@@ -111,7 +111,7 @@ def _logits_gradient(
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, columns)
         return _subtract_at(log_p.exp_(), columns, amount).to(logits.dtype), nll
-    rows, losses = max(1, _SOFTMAX_SIZE // logits.shape[1]), []
+    rows, losses = max(1, _SOFTMAX_SIZE * torch.get_num_threads() // logits.shape[1]), []
     for part, y in zip(logits.split(rows), columns.split(rows), strict=True):
         p = part.to(dtype)
         # A probability may underflow, but never the largest one of a row.

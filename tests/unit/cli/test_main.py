@@ -218,7 +218,10 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
     ("error", "part"),
     [
         (MemoryError(), "out of memory (MemoryError)"),
-        (ImportError("libx.so: failed to map segment from shared object"), "out of memory (libx"),
+        (
+            ImportError("libx.so: failed to map segment from shared object"),
+            "cannot load a library (libx",
+        ),
         (RuntimeError("can't start new thread"), "ulimit"),
         (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), "rename"),
     ],

@@ -15,8 +15,9 @@ def eight_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(8)
     yield
-    assert torch.get_num_threads() == 8  # as found, for the rest of a notebook
+    after = torch.get_num_threads()
     torch.set_num_threads(before)
+    assert after == 8  # as found, for the rest of a notebook
 
 
 @pytest.mark.parametrize(

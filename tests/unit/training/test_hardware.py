@@ -85,7 +85,7 @@ def test_compile_true_is_rejected_where_impossible(monkeypatch: pytest.MonkeyPat
     assert should_compile(None, BASE, GPU, "bf16") is False
 
 
-def test_training_tokens_grow_with_memory_and_shrink_with_the_model(
+def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tokens(model: ModelConfig, gigabytes: int) -> int:

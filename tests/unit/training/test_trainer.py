@@ -571,6 +571,25 @@ def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
     assert by_hand.attention != "fused"
 
 
+def test_threads_of_a_record_are_kept_or_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    monkeypatch.setattr(components, "choose_threads", lambda _, n, __: asked.append(n) or 3)
+    before = torch.get_num_threads()
+    recorded = Kernels(attention="fused", precision="fp32", threads=5)
+    resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
+    by_hand = trainer(tmp_path, recorded=recorded, kernels="torch").kernels
+    threads = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert asked == [5]
+    assert threads == 3
+    assert resumed.kernels is not None
+    assert resumed.kernels.threads == 3
+    assert by_hand is not None
+    assert by_hand.threads is None
+
+
 def test_precision_is_measured_once_where_the_processor_has_bf16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

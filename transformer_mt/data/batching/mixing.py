@@ -44,7 +44,7 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 
 
 def sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
-    """Indices of about ``count`` evenly spaced pairs of an epoch, repeated where it has few."""
+    """Indices of about ``count`` evenly spaced pairs of an epoch; a pair may occur repeatedly."""
     if len(set(weights)) <= 1:
         return store.sample(count)
     sizes = np.array(store.source_sizes)

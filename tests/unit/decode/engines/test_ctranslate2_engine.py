@@ -218,7 +218,7 @@ def test_greedy_translations_that_never_end(
         assert other.score == pytest.approx(mine.score, abs=1e-4)
 
 
-def test_a_rehearsal_is_done_by_ctranslate2_alone(
+def test_a_benchmark_is_done_by_ctranslate2_alone(
     tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
     """Also if no translation ends within its maximum length."""
