@@ -306,14 +306,16 @@ def report(
         [other.name, *("–" if other is mine else ratio(mine, other) for mine in ours)]
         for other in variants
     ]
-    speeds = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {name}" for name, rate in rates.items())
+    matrix_speeds = ", ".join(
+        f"{rate / 1e9:,.0f} GFLOP/s in {name}" for name, rate in rates.items()
+    )
     notes = [
         f"{options.model}, post-norm, {options.vocab:,} pieces; {options.rounds} rounds of "
         f"{options.updates} update(s) of about {options.batch_tokens:,} target tokens, "
         f"batches: {options.batches}; text: {options.data}",
         f"padding in the peers' batches: {padding:.1%}; collating a batch, not timed: "
         f"{layout[0]:.0f} ms for ours, {layout[1]:.0f} ms for the peers",
-        f"matrix products here: {speeds}; an update takes "
+        f"matrix products here: {matrix_speeds}; an update takes "
         f"{sum(flops) / sum(targets) / 1e9:.3f} GFLOP per target token",
         "losses: on the same pairs and weights, without dropout, before any update",
     ]

@@ -224,7 +224,9 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
     damaged[8] ^= 1
     (tmp_path / "corpus" / "src.tokens").write_bytes(damaged)
     copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus")
-    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    launched = {"RANK": 2 + local_rank, "WORLD_SIZE": 4, "LOCAL_RANK": local_rank}
+    for variable, value in launched.items():
+        monkeypatch.setenv(variable, str(value))
     expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
     with expected:
         iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
