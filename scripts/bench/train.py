@@ -315,7 +315,7 @@ def report(
         f"batches: {options.batches}; text: {options.data}",
         f"padding in the peers' batches: {padding:.1%}; collating a batch, not timed: "
         f"{layout[0]:.0f} ms for ours, {layout[1]:.0f} ms for the peers",
-        f"matrix products here: {', '.join(found)}; an update takes "
+        f"matrix products here: {matrix_speeds}; an update takes "
         f"{sum(flops) / sum(targets) / 1e9:.3f} GFLOP per target token",
         "losses: on the same pairs and weights, without dropout, before any update",
     ]
