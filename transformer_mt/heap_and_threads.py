@@ -43,7 +43,7 @@ def keep_freed_memory() -> None:
 
     Each update frees and allocates the same tensors, and the kernel clears each new page on first
     access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory. In pages of 2 MB
-    instead of 4 kB, training is 2 to 4% faster (``scripts/bench/RESULTS.md``).
+    instead of 4 kB, training is about 2% faster (``scripts/bench/RESULTS.md``).
     """
     m_trim_threshold, m_mmap_max = -1, -4
     if glibc := _glibc():
