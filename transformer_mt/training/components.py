@@ -14,7 +14,7 @@ from transformer_mt.data.batching.layout_cache import remove_leftovers
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World, env_local_rank
-from transformer_mt.files import expand_user
+from transformer_mt.files import cache_path
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
@@ -141,7 +141,7 @@ def _kernels(
     With ``train.precision=auto``, ``precision`` is bf16 if the processor has instructions for it.
     """
     kernels, threads = recorded, None
-    cache = expand_user(job.cache_dir) / "kernels.json"
+    cache = cache_path(job.cache_dir) / "kernels.json"
     # Several ranks that measure at the same time would disturb each other.
     if world.size == 1 and job.train.kernels == "auto":
         threads = choose_threads(job.model, recorded.threads if recorded else None, cache)
