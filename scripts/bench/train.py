@@ -49,7 +49,7 @@ from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
-from transformer_mt.model.linear import FORWARD, HAS_ONEDNN
+from transformer_mt.kernels.products import FORWARD, HAS_ONEDNN
 from transformer_mt.training.flops import update_flops
 
 LEARNING_RATE = 1e-4

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_mt.batch import Buckets, CuSeqlens, Layout
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.linear import Linear
+from transformer_mt.kernels.products import Linear
 from transformer_mt.model.padding import pad, unpad
 from transformer_mt.model.written_out_attention import MAX_LENGTH, written_out_attention
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.linear import TORCH_KERNELS
+from transformer_mt.kernels.products import TORCH_KERNELS
 
 _INITIAL_POSITIONS = 1024
 """Maximum size of the first table of sinusoids; longer sequences extend it."""

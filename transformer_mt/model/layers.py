@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_mt.batch import Layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
-from transformer_mt.model.linear import Linear
+from transformer_mt.kernels.products import Linear
 
 LAYER_NORM_EPS = 1e-6
 """As in the authors' code; PyTorch's default is 1e-5."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_mt import device_info
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 from transformer_mt.model.attention import has_varlen_kernel
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ def pick_precision(name: str, device: torch.device) -> str:
     """The precision to train in: ``auto`` is bf16 if the hardware has fast bf16 products."""
     if name != "auto":
         return name
-    return "bf16" if device_info.has_fast_bf16(device) else "fp32"
+    return "bf16" if hardware.has_fast_bf16(device) else "fp32"
 
 
 def should_compile(

@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from transformer_mt import cpu_cores, device_info, files
+from transformer_mt import files
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
+from transformer_mt.kernels import hardware
 from transformer_mt.model.attention import (
     ATTENTION_KERNELS,
     CrossAttention,
@@ -30,7 +31,7 @@ from transformer_mt.model.attention import (
 )
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import EncoderLayer
-from transformer_mt.model.linear import (
+from transformer_mt.kernels.products import (
     FORWARD,
     HAS_ONEDNN,
     INPUT_GRADIENT,
@@ -132,7 +133,7 @@ def choose_threads(config: ModelConfig, recorded: int | None, cache: Path) -> in
     default = torch.get_num_threads()
     counts = {default}
     if not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & os.environ.keys():
-        counts.add(cpu_cores.available_cores())
+        counts.add(hardware.available_cores())
     if recorded in counts:
         return recorded
     if len(counts) == 1:
@@ -310,7 +311,7 @@ def _shape(module: nn.Linear | Embedding) -> str:
 
 
 def _machine() -> str:
-    cpu = device_info.exact_model(torch.device("cpu"))
+    cpu = hardware.exact_model(torch.device("cpu"))
     return f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.model.linear import TORCH_KERNELS, ProductKernels
+from transformer_mt.kernels.products import TORCH_KERNELS, ProductKernels
 
 _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import heap_and_threads
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
+from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
 from transformer_mt.training.components import build_components, log_components
@@ -302,7 +302,7 @@ class Trainer:
         ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
-        heap_and_threads.release_freed_memory()
+        hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
@@ -317,7 +317,7 @@ class Trainer:
                 raise not_finite_error("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
-        heap_and_threads.release_freed_memory()
+        hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
         self._record_validation(metrics)

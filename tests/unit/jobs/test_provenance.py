@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import transformer_mt
-from transformer_mt import device_info
 from transformer_mt.distributed import World
 from transformer_mt.jobs import provenance
-from transformer_mt.model.linear import ProductKernels
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.products import ProductKernels
 from transformer_mt.training.kernels import Kernels
 
 CPU = World(torch.device("cpu"))
@@ -69,7 +69,7 @@ def test_kernels_are_recorded_for_the_same_processor(
     for kernels in (first, last):
         provenance.record_start(tmp_path, CPU, 1234, 0, kernels)
     assert provenance.recorded_kernels(tmp_path) == last
-    monkeypatch.setattr(device_info, "exact_model", lambda _: "another")
+    monkeypatch.setattr(hardware, "exact_model", lambda _: "another")
     assert provenance.recorded_kernels(tmp_path) is None
     provenance.record_start(tmp_path, CPU, 1234, 0)  # on a GPU
     assert provenance.recorded_kernels(tmp_path) is None

@@ -10,10 +10,10 @@ import torch
 from support.models import random_model
 from torch import Tensor
 
-from transformer_mt import cpu_cores
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention import CrossAttention, SelfAttention
-from transformer_mt.model.linear import Linear, ProductKernels, parameter_gradient
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.products import Linear, ProductKernels, parameter_gradient
 from transformer_mt.training import kernels as kernels_module
 from transformer_mt.training.kernels import Kernels, choose_kernels, choose_threads, named_kernels
 
@@ -156,7 +156,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(2)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(cpu_cores, "available_cores", lambda: 4)
+    monkeypatch.setattr(hardware, "available_cores", lambda: 4)
     yield
     after = torch.get_num_threads()
     torch.set_num_threads(before)

@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import device_info
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
@@ -33,6 +32,7 @@ from transformer_mt.config import (
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
@@ -597,7 +597,7 @@ def test_precision_is_measured_once_where_the_processor_has_bf16(
     monkeypatch.setattr(components, "choose_precision", lambda *_: measured.append(1) or "fp32")
 
     def precision(*, has_bf16: bool, setting: str = "auto", recorded: Kernels | None = None) -> str:
-        monkeypatch.setattr(device_info, "has_fast_bf16", lambda _: has_bf16)
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: has_bf16)
         run = trainer(tmp_path, recorded=recorded, precision=setting)
         assert run.kernels is not None
         assert run.kernels.precision == run._components.precision

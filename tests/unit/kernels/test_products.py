@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.model.linear import (
+from transformer_mt.kernels.products import (
     FORWARD,
     HAS_ONEDNN,
     INPUT_GRADIENT,

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_sequences
+from transformer_mt.kernels.shapes import padded_lengths, padded_rows, padded_sequences
 
 
 @given(st.integers(1, 10**6))
