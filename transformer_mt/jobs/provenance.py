@@ -21,7 +21,7 @@ from transformer_mt import run_layout
 from transformer_mt.distributed import World
 from transformer_mt.files import write_text
 from transformer_mt.kernels import hardware
-from transformer_mt.training.kernels import Kernels
+from transformer_mt.kernels.choice import Kernels
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 

@@ -1,87 +1,93 @@
-"""``nn.Linear`` with a choice of kernels for training on a CPU.
+"""Matrix products of training on a CPU, computed by one of several kernels.
 
 Shapes: N rows; K input size; M output size.
 
-Which kernel computes a product fastest depends on the processor, the type and the shape: in fp32
-MKL on Intel and oneDNN on recent AMD processors, for instance. ``ProductKernels`` names the choice
-for one weight; ``training/kernels.py`` measures which is best.
+Which kernel is fastest depends on the processor: in fp32 that of MKL on Intel's, and oneDNN's on
+recent ones of AMD. ``choice.py`` measures it when a run starts.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Product = Callable[[Tensor, Tensor], Tensor]
-BiasedProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Type of matrix products by precision."""
 
 # A private operator of PyTorch; without it PyTorch's own choice computes all products.
 HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+class Kernel(NamedTuple):
+    """The products of a linear layer Y = X Wᵀ + b, where G is the gradient of Y."""
+
+    forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
+    input_gradient: Callable[[Tensor, Tensor], Tensor]
+    """G W: [N, M], [M, K] → [N, K]."""
+    weight_gradient: Callable[[Tensor, Tensor], Tensor]
+    """Gᵀ X: [N, M], [N, K] → [M, K], which may be a transposed view."""
+
+
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """X Wᵀ + b by oneDNN."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
 
-FORWARD: dict[str, BiasedProduct] = {"torch": F.linear, "onednn": _onednn}
-"""Kernels of X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
+def _onednn_weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    # oneDNN is faster with the larger matrix as its second operand.
+    if grad.shape[1] > x.shape[1]:
+        return _onednn(x.T, grad.T).T
+    return _onednn(grad.T, x.T)
 
-INPUT_GRADIENT: dict[str, Product] = {
-    "torch": lambda grad, weight: grad @ weight,
-    "onednn": lambda grad, weight: _onednn(grad, weight.T),
+
+KERNELS = {
+    "torch": Kernel(F.linear, torch.mm, lambda grad, x: grad.T @ x),
+    "torch_transposed": Kernel(F.linear, torch.mm, lambda grad, x: grad.T.contiguous() @ x),
+    "onednn": Kernel(
+        _onednn, lambda grad, weight: _onednn(grad, weight.T), _onednn_weight_gradient
+    ),
 }
-"""Kernels of the gradient of X, G W: [N, M], [M, K] → [N, K]."""
-
-WEIGHT_GRADIENT: dict[str, Product] = {
-    "torch": lambda grad, x: grad.T @ x,
-    "torch_transposed": lambda grad, x: grad.T.contiguous() @ x,
-    "torch_input_transposed": lambda grad, x: (x.T.contiguous() @ grad).T,
-    "onednn": lambda grad, x: _onednn(grad.T, x.T),
-    "onednn_transposed": lambda grad, x: _onednn(x.T, grad.T).T,
-}
-"""Kernels of the gradient of W, Gᵀ X: [N, M], [N, K] → [M, K]."""
+"""Kernels by name: PyTorch's choice, the same for a gradient that is laid out transposed, which
+some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
 
 
-@dataclass(frozen=True)
-class ProductKernels:
-    """The kernels of one weight's three products, by name."""
+class _Update(NamedTuple):
+    """What the products of an update share."""
 
-    forward: str = "torch"
-    """In ``FORWARD``."""
-    input_gradient: str = "torch"
-    """In ``INPUT_GRADIENT``."""
-    weight_gradient: str = "torch"
-    """In ``WEIGHT_GRADIENT``."""
-
-    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
-        return FORWARD[self.forward](x, weight, bias)
-
-    def input_grad(self, grad: Tensor, weight: Tensor) -> Tensor:
-        """G W: [N, M], [M, K] → [N, K]."""
-        return INPUT_GRADIENT[self.input_gradient](grad, weight)
-
-    def weight_grad(self, grad: Tensor, x: Tensor) -> Tensor:
-        """Gᵀ X: [N, M], [N, K] → [M, K], which may be a transposed view."""
-        return WEIGHT_GRADIENT[self.weight_gradient](grad, x)
+    kernel: Kernel
+    copies: dict[Tensor, Tensor] | None
+    """16-bit copies of weights; None outside an update, where weights may change."""
 
 
-TORCH_KERNELS = ProductKernels()
-"""PyTorch's own choice for each product."""
+_update = _Update(KERNELS["torch"], None)
+
+
+@contextmanager
+def products_by(name: str) -> Iterator[None]:
+    """Computes the products of training in the block with a kernel, one of ``KERNELS``.
+
+    Weights must not change in the block: each is converted to 16 bits once, where autocast would
+    convert it in each forward pass.
+    """
+    global _update
+    before, _update = _update, _Update(KERNELS[name], {})
+    try:
+        yield
+    finally:
+        _update = before
+
+
+def current_kernel() -> Kernel:
+    """The kernel of the innermost ``products_by``; PyTorch's in a compiled step."""
+    return KERNELS["torch"] if torch.compiler.is_compiling() else _update.kernel
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` for packed tokens; in training on a CPU it uses ``kernels``."""
-
-    kernels = TORCH_KERNELS
-    converted: Tensor | None = None
-    """The weight in another type, inside ``converted_weights``."""
+    """``nn.Linear`` for packed tokens; in training on a CPU with the kernel of ``products_by``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
@@ -89,11 +95,20 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        weight = self.weight.detach() if self.converted is None else self.converted
         y: Tensor = _Linear.apply(
-            x.to(dtype), self.weight, weight.to(dtype), self.bias, self.kernels
+            x.to(dtype), self.weight, _in_dtype(self.weight, dtype), self.bias
         )
         return y
+
+
+def _in_dtype(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight in another type: within ``products_by`` one copy for all forward passes."""
+    copies = _update.copies
+    if copies is None or weight.dtype == dtype:
+        return weight.detach().to(dtype)
+    if weight not in copies:
+        copies[weight] = weight.detach().to(dtype)
+    return copies[weight]
 
 
 def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
@@ -101,44 +116,23 @@ def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
     return grad.to(dtype, memory_format=torch.contiguous_format).contiguous()
 
 
-@contextmanager
-def converted_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Converts the weights of all ``Linear`` layers once, for the forward passes in the block.
-
-    Autocast would convert them in each. The weights must not change in the block.
-    """
-    layers = [module for module in model.modules() if isinstance(module, Linear)]
-    for layer in layers:
-        layer.converted = layer.weight.detach().to(dtype)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.converted = None
-
-
 class _Linear(torch.autograd.Function):
     """X Wᵀ + b; ``converted`` is W in the type of X."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        converted: Tensor,
-        bias: Tensor | None,
-        kernels: ProductKernels,
+        ctx: Any, x: Tensor, weight: Tensor, converted: Tensor, bias: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(x, converted)
-        ctx.kernels, ctx.weight_dtype = kernels, weight.dtype
+        ctx.kernel, ctx.weight_dtype = _update.kernel, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         with torch.autocast("cpu", enabled=False):
-            return kernels.product(x, converted, None if bias is None else bias.to(x.dtype))
+            return ctx.kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
-        grad_weight = parameter_gradient(ctx.kernels.weight_grad(grad, x), ctx.weight_dtype)
-        return ctx.kernels.input_grad(grad, weight), grad_weight, None, grad_bias, None
+        grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
+        return ctx.kernel.input_gradient(grad, weight), grad_weight, None, grad_bias

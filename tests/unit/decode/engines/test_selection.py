@@ -10,10 +10,10 @@ import pytest
 import torch
 from support.models import random_model
 
-from transformer_mt.kernels import hardware
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engines import selection
 from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.kernels import hardware
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
