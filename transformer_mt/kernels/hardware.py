@@ -72,8 +72,8 @@ def background_thread(name: str) -> ThreadPoolExecutor:
 
     threads = torch.get_num_threads()
     executor = ThreadPoolExecutor(1, thread_name_prefix=name)
-    # Reading the number first initialises the thread, with the default.
-    executor.submit(lambda: (torch.get_num_threads(), torch.set_num_threads(1))).result()
+    executor.submit(torch.get_num_threads).result()  # initialises the thread, with the default
+    executor.submit(torch.set_num_threads, 1).result()
     torch.set_num_threads(threads)  # the default of threads that start later
     return executor
 

@@ -81,12 +81,13 @@ class Transformer(nn.Module):
             src: B source sentences, packed as one bucket.
             beam_size: W.
         """
-        assert isinstance(src.boundaries, Buckets)
-        (bucket,) = src.boundaries.buckets
+        boundaries = src.boundaries
+        assert isinstance(boundaries, Buckets)
+        (bucket,) = boundaries.buckets
         heads, memory = self.config.num_heads, self.encode(src)
 
         def by_head(packed: Tensor) -> Tensor:
-            (padded,) = pad_heads(packed.to(memory.dtype), src.boundaries, heads)
+            (padded,) = pad_heads(packed.to(memory.dtype), boundaries, heads)
             return padded
 
         cross_kv = [(by_head(k), by_head(v)) for k, v in self.source_projection(memory)]
