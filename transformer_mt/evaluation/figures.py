@@ -186,7 +186,7 @@ def attention_image(
 
     ``panels`` are name, weights [H, T, S] of each layer, T query pieces and S key pieces.
     """
-    pictures = [heat_map(layers, side=1, gap=1) for _, layers, _, _ in panels]
+    pictures = [heat_map(layers, side=1, gap=1).numpy() for _, layers, _, _ in panels]
     fonts = mpl.font_manager.get_font_names()
     style: Any = {
         "text.parse_math": False,
