@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_reference, run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.layout_cache import remove_leftovers
@@ -73,7 +73,7 @@ def build_components(
     torch.manual_seed(config.seed)
     model = Transformer(job.model, vocab_size).to(device)
     if config.init_from is not None and not resuming:
-        folder = model_reference.resolve(config.init_from)
+        folder = hub_models.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
     micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
