@@ -6,13 +6,10 @@ This module does not load PyTorch: the weights are needed only where there is no
 import hashlib
 import io
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import ModelConfig, TrainJob
@@ -118,7 +115,7 @@ def find_or_convert(
         target = place / compute_type
         try:
             place.mkdir(parents=True, exist_ok=True)
-            with FileLock(place / ".lock"):
+            with files.locked(place / ".lock"):
                 if is_valid(place):  # another process was faster
                     return target, None
                 _write(target, model_checksum, load(), tokenizer, folder / run_layout.TOKENIZER)
@@ -162,7 +159,6 @@ def _write(
 ) -> None:
     from transformer_mt.decode.engines.ctranslate2_conversion import save  # loads PyTorch
 
-    shutil.rmtree(target, ignore_errors=True)  # damaged, or of other weights
-    with files.new_folder(target) as folder:
+    with files.new_folder(target, replace=True) as folder:
         save(folder, model, tokenizer, vocabulary, target.name)
         files.write_text(folder / _MADE_FROM, json.dumps(_record(model_checksum, folder)))

@@ -29,7 +29,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import cpu_cores
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
@@ -44,6 +43,7 @@ from transformer_mt.decode.engines.engine import (
     max_tokens,
 )
 from transformer_mt.decode.translation import Hypothesis, Link, length_penalty
+from transformer_mt.kernels import hardware
 
 if TYPE_CHECKING:
     from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -313,8 +313,8 @@ def _num_threads() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if (torch := sys.modules.get("torch")) is not None:
         threads = int(torch.get_num_threads())
-        return threads if given else min(threads, cpu_cores.available_cores())
-    return max(1, int(given)) if given.isdecimal() else cpu_cores.physical_cores()
+        return threads if given else min(threads, hardware.available_cores())
+    return max(1, int(given)) if given.isdecimal() else hardware.physical_cores()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt import model_folder, model_reference, run_layout
+from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
@@ -18,6 +18,7 @@ from transformer_mt.decode.engines.converted_models import check_shape, checksum
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.engine import Engine, UnavailableError
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -69,7 +70,7 @@ class EngineRequest:
             InputError: The configuration or the vocabulary is missing or damaged, a repository
                 cannot be downloaded, or there is no such device.
         """
-        folder, *others = map(model_reference.resolve, (reference, *ensemble))
+        folder, *others = map(hub_models.resolve, (reference, *ensemble))
         tokenizer, trained = model_folder.load_tokenizer(folder)
         return cls(
             folder=folder,
@@ -213,9 +214,7 @@ def _build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngin
     if compute_type == "fast":
         import torch
 
-        from transformer_mt import device_info
-
-        fast = device_info.has_fast_bf16(torch.device(request.device))
+        fast = hardware.has_fast_bf16(torch.device(request.device))
         compute_type = "bfloat16" if fast else "float32"
     return _torch_engine(request, "float32" if compute_type == "auto" else compute_type)
 
@@ -223,13 +222,12 @@ def _build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngin
 def _torch_engine(request: EngineRequest, dtype: str) -> "TorchEngine":
     import torch
 
-    from transformer_mt import cpu_cores, heap_and_threads
     from transformer_mt.decode.engines.torch_engine import TorchEngine
 
     if request.device == "cpu":
-        heap_and_threads.keep_freed_memory()
+        hardware.keep_freed_memory()
         if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
-            torch.set_num_threads(min(torch.get_num_threads(), cpu_cores.available_cores()))
+            torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     model, *ensemble = (model.to(request.device) for model in request.models)
     return TorchEngine(model, request.config, ensemble, getattr(torch, dtype))
 
