@@ -37,7 +37,7 @@ class Built:
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns the engine and the type that are chosen, and the messages."""
-    monkeypatch.setattr("has_fast_bf16", lambda _: False)
+    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
     monkeypatch.setattr(selection, "_torch_engine", lambda _, dtype: Built("torch", dtype))
     monkeypatch.setattr(EngineRequest, "converted", lambda *_: (Path(), None))
     monkeypatch.setattr(
@@ -73,7 +73,7 @@ def test_auto_never_trades_accuracy(
     choose: Any, compute_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for fast in (False, True):
-        monkeypatch.setattr("has_fast_bf16", lambda _, fast=fast: fast)
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
         assert choose(compute_type=compute_type) == ("ct2 float32", [])
         assert choose("torch", compute_type) == ("torch float32", [])
         assert choose("ctranslate2", compute_type) == ("ct2 float32", [])
@@ -85,7 +85,7 @@ def test_fast_is_int8_then_bfloat16_then_float32(
     choose: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for fast in (False, True):
-        monkeypatch.setattr("has_fast_bf16", lambda _, fast=fast: fast)
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
         other = "torch bfloat16" if fast else "torch float32"
         assert choose(compute_type="fast")[0] == "ct2 int8"
         assert choose("ctranslate2", "fast")[0] == "ct2 int8"
