@@ -21,6 +21,7 @@ from transformer_mt.decode.engines import selection
 from transformer_mt.decode.engines.engine import EngineChoice, UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 
 needs_ctranslate2 = pytest.mark.skipif(
     find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
