@@ -347,7 +347,7 @@ def test_an_interrupted_merge_is_repeated_from_the_chunks(
             prepare(job)
     assert left_in_cache(job) == {"chunks"}
     (chunks,) = Path(job.cache_dir).glob("*.chunks")
-    unfinished = chunks.with_suffix(".unfinished")
+    unfinished = chunks.with_name(f".{chunks.stem}.tmp")
     unfinished.mkdir()
     (unfinished / "rubbish").write_bytes(b"of a run that was killed")
     monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
@@ -442,7 +442,7 @@ def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
         refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
     (chunks,) = Path(job.cache_dir).glob("*.chunks")
     assert [file.suffix for file in chunks.iterdir()] == [".npz"] * 4  # kept for resuming
-    assert not list(Path(job.cache_dir).glob("*.unfinished"))
+    assert not list(Path(job.cache_dir).glob(".*.tmp"))
     prepare(job)
 
 
@@ -483,7 +483,7 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     assert [line.startswith(message) for line in lines] == [True, True], done
     assert done.stderr == ""
     names = sorted(path.name for path in Path(job.cache_dir).iterdir())
-    assert not [name for name in names if name.endswith(".unfinished")]
+    assert not [name for name in names if name.endswith(".tmp")]
     (folder,) = [name for name in names if name.endswith(".chunks")]
     chunks = list(encode.read_chunks(job.data))
     assert len(list(Path(job.cache_dir, folder).iterdir())) == len(chunks)  # all are there

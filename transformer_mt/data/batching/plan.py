@@ -7,7 +7,7 @@ of data, seed and epoch, never of the hardware.
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +87,7 @@ class BatchPlan:
         else:
             self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
             num_chunks = self._chunks_per_batch * num_updates
-            self._boundaries = balanced_chunk_boundaries(lengths, num_chunks)
+            self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
         self._epoch = -1
         self._batches: list[Indices] = []
         self._order = first_epoch
@@ -168,17 +168,9 @@ def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
     Returns:
         [chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    return _greedy_boundaries(_cumulative(lengths), max_tokens)
-
-
-def _cumulative(lengths: npt.NDArray[Any]) -> Indices:
     cumulative = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=cumulative[1:])
-    return cumulative
-
-
-def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
-    numbers, last = cumulative.data, len(cumulative) - 1  # bisect is fastest on a buffer
+    numbers, last = cumulative.data, len(lengths)  # bisect is fastest on a buffer
     boundaries, size = [0], last
     while (start := boundaries[-1]) < last:
         limit = numbers[start] + max_tokens
@@ -191,8 +183,8 @@ def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
     return np.array(boundaries, dtype=np.int64)
 
 
-def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
-    """Boundaries of ``num_chunks`` consecutive non-empty chunks whose largest sum is minimal.
+def equal_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
+    """Boundaries of consecutive non-empty chunks with about as many tokens each.
 
     Args:
         lengths: [pairs] number of tokens of each pair, in order.
@@ -201,20 +193,13 @@ def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Ind
     Returns:
         [num_chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    cumulative = _cumulative(lengths)
-    mean = int(cumulative[-1]) // num_chunks
-    limits = range(mean, mean + int(lengths.max()) + 1)  # the last is certainly large enough
-    limit = limits[
-        bisect_left(
-            limits, True, key=lambda n: len(_greedy_boundaries(cumulative, n)) <= num_chunks + 1
-        )
-    ]
-    boundaries = _greedy_boundaries(cumulative, limit)
-    while len(boundaries) <= num_chunks:  # slightly too few: halve the chunk with the most pairs
-        widest = int(np.diff(boundaries).argmax())
-        middle = (boundaries[widest] + boundaries[widest + 1]) // 2
-        boundaries = np.insert(boundaries, widest + 1, middle)
-    return boundaries
+    ends = np.cumsum(lengths, dtype=np.int64)
+    inner = np.arange(1, num_chunks)
+    # A pair is in the chunk in which its middle lies.
+    boundaries = np.searchsorted(ends - lengths / 2, inner * (ends[-1] / num_chunks))
+    boundaries = np.maximum.accumulate(boundaries - inner) + inner  # at least one pair in each
+    boundaries = np.clip(boundaries, inner, len(lengths) - num_chunks + inner)
+    return np.array([0, *boundaries, len(lengths)], np.int64)
 
 
 def combine_chunks(

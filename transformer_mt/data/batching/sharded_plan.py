@@ -80,7 +80,7 @@ class ShardedPlan:
         self._thread.shutdown(cancel_futures=True)
 
     def _count_updates(self) -> npt.NDArray[np.int64]:
-        """[shards] number of updates such that their chunks hold at most their share of a batch."""
+        """[shards] number of updates, of at most ``batch_tokens`` unless pairs are long."""
         sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
         weights = np.array(self._weights or [1.0] * sizes.shape[1])
         whole = np.floor(weights)
@@ -88,9 +88,9 @@ class ShardedPlan:
         if not pairs.any():
             raise InputError("data.weights leave no pairs to train on: set larger weights")
         targets = np.maximum(1, tokens @ weights)
-        # A chunk lacks half of the pair that does not fit, which is longer than the mean pair.
-        missing = CHUNKS_PER_BATCH * targets / np.maximum(1, pairs)
-        capacity = np.maximum(self._batch_tokens - missing, self._batch_tokens / 2)
+        # Each chunk may have half a pair too much at both ends.
+        margin = CHUNKS_PER_BATCH * targets / np.maximum(1, pairs)
+        capacity = np.maximum(self._batch_tokens - margin, self._batch_tokens / 2)
         return np.minimum(np.ceil(targets / capacity), pairs).astype(np.int64)
 
     def _order_of_epoch(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

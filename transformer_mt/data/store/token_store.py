@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
+from transformer_mt.files import sha256
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
@@ -157,9 +158,10 @@ class TokenStore:
         """
         if self.folder is None:
             return
-        arrays = (array for side in (self.src, self.tgt) for array in (side.tokens, side.offsets))
-        digests = [hashlib.sha256(array.view(np.uint8).data).digest() for array in arrays]
-        if hashlib.sha256(b"".join(digests)).hexdigest() != self.fingerprint:
+        names = [f"{side}.{kind}" for side in ("src", "tgt") for kind in ("tokens", "offsets")]
+        # From the files: pages that are read through the memory map would count as memory.
+        digests = "".join(sha256(self.folder / name) for name in names)
+        if hashlib.sha256(bytes.fromhex(digests)).hexdigest() != self.fingerprint:
             raise damaged(self.folder.parent, f"{self.folder.name}: its checksum does not match")
 
 
