@@ -114,6 +114,5 @@ def write_image(attention: Attention, path: Path) -> None:
 def _ticks(pieces: list[str], maps: int) -> tuple[list[int], list[str]]:
     """Places and labels along a row or column of maps that are one square apart."""
     size = len(pieces) + 1
-    return [
-        start + i for start in range(0, maps * size, size) for i in range(size - 1)
-    ], pieces * maps
+    places = [start + i for start in range(0, maps * size, size) for i in range(len(pieces))]
+    return places, pieces * maps

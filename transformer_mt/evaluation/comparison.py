@@ -9,13 +9,13 @@ from typing import Any
 
 from sacrebleu.significance import PairedTest, Result
 
-from transformer_mt.cpu_cores import available_cores
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources.testsets import testset_files
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
+from transformer_mt.kernels.hardware import available_cores
 
 SIGNIFICANT = 0.05
 """Differences with p-values below this are marked as significant."""
@@ -178,7 +178,15 @@ def _paired_test(
     systems: Sequence[tuple[str, Sequence[str]]],
     references: Sequence[Sequence[str]],
 ) -> tuple[str, list[Result]]:
-    """SacreBLEU's paired bootstrap (``bs``) or randomisation (``ar``) test against the first system.
+    """A paired test by sacreBLEU against the first system: bootstrap or randomisation.
+
+    Args:
+        kind: ``bs`` or ``ar``.
+        samples: Resamples or trials.
+        metric: Name for ``make_metric``.
+        tgt_lang: Language of the systems' lines.
+        systems: Names and lines.
+        references: One list per reference set.
 
     Returns:
         The signature with the settings of the test, and a result for every system. By the

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
-from transformer_mt.files import read_regular
+from transformer_mt.files import has_types, read_json
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
-_MAX_BYTES = 2**20
 
 Lines = Sequence[str]
 
@@ -86,7 +86,7 @@ def compute_score(
 
 
 def check_line_counts(texts: Mapping[str, Lines]) -> None:
-    """Raises ``InputError`` unless all texts, given by name, have the same number of lines (> 0)."""
+    """Raises ``InputError`` unless all texts (by name) have the same number of lines, not 0."""
     (first, lines), *others = texts.items()
     for name, other in others:
         if len(other) != len(lines):
@@ -163,30 +163,26 @@ def read_scores(path: Path) -> list[Score] | None:
     contradicts another, as every part of a signature is in the file twice.
     """
     try:
-        rows = json.loads(read_regular(path, _MAX_BYTES))
-        return [_read_row(row) for row in rows] if isinstance(rows, list) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return [_read_row(row) for row in read_json(path)]
+    except (OSError, TypeError, ValueError):
         return None
 
 
-def _read_row(row: dict[str, object]) -> Score:
-    """A score from its JSON object; raises an error of Python if that is not one."""
-    number, segments = row["score"], row["segments"]
-    if type(number) not in (int, float) or type(segments) is not int:
-        raise TypeError("not a number")
+def _read_row(row: dict[str, Any]) -> Score:
+    """A score from its JSON object; raises ``ValueError`` if that is not one."""
+    if not has_types(row, {"name": str, "score": float, "signature": str, "segments": int}):
+        raise ValueError("not a score")
     item = Score(
-        name=row["name"],  # type: ignore[arg-type]
-        score=number,  # type: ignore[arg-type]
-        signature=row["signature"],  # type: ignore[arg-type]
-        segments=segments,
-        verbose=row.get("verbose_score", ""),  # type: ignore[arg-type]
+        name=row["name"],
+        score=row["score"],
+        signature=row["signature"],
+        segments=row["segments"],
+        verbose=str(row.get("verbose_score", "")),
     )
-    texts = item.name, item.signature, item.verbose
-    expected = to_row(item).items()
-    if not all(isinstance(text, str) and text.isprintable() for text in texts):
-        raise ValueError("not text")
-    if not (math.isfinite(item.score) and segments > 0 and expected <= row.items()):
-        raise ValueError("contradictory")
+    printable = f"{item.name}{item.signature}{item.verbose}".isprintable()
+    consistent = to_row(item).items() <= row.items()
+    if not (printable and consistent and math.isfinite(item.score) and item.segments > 0):
+        raise ValueError("damaged")
     return item
 
 
