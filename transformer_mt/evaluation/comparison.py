@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
@@ -66,6 +66,14 @@ class Settings:
     randomization: int = 0
     workers: int | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all metrics and protocols, for ``make_metric``."""
+        protocols = self.protocols
+        if protocols is None:
+            protocols = metrics.default_protocols(self.tgt_lang, self.normalization)
+        return [*self.metrics, *protocols]
+
 
 @dataclass(frozen=True, kw_only=True)
 class System:
@@ -101,6 +109,15 @@ class Comparison:
         return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
+class _Test(NamedTuple):
+    """Outcome of one of sacreBLEU's paired tests by one metric."""
+
+    signature: str
+    """Signature of the scores, with the settings of the test."""
+    results: Sequence[Any]
+    """sacreBLEU's ``Result`` for every system."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Results of all systems on one test set; the first system is the baseline."""
@@ -124,13 +141,9 @@ def evaluate_systems(
         check_line_counts({name: hypotheses, **test.texts})
     sets = list(test.references.values())
     named = list(zip(short_names(list(systems)), systems.values(), strict=True))
-    protocols = settings.protocols
-    if protocols is None:
-        protocols = metrics.default_protocols(settings.tgt_lang, settings.normalization)
-    names, language = [*settings.metrics, *protocols], settings.tgt_lang
+    names, language = settings.names, settings.tgt_lang
     jobs: dict[tuple[str, str], Callable[[], Any]] = {}
     for name in reversed(names):  # TER, by far the slowest, is usually the last
-        metrics.make_metric(name, language)  # reports a missing tokeniser before the work
         tests = {"bs": settings.bootstrap}
         if len(named) > 1 and name in settings.metrics:
             tests["ar"] = settings.randomization
@@ -177,8 +190,10 @@ def _paired_test(
     tgt_lang: str | None,
     systems: Sequence[tuple[str, Sequence[str]]],
     references: Sequence[Sequence[str]],
-) -> tuple[str, list[Result]]:
-    """A paired test by sacreBLEU against the first system: bootstrap or randomisation.
+) -> _Test:
+    """A paired test of every system against the first, by bootstrap or randomisation.
+
+    The bootstrap also gives intervals, and so is of use for a single system.
 
     Args:
         kind: ``bs`` or ``ar``.
@@ -187,32 +202,32 @@ def _paired_test(
         tgt_lang: Language of the systems' lines.
         systems: Names and lines.
         references: One list per reference set.
-
-    Returns:
-        The signature with the settings of the test, and a result for every system. By the
-        bootstrap, a result has an interval, also if there is only one system.
     """
     scorers = {metric: metrics.make_metric(metric, tgt_lang)}
     signatures, results = PairedTest(list(systems), scorers, references, kind, samples)()
     ((name, signature),) = signatures.items()
-    return signature.format(), results[name]
+    return _Test(signature.format(), results[name])
 
 
-def _with_interval(score: Score, system: int, bootstrap: tuple[str, list[Result]] | None) -> Score:
+def _with_interval(score: Score, system: int, bootstrap: _Test | None) -> Score:
     """A score with the 95% interval of the bootstrap, if there was one."""
     if bootstrap is None:
         return score
-    signature, results = bootstrap
-    mean, half = float(results[system].mean), float(results[system].ci)
-    return replace(score, signature=signature, mean=mean, confidence=half)
+    result = bootstrap.results[system]
+    return replace(
+        score,
+        signature=bootstrap.signature,
+        mean=float(result.mean),
+        confidence=float(result.ci),
+    )
 
 
 def _compare(
     systems: Sequence[System],
     system: int,
     metric: int,
-    bootstrap: tuple[str, list[Result]] | None,
-    randomization: tuple[str, list[Result]] | None,
+    bootstrap: _Test | None,
+    randomization: _Test | None,
 ) -> Comparison:
     """Comparison of a system with the first by one metric, with a correction to sacreBLEU.
 
@@ -231,7 +246,7 @@ def _compare(
         if tested is None:
             p_values.append(None)
         else:
-            p_values.append(max(tested[1][system].p_value, least) if difference else 1.0)
+            p_values.append(max(tested.results[system].p_value, least) if difference else 1.0)
     return Comparison(other.name, score.name, difference, *p_values)
 
 

@@ -243,7 +243,7 @@ def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Sco
         log.warning("warning: test set: %s", message)
     protocols = metrics.default_protocols(tgt_lang, job.data.normalization)
     names = [*metrics.DEFAULT, *protocols]
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names, workers=None)
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names)
 
 
 def _check_positions(job: TrainJob, valid: TokenStore) -> None:

@@ -18,10 +18,11 @@ from transformer_mt.config import evaluate as config
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import (
     DEFAULT,
+    PROTOCOLS,
     SACREBLEU_METRICS,
     default_protocols,
+    split_compounds,
 )
-from transformer_mt.evaluation.protocols import PROTOCOLS, split_compounds
 from transformer_mt.evaluation.scores import (
     Score,
     check_line_counts,

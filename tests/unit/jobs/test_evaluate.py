@@ -31,9 +31,9 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, systems
+from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation import scores as scoring
-from transformer_mt.evaluation.systems import Settings, TestSet
+from transformer_mt.evaluation.comparison import Settings, TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -122,7 +122,7 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     baseline, other = (row["scores"] for row in rows)
     test = TestSet(references={reference: REFERENCE})
     settings = Settings(bootstrap=1000, randomization=200)
-    expected = systems.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
+    expected = comparison.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
     for score, item in zip(other, expected.comparisons, strict=True):
         assert score["name"] == item.metric
         assert score["baseline"] == "bad"
