@@ -163,7 +163,8 @@ def read_scores(path: Path) -> list[Score] | None:
     contradicts another, as every part of a signature is in the file twice.
     """
     try:
-        return [_read_row(row) for row in read_json(path)]
+        rows = read_json(path)
+        return [_read_row(row) for row in rows] if isinstance(rows, list) else None
     except (OSError, TypeError, ValueError):
         return None
 
