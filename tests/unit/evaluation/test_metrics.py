@@ -218,7 +218,7 @@ def test_chinese_gets_its_own_tokeniser() -> None:
     for code in ("zh", "zh-CN", "zh_Hans", "zho", "cmn_Hant", "zho_Hans", "yue", "yue_Hant"):
         bleu, ter = score(hypothesis, [reference], tgt_lang=code, metrics=["bleu", "ter"])
         assert "|tok:zh|" in bleu.signature
-        assert bleu.score == pytest.approx(expected) > 10
+        assert bleu.score == expected > 10
         assert ter.score == pytest.approx(100 * 1 / 8)  # counted in characters
 
 
