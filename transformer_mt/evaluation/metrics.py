@@ -23,7 +23,8 @@ DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
 
 
-def _bleu(language: str) -> Metric:
+def bleu(language: str) -> Metric:
+    """BLEU for a target language, or for an unknown one if it is empty."""
     # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
     language = "zh" if language == "yue" else language
     try:
@@ -36,7 +37,18 @@ def _bleu(language: str) -> Metric:
         ) from error
 
 
-def _ter(language: str) -> Metric:
+def chrf(_: str) -> Metric:
+    """The metric chrF2."""
+    return CHRF()
+
+
+def chrf_plus_plus(_: str) -> Metric:
+    """The metric chrF2++, which counts words as well."""
+    return CHRF(word_order=2)
+
+
+def ter(language: str) -> Metric:
+    """TER for a target language."""
     # Without spaces, a sentence would be one word: there TER counts characters.
     characters = language in ("ja", "yue", "zh")
     return TER(normalized=characters, asian_support=characters)
@@ -60,7 +72,7 @@ class ProtocolBLEU(BLEU):
         return score
 
 
-def _paper_bleu(language: str) -> ProtocolBLEU:
+def paper_bleu(language: str) -> ProtocolBLEU:
     """BLEU as the paper's authors computed it with tensor2tensor's ``get_ende_bleu.sh``.
 
     That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
@@ -89,7 +101,7 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
-def _tokens_bleu(language: str) -> ProtocolBLEU:
+def tokens_bleu(language: str) -> ProtocolBLEU:
     """BLEU as papers on Multi30k report it: lower-case Moses tokens, unsmoothed.
 
     Both sides are lower-cased and tokenised here, so they may be cased and detokenised text.
@@ -100,17 +112,17 @@ def _tokens_bleu(language: str) -> ProtocolBLEU:
 
 
 SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
-    "bleu": _bleu,
-    "chrf": lambda _: CHRF(),
-    "chrf++": lambda _: CHRF(word_order=2),
-    "ter": _ter,
+    "bleu": bleu,
+    "chrf": chrf,
+    "chrf++": chrf_plus_plus,
+    "ter": ter,
 }
 """Metrics by the name that ``metrics=`` takes; each is made for a target language by its ISO 639-1
 code without region or script, or "" if that is unknown."""
 
 PROTOCOLS: dict[str, Callable[[str], Metric]] = {
-    "paper": _paper_bleu,
-    "lowercase_tokens": _tokens_bleu,
+    "paper": paper_bleu,
+    "lowercase_tokens": tokens_bleu,
 }
 """Protocols by the name that ``protocols=`` takes; each is made for a language in the same way."""
 

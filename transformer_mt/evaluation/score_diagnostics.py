@@ -107,14 +107,14 @@ def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     total = len(hypotheses)
     texts = [("the output", hypotheses), *(("a reference", lines) for lines in references)]
     counts = [(who, sum(bool(_TOKENISED.search(line)) for line in lines)) for who, lines in texts]
-    tokenised = [
+    noticed = [
         f"{count:,} of {total:,} lines of {who}"
         for who, count in counts
         if count > TOKENISED_SHARE * total
     ]
-    if tokenised:
+    if noticed:
         yield (
-            f"{' and '.join(tokenised)} look tokenised (for example, a space before the full stop): "
+            f"{' and '.join(noticed)} look tokenised (for example, a space before the full stop): "
             "scores are comparable on detokenised text only"
         )
 

@@ -54,8 +54,9 @@ def evaluate(
     """
     job, system = _open(job)
     settings = _settings(job, system)
-    for name in settings.names:
-        metrics.make_metric(name, settings.tgt_lang)  # reports a missing tokeniser at the start
+    # A missing tokeniser is reported before the work. The report has BLEU in any case.
+    for name in [*settings.names, *(["bleu"] if job.report else [])]:
+        metrics.make_metric(name, settings.tgt_lang)
     attention = None if system is None or job.attention is None else _attend(job, system)
     test = _load_test_set(job, system)
     if system is None:
