@@ -17,8 +17,6 @@ from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -188,8 +186,7 @@ def _test(
     """Translate and score the test set, if there is one; the main rank returns the scores."""
     hypotheses: list[str] = []
     if data.test:
-        engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
-        translator = Translator(engine, tokenizer, normalizer, job.decode)
+        translator = Translator.of_model(model, tokenizer, job)
         hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
     if not world.is_main:
         return None
