@@ -114,5 +114,5 @@ def changes(old: str, new: str) -> list[Change]:
 def _quantiles(values: Sequence[float]) -> list[list[int]]:
     """Indices of values in parts of about equal size, by value; equal values share a part."""
     edges = np.quantile(values, np.linspace(0, 1, GROUPS + 1)[1:-1])
-    parts = np.digitize(values, edges)
+    parts = np.digitize(values, edges, right=True)
     return [np.flatnonzero(parts == part).tolist() for part in np.unique(parts)]
