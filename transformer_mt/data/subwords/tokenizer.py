@@ -137,6 +137,12 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     return model.getvalue()
 
 
+def train_tokenizer_on_file(text: Path, config: TokenizerConfig) -> bytes:
+    """Trains a SentencePiece model on the lines of a file; see ``train_tokenizer``."""
+    with text.open(encoding="utf-8", newline="\n") as lines:
+        return train_tokenizer((line.removesuffix("\n") for line in lines), config)
+
+
 def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
     """Uniform sample of at most ``size`` items, in memory for ``size`` items (Algorithm R)."""
     rng = random.Random(seed)
