@@ -153,6 +153,8 @@ class _Inputs:
 def _read_inputs(job: TrainJob) -> _Inputs:
     """Reads the validation and test sets, and learns the vocabulary or finds it in the cache."""
     data = job.data
+    if data.weights and data.temperature > 1:
+        raise InputError("data.weights and data.temperature both mix the sources: set one of them")
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (
         list(read_pairs(part, src_lang=data.src_lang, tgt_lang=data.tgt_lang))

@@ -382,6 +382,15 @@ def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> N
         prepare(job)
 
 
+def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:
+    prepare(changed(job, "data", weights=[2.0]))
+    prepare(changed(job, "data", temperature=2.0))
+    built.clear()
+    with pytest.raises(InputError, match=r"data\.weights and data\.temperature both mix"):
+        prepare(changed(job, "data", weights=[2.0], temperature=2.0))
+    assert built == []
+
+
 def test_an_error_in_the_small_sets_is_reported_before_encoding(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:

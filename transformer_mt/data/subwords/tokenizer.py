@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,6 +75,11 @@ class Tokenizer:
             for i in range(self.vocab_size)
             if not (sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i) or sp.is_unused(i))
         }
+
+    @cached_property
+    def spelling(self) -> frozenset[int]:
+        """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
+        return frozenset(i for i in range(self.vocab_size) if i == UNK or self._sp.is_byte(i))
 
     def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
