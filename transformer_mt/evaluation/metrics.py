@@ -1,10 +1,8 @@
-"""Registry of the metrics of translation quality.
+"""Metrics of translation quality, which ``registries.METRICS`` lists.
 
 sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
 scale and lives in ``protocols.py``.
 """
-
-from collections.abc import Callable
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -13,10 +11,12 @@ from sacrebleu.metrics.ter import TER
 
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.protocols import OF_NORMALIZATION, PROTOCOLS
+from transformer_mt.evaluation.protocols import OF_NORMALIZATION
+from transformer_mt.registries import METRICS, PROTOCOLS, load
 
 
-def _bleu(language: str) -> Metric:
+def bleu(language: str) -> Metric:
+    """BLEU for a target language, or for an unknown one if it is empty."""
     try:
         # force: score_diagnostics.py reports tokenised text, in one line for each file.
         return BLEU(trg_lang=language, force=True)
@@ -27,31 +27,35 @@ def _bleu(language: str) -> Metric:
         ) from error
 
 
-def _ter(language: str) -> Metric:
+def chrf(_: str) -> Metric:
+    """The metric chrF2."""
+    return CHRF()
+
+
+def chrf_plus_plus(_: str) -> Metric:
+    """The metric chrF2++."""
+    return CHRF(word_order=2)
+
+
+def ter(language: str) -> Metric:
+    """TER for a target language."""
     # Without spaces, a sentence would be one word: there TER counts characters.
     characters = language in ("ja", "yue", "zh")
     return TER(normalized=characters, asian_support=characters)
 
-
-SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
-    "bleu": _bleu,
-    "chrf": lambda _: CHRF(),
-    "chrf++": lambda _: CHRF(word_order=2),
-    "ter": _ter,
-}
-"""Metrics by name; each is made for a target language, or "" if that is unknown."""
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
 
 
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
-    """A metric of ``SACREBLEU_METRICS`` or ``PROTOCOLS``, set up for a target language.
+    """A metric of ``METRICS`` or ``PROTOCOLS``, set up for a target language.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    return {**SACREBLEU_METRICS, **PROTOCOLS}[name](base_language(tgt_lang or ""))
+    metric: Metric = load(METRICS | PROTOCOLS, name)(base_language(tgt_lang or ""))
+    return metric
 
 
 def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:

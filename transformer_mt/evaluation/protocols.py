@@ -1,7 +1,9 @@
 """BLEU by other protocols than sacreBLEU's, each printed under its own name.
 
 Papers report them: 27.3 and 28.4 in the paper's Table 2 are ``paper_bleu``, published Multi30k
-scores are ``tokens_bleu``. Scores of different protocols cannot be compared.
+scores are ``tokens_bleu``. Scores of different protocols cannot be compared. Each is made for a
+language without region or script: sacremoses silently treats codes that it does not know, such as
+de-AT, as English. They are registered in ``registries.PROTOCOLS``.
 """
 
 import re
@@ -61,14 +63,6 @@ def tokens_bleu(language: str) -> ProtocolBLEU:
     tokens = f"sacremoses-{language}-lc"  # short enough for 80 columns
     return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
 
-
-PROTOCOLS: dict[str, Callable[[str], ProtocolBLEU]] = {
-    "paper": paper_bleu,
-    "lowercase_tokens": tokens_bleu,
-}
-"""Protocols by the name that ``protocols=`` takes; each is made for a language without region or
-script, as sacremoses silently treats codes that it does not know, such as de-AT, as English.
-``config/evaluate.py`` lists the names too."""
 
 OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
 """The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output

@@ -77,7 +77,7 @@ def score(
         references: One list per reference set, each as long as ``hypotheses``.
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
+        metrics: Names of ``METRICS`` or ``PROTOCOLS``.
         bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
         workers: Worker processes; see ``run_jobs``.
 

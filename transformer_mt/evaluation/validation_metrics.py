@@ -1,9 +1,10 @@
-"""Registry of the metrics that each validation computes from its translations."""
+"""Metrics of validation translations, which ``registries.VALIDATION_METRICS`` lists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from transformer_mt.evaluation.scores import score, validation_bleu
+from transformer_mt.registries import VALIDATION_METRICS, load
 
 Texts = Sequence[str]
 
@@ -25,8 +26,10 @@ def _chrf(texts: Texts, references: Sequence[Texts], lang: str, _: str) -> float
     return score(texts, references, tgt_lang=lang, metrics=["chrf"])[0].score
 
 
-VALIDATION_METRICS: dict[str, ValidationMetric] = {
-    "bleu": ValidationMetric(_bleu),
-    "chrf": ValidationMetric(_chrf),
-}
-"""Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+BLEU = ValidationMetric(_bleu)
+CHRF = ValidationMetric(_chrf)
+
+
+def validation_metrics() -> dict[str, ValidationMetric]:
+    """All metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+    return {name: load(VALIDATION_METRICS, name) for name in VALIDATION_METRICS}

@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import EXPORT_FORMATS, load
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def export(job: ExportJob) -> Path:
     _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     with files.new_folder(output) as folder:
-        kind = EXPORTERS[job.format](loaded, folder, job.compute_type)
+        kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", source, kind, output)
     return output
 
@@ -63,7 +63,7 @@ def _check_output(source: Path, output: Path) -> None:
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
 
 
-def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
+def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
     model, tokenizer = source.model, source.tokenizer
     decode, normalization = source.trained.decode, source.trained.data.normalization
@@ -83,7 +83,7 @@ def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     return transformers_model.class_name(model.config)
 
 
-def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
+def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
     ctranslate2_conversion.check_shape(source.model.config)
@@ -98,7 +98,7 @@ def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None
     return f"a CTranslate2 model in {compute_type}"
 
 
-def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
+def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
     names = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
     if (source.path / run_layout.TEST_SCORES).exists():
@@ -107,15 +107,6 @@ def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
         shutil.copyfile(source.path / name, folder / name)
     write_model_card(source.path, folder)
     return "a model repository"
-
-
-EXPORTERS: dict[str, Callable[[LoadedFolder, Path, str | None], str]] = {
-    "transformers": _to_transformers,
-    "ctranslate2": _to_ctranslate2,
-    "hub": _to_hub,
-}
-"""The registry of formats: each writes into an empty folder and returns what it has written. Names
-are listed in ``config.export.FORMATS`` too."""
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

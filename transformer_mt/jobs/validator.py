@@ -11,7 +11,7 @@ from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluation import score_diagnostics
-from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
+from transformer_mt.evaluation.validation_metrics import validation_metrics
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.validation import AttentionSample, TranslationSample, ValidationResult
@@ -45,7 +45,7 @@ class TranslationValidator:
     @property
     def higher_is_better(self) -> Mapping[str, bool]:
         """Direction of each metric."""
-        return {name: metric.higher_is_better for name, metric in VALIDATION_METRICS.items()}
+        return {name: metric.higher_is_better for name, metric in validation_metrics().items()}
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
@@ -79,7 +79,7 @@ class TranslationValidator:
         texts, references = [hypotheses[i] for i in lines], [[self._references[i] for i in lines]]
         return {
             name: metric.function(texts, references, data.tgt_lang, data.normalization)
-            for name, metric in VALIDATION_METRICS.items()
+            for name, metric in validation_metrics().items()
         }
 
     def _attention(
