@@ -13,8 +13,8 @@ Registry = dict[str, Any]
 """Name → path of its implementation, or the implementation itself."""
 
 ENGINES: Registry = {
-    "torch": "transformer_mt.decode.engines.selection:_build_torch",
-    "ctranslate2": "transformer_mt.decode.engines.selection:_build_ctranslate2",
+    "torch": "transformer_mt.decode.engines.selection:build_torch",
+    "ctranslate2": "transformer_mt.decode.engines.selection:build_ctranslate2",
 }
 """``engine``."""
 

@@ -108,9 +108,10 @@ class Sweep:
         if self._folders and distributed.env_rank() == 0:
             for base in dict.fromkeys(self._folders.values()):
                 expand_user(base).mkdir(parents=True, exist_ok=True)
+                own = [run for run, folder in self._folders.items() if folder == base]
                 inside = [base / path.name for path in sorted(expand_user(base).iterdir())]
-                runs = [run for run in (base, *inside) if _is_run(run) or run in self._folders]
-                lines = ["\t".join(row) + "\n" for row in _table(runs)]
+                earlier = [run for run in (base, *inside) if _is_run(run) and run not in own]
+                lines = ["\t".join(row) + "\n" for row in _table(earlier + own)]
                 write_text(expand_user(base) / TABLE, "".join(lines))
             rows = _table(list(self._folders))
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -139,7 +140,7 @@ def _is_run(folder: Path) -> bool:
 def _table(runs: Sequence[Path]) -> list[list[str]]:
     """A header and a row for each run: the settings in its folder's name, and its results."""
     settings = [dict(_ITEM.findall(run.name)) for run in runs]
-    columns = list(dict.fromkeys(key for values in settings for key in values))
+    columns = sorted({key for values in settings for key in values})
     rows = [
         [*(values.get(column, "") for column in columns), *_results(run)]
         for run, values in zip(runs, settings, strict=True)

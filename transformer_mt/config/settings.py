@@ -105,7 +105,7 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
     A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. An option is described
     by the first sentence of the comment that its file begins with.
     """
-    for group, default in reversed(choices.items()):
+    for group, default in reversed(list(choices.items())):
         if group.startswith("hydra/"):
             continue
         folder = config_dir() / group

@@ -14,7 +14,6 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.paths import MULTI30K
 
-from transformer_mt.config import evaluate as config
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import (
     DEFAULT,

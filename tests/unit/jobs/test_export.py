@@ -11,7 +11,7 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import export as command
+from transformer_mt.cli import commands
 from transformer_mt.config import ExportJob, ModelConfig, TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.registries import EXPORT_FORMATS
@@ -169,7 +169,9 @@ def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
 def test_command_prints_to_stderr_only(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command.run(ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out")))
+    commands.export(
+        ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out"))
+    )
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from transformer_mt import __version__, device_info
+from transformer_mt import __version__
 from transformer_mt.config import DecodeConfig
 from transformer_mt.config.checks import choice
-from transformer_mt.config.decode import COMPUTE_TYPES, ENGINES
+from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, checksum, convert
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
@@ -22,7 +22,9 @@ from transformer_mt.decode.engines.engine import Engine, EngineChoice
 from transformer_mt.decode.engines.fastest_engine import FastestEngine
 from transformer_mt.decode.engines.torch_engine import TorchEngine, max_tokens
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import ENGINES, load
 
 log = logging.getLogger(__name__)
 
@@ -76,19 +78,20 @@ def open_engine(
     """Builds the requested engine, or one that switches to the fastest.
 
     Args:
-        engine: ``auto`` or a name in ``BUILDERS``.
+        engine: ``auto`` or a name in ``registries.ENGINES``.
         request: What to build it from.
         report: Called with each message for the user.
 
     Raises:
         InputError: The engine cannot do the job on this device.
     """
-    choice("engine", engine, *ENGINES)
+    choice("engine", engine, "auto", *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
     candidates = _candidates(engine, request)
 
     def build(candidate: EngineChoice) -> Engine:
-        return BUILDERS[candidate.engine](request, candidate.compute_type, report)
+        built: Engine = load(ENGINES, candidate.engine)(request, candidate.compute_type, report)
+        return built
 
     if len(candidates) == 1:
         return build(candidates[0])
@@ -127,7 +130,7 @@ def _is_suitable(candidate: EngineChoice, request: EngineRequest) -> bool:
     """Whether an engine can do the job in this type, and may be fast at it."""
     if candidate.engine == "torch":  # where bfloat16 is not fast, it may be 20 times slower
         return candidate.compute_type == "float32" or (
-            candidate.compute_type == "bfloat16" and device_info.has_fast_bf16(request.device)
+            candidate.compute_type == "bfloat16" and hardware.has_fast_bf16(request.device)
         )
     if request.torch_only or find_spec("ctranslate2") is None:
         return False
@@ -145,7 +148,7 @@ def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> d
     packages = ("torch", "ctranslate2") if find_spec("ctranslate2") else ("torch",)
     return {
         "models": request.checksums,
-        "processor": device_info.exact_model(request.device),
+        "processor": hardware.exact_model(request.device),
         "threads": torch.get_num_threads(),
         "versions": {"transformer_mt": __version__, **{name: version(name) for name in packages}},
         "beam_size": request.config.beam_size,
@@ -153,7 +156,8 @@ def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> d
     }
 
 
-def _build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], None]) -> Engine:
+def build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], None]) -> Engine:
+    """Builds the PyTorch engine of a request."""
     if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
         raise InputError(
@@ -167,9 +171,10 @@ def _build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], N
     return TorchEngine(model, request.config, ensemble, dtype)
 
 
-def _build_ctranslate2(
+def build_ctranslate2(
     request: EngineRequest, compute_type: str, report: Callable[[str], None]
 ) -> Engine:
+    """Builds the CTranslate2 engine of a request; converts the model if necessary."""
     if request.torch_only:
         raise InputError(
             f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
@@ -181,11 +186,3 @@ def _build_ctranslate2(
         report(note)
     fallback = TorchEngine(model.to(request.device), request.config)
     return CTranslate2Engine(converted, fallback, tokenizer.vocabulary, compute_type)
-
-
-BUILDERS: dict[str, Callable[[EngineRequest, str, Callable[[str], None]], Engine]] = {
-    "torch": _build_torch,
-    "ctranslate2": _build_ctranslate2,
-}
-"""The registry of engines: (request, data type, report) → engine. Names are listed in
-``config.decode.ENGINES`` too."""
