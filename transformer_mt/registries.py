@@ -40,8 +40,8 @@ SCHEDULES: Registry = {
 """``schedule.name``."""
 
 VALIDATION_METRICS: Registry = {
-    "bleu": "transformer_mt.evaluation.validation_metrics:BLEU",
-    "chrf": "transformer_mt.evaluation.validation_metrics:CHRF",
+    "bleu": "transformer_mt.evaluation.scores:VALIDATION_BLEU",
+    "chrf": "transformer_mt.evaluation.scores:VALIDATION_CHRF",
 }
 """Metrics of validation translations, which ``train.best_by`` may name."""
 
@@ -54,8 +54,8 @@ METRICS: Registry = {
 """``metrics`` of mt-eval that compare texts."""
 
 PROTOCOLS: Registry = {
-    "paper": "transformer_mt.evaluation.protocols:paper_bleu",
-    "lowercase_tokens": "transformer_mt.evaluation.protocols:tokens_bleu",
+    "paper": "transformer_mt.evaluation.metrics:paper_bleu",
+    "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",
 }
 """``protocols`` of mt-eval."""
 

@@ -335,8 +335,8 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
     text, _, sources = text.partition("\nData sources")
     if command == "train":
         sources, _, _ = sources.partition("\nGroups")
-        listed = re.findall(r"^  (\w+)=null", sources, re.MULTILINE)
-        assert listed == [f.name for f in fields(SourceConfig)]
+        keys = re.findall(r"^  (\w+)=null", sources, re.MULTILINE)
+        assert keys == [f.name for f in fields(SourceConfig)]
     listed = dict(re.findall(r"^  ([a-z_.]+\d?)=(\S+)", text, re.MULTILINE))
     config = dotted(OmegaConf.to_container(composed(command)))
     assert listed.keys() == config.keys()

@@ -15,7 +15,7 @@ from transformer_mt.config.settings import Command
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
-    from transformer_mt.evaluation.systems import Evaluation
+    from transformer_mt.evaluation.comparison import Evaluation
 
 
 def train(job: TrainJob) -> None:
@@ -45,7 +45,7 @@ def translate(job: TranslateJob) -> None:
 def evaluate(job: EvaluateJob) -> None:
     """Scores translations and prints the scores; of an attention page alone, the translation."""
     with exit_on_interrupt("mt-eval"):
-        from transformer_mt.evaluation.formats import to_json, to_text
+        from transformer_mt.evaluation.score_tables import to_json, to_text
         from transformer_mt.jobs.evaluate import evaluate, write_attention
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")

@@ -69,6 +69,8 @@ def check(config: Any, prefix: str = "") -> None:
             continue
         if "limits" in setting.metadata:
             _check_number(key, value, setting.metadata["limits"], or_null=setting.default is None)
+        if isinstance(setting.default, bool):
+            require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
         if names := accepted_names(setting):
             for name in value if isinstance(value, list) else [value]:
                 choice(key, name, *names)

@@ -23,16 +23,13 @@ class TranslateJob:
     """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
     they are in random order."""
     engine: str = one_of("auto", ENGINES)
-    """Translation engine. ``auto`` is the faster one, with
-    this model on this CPU, of those that can do the job; they give the same translations, ties and
-    rounding aside. The first time that 256 lines or more arrive together, both are timed on some of
-    them (about 2 seconds, less for small jobs), and the result is kept in the cache; until then it
-    is CTranslate2. On a GPU it is torch."""
+    """Translation engine. ``auto`` is CTranslate2 where it is installed and can do the job, on a
+    CPU, and otherwise torch; they give the same translations, ties and rounding aside."""
     compute_type: str = one_of(*COMPUTE_TYPES)
-    """Data type of the computation. ``auto`` never trades
-    accuracy for speed: it is float32. ``fast`` is the fastest of int8, bfloat16 and float32 here,
-    timed as ``engine=auto`` is; unless float32 wins, some translations and all scores change
-    slightly, and they depend on the machine. int8 needs CTranslate2, float16 a GPU."""
+    """Data type of the computation. ``auto`` never trades accuracy for speed: it is float32.
+    ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where the hardware is fast
+    at it, otherwise float32; unless it is float32, some translations and all scores change
+    slightly. int8 needs CTranslate2, float16 a GPU."""
     split: str = one_of("none", "sentences")
     """How lines are split. ``sentences`` translates the sentences of each line one by one."""
     markup: str = one_of("text", "keep")
@@ -52,6 +49,9 @@ class TranslateJob:
     the input."""
     alignment: bool = False
     """Add word alignments to the output. It needs ``format=jsonl``."""
+    cache_dir: str = "~/.cache/transformer_mt"
+    """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
+    ``$XDG_CACHE_HOME`` where that is set."""
     # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
     length_penalty: float | None = None
