@@ -34,13 +34,13 @@ class Sweep:
 
     def __init__(self, program: str, overrides: Sequence[str]):
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-        swept = {override.key_or_group for override in parsed if override.is_sweep_override()}
-        fixed = {override.key_or_group for override in parsed} - swept if swept else set()
-        self.naming = (
-            f"hydra.job.config.override_dirname.exclude_keys={sorted({*fixed, 'run_dir'})}"
-        )
+        swept = [override.key_or_group for override in parsed if override.is_sweep_override()]
+        fixed = {override.key_or_group for override in parsed}.difference(swept) if swept else set()
+        excluded = sorted({*fixed, "run_dir"})
+        self.naming = f"hydra.job.config.override_dirname.exclude_keys={excluded}"
         """Override that makes Hydra name the jobs."""
         self._program = program
+        self._example = next(iter(swept), "SETTING")
         self._folders: dict[Path, Path] = {}
         """Run folder of each training job → ``run_dir`` as given, where the table is written."""
         self._written: set[Path] = set()
@@ -93,7 +93,7 @@ class Sweep:
             if path in self._written:
                 raise InputError(
                     f"another job of this sweep writes {key}={value}: set a different file for "
-                    f"each job, with one of its settings in the name, as '{key}=${{SETTING}}.out'"
+                    f"each job, such as '{key}=${{{self._example}}}_{Path(value).name}'"
                 )
             self._written.add(path)
 

@@ -2,7 +2,8 @@
 
 ``METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as papers report
 it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are ``paper``, published
-Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot be compared. COMET and perplexity, which also read the source, are in ``source_metrics.py``.
+Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot be compared. COMET
+and perplexity, which also read the source, are in ``source_metrics.py``.
 """
 
 import re
