@@ -19,8 +19,7 @@ from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
 from transformer_mt.decode.search.step_function import ModelStep, StepFunction
 from transformer_mt.decode.translation import Link
-from transformer_mt.model.inference import for_inference
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.transformer import Transformer, for_inference
 
 
 def max_tokens(models: Sequence[Transformer]) -> int | None:
