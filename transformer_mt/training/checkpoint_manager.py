@@ -16,7 +16,7 @@ from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
-from transformer_mt.heap_and_threads import background_thread
+from transformer_mt.kernels.hardware import background_thread
 from transformer_mt.training.stopping import StoppingCriteria
 from transformer_mt.training.training_state import TrainingState
 
