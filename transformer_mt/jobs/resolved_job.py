@@ -1,4 +1,4 @@
-"""The job as a run records it: absolute paths, and the vocabulary and commit that it starts with."""
+"""The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
