@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,6 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -181,7 +179,7 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
-    for message in data_diagnostics.diagnose(data.train, data.valid_store, data.valid):
+    for message in data_diagnostics.diagnose(data.train.sample, data.valid_store, data.valid):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
     unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))
@@ -207,25 +205,17 @@ def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
 def _test(
     job: TrainJob, data: Prepared, model: Transformer, tokenizer: Tokenizer, world: World
 ) -> list[Score]:
-    """Translates the test set on all ranks; its scores on the main rank, with their warnings."""
+    """Translates the test set on all ranks; returns its scores, on the main rank."""
     if not data.test:
         return []
     sources, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
-    engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
-    translator = Translator(engine, tokenizer, normalizer, job.decode)
+    translator = Translator.of_model(model, tokenizer, job)
     hypotheses = translate_sharded(translator, sources, world)
-    return _score(job, hypotheses, references, sources) if world.is_main else []
-
-
-def _score(
-    job: TrainJob,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    sources: Sequence[str],
-) -> list[Score]:
+    if not world.is_main:
+        return []
     tgt_lang = job.data.tgt_lang
     for message in score_diagnostics.diagnose(hypotheses, references, sources, tgt_lang=tgt_lang):
         log.warning("warning: test set: %s", message)
     protocols = metrics.default_protocols(tgt_lang, job.data.normalization)
     names = [*metrics.DEFAULT, *protocols]
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names, workers=None)
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names)

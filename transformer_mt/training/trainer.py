@@ -18,6 +18,7 @@ from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.kernels import hardware
@@ -66,7 +67,7 @@ class Trainer:
     def __init__(
         self,
         job: TrainJob,
-        train: TokenStore,
+        train: Corpus,
         segmentation: SampledSegmentation | None,
         valid: TokenStore,
         vocab_size: int,
@@ -181,7 +182,11 @@ class Trainer:
         job, components, last_step = self._job, self._components, self._criteria.last_step
         log_components(job, components, len(self._train), self.steps_done, self._world)
         peak_rate = peak_token_rate(
-            job.model, self.model.vocab_size, self._train, components.kernels.precision, self._world
+            job.model,
+            self.model.vocab_size,
+            self._train.sample,
+            components.kernels.precision,
+            self._world,
         )
         self._monitor = Monitor(self._run_dir, self.steps_done, last_step, peak_rate, trackers)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
@@ -281,9 +286,7 @@ class Trainer:
             return
         steps, lines = range(first, first + self._job.train.max_skipped), {}
         if self._world.is_main:
-            lines = {
-                s: [self._train.location(i) for i in self._batches.pair_indices(s)] for s in steps
-            }
+            lines = {s: self._batches.locations(s) for s in steps}
         raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:

@@ -29,6 +29,7 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -116,7 +117,8 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    return Trainer(job, pairs(60), None, pairs(7), V, translate or Bleu(), CPU, clock, recorded)
+    train = Corpus.of(pairs(60))
+    return Trainer(job, train, None, pairs(7), V, translate or Bleu(), CPU, clock, recorded)
 
 
 def weights(path: Path) -> Weights:
@@ -551,7 +553,7 @@ def test_too_many_skipped_updates_stop_the_run(
     lines = json.loads((tmp_path / "not_finite.json").read_text())
     assert list(lines) == ["9", "10", "11"]
     assert all(
-        len(places) == len(run._batches.pair_indices(int(step))) for step, places in lines.items()
+        len(places) == len(run._batches.locations(int(step))) for step, places in lines.items()
     )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
