@@ -42,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import expand_user, sha256
+from transformer_mt.files import cache_path, expand_user, sha256
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ def _read_inputs(job: TrainJob) -> _Inputs:
         raise InputError(
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
-    cache_dir = expand_user(job.cache_dir).resolve()
+    cache_dir = cache_path(job.cache_dir).resolve()
     sources = _fingerprints(data)
     text = [_TEXT_VERSION, sources, data.src_lang, data.tgt_lang, data.normalization]
     vocabulary = existing_vocabulary(job)
