@@ -18,10 +18,10 @@ from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.cli import evaluate, translate
-from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.cli import commands
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.jobs import resolved_job
 from transformer_mt.model_folder import load_model, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
@@ -70,12 +70,12 @@ def test_commands_and_ensembles_take_references(
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text("a b\nc\n")
     reference = f"hf://{NAME}"
-    translate.run(
+    commands.translate(
         TranslateJob(model=reference, ensemble=[reference], input=str(source), output=str(output))
     )
     assert output.read_text().splitlines() == expected
     (tmp_path / "ref").write_text("A B\nC\n")
-    evaluate.run(
+    commands.evaluate(
         EvaluateJob(model=reference, source=str(source), references=[str(tmp_path / "ref")])
     )
     assert "BLEU" in capsys.readouterr().out
@@ -199,6 +199,10 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(
         run_dir=str(run_dir),
         train=replace(trained.train, init_from=f"hf://{NAME}"),
     )
+
+    def with_initial_vocabulary(job: TrainJob) -> TrainJob:
+        return resolved_job.with_initial_vocabulary(job, job.train.init_from or "")
+
     started = with_initial_vocabulary(job)
     folder = hub_models.resolve(f"hf://{NAME}")
     assert started.train.init_from == f"hf://{NAME}@{folder.name}"
@@ -228,7 +232,7 @@ def test_the_command_with_the_environment_of_the_hub(
     hub: Hub, tmp_path: Path, expected: list[str]
 ) -> None:
     """HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are the client's own settings."""
-    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model=hf://{NAME}@v1"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model=hf://{NAME}@v1"]
     for offline in ("0", "1"):
         env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": offline}
         done = subprocess.run(

@@ -1,14 +1,90 @@
-"""Statistical significance of score differences: sacreBLEU's paired tests against a baseline."""
+"""Evaluation of one or several systems on one test set, each compared with the first."""
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from transformer_mt.evaluation.resampling import Resamples, bootstrap_p_value
-from transformer_mt.evaluation.statistics import Statistics
+from sacrebleu.significance import PairedTest
+
+from transformer_mt.data.store.workers import map_ordered
+from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.sources.testsets import testset_files
+from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation.score_diagnostics import diagnose
+from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
+from transformer_mt.kernels.hardware import available_cores
 
 SIGNIFICANT = 0.05
 """Differences with p-values below this are marked as significant."""
+_WORTH_WORKERS = 500
+"""Lines for which resampling takes longer than starting worker processes, about a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """Line-aligned texts that translations are scored against."""
+
+    __test__ = False  # not a test case for pytest
+
+    references: Mapping[str, Sequence[str]]
+    """Reference translations by the name of their file."""
+    source: Sequence[str] | None = None
+    """Sentences to translate, if known."""
+    source_name: str = "the source"
+    """Name of the source in error messages."""
+
+    @property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """All texts by name."""
+        source = {} if self.source is None else {self.source_name: self.source}
+        return {**self.references, **source}
+
+
+def load_testset(name: str, langs: str) -> TestSet:
+    """A sacreBLEU test set, downloaded if necessary; see ``testset_files``."""
+    source, references = testset_files(name, langs)
+    return TestSet(
+        references={path.name: list(read_lines(path)) for path in references},
+        source=list(read_lines(source)),
+        source_name=source.name,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Metrics and tests to compute: the settings of ``mt-eval`` of the same names."""
+
+    metrics: Sequence[str] = metrics.DEFAULT
+    protocols: Sequence[str] | None = None
+    tgt_lang: str | None = None
+    normalization: str = "none"
+    """``data.normalization`` of the system; ``none`` if unknown."""
+    bootstrap: int = 0
+    randomization: int = 0
+    workers: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all metrics and protocols, for ``make_metric``."""
+        protocols = self.protocols
+        if protocols is None:
+            protocols = metrics.default_protocols(self.tgt_lang, self.normalization)
+        return [*self.metrics, *protocols]
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One system's translations with their scores."""
+
+    name: str
+    """Shortest end of its path that no other system has."""
+    hypotheses: Sequence[str]
+    scores: list[Score]
+    diagnostics: list[str]
+    """Warnings about the scores; see ``score_diagnostics``."""
 
 
 @dataclass(frozen=True)
@@ -33,35 +109,133 @@ class Comparison:
         return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
-def compare(
-    statistics: Mapping[str, Mapping[str, Statistics]], resamples: Resamples, metrics: Sequence[str]
-) -> list[Comparison]:
-    """Compare every other system with the first, by sacreBLEU's ``--paired-bs`` and ``-ar``.
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Results of all systems on one test set; the first system is the baseline."""
 
-    One correction to sacreBLEU: it counts the resamples whose difference is greater than the
-    observed one, whereas a p-value counts those at least as great. For two identical systems, where
-    all differences are 0, it would report p = 0.0001. If many lines differ there are hardly any
-    ties, and p is sacreBLEU's to the digit.
+    systems: list[System]
+    test: TestSet
+    comparisons: list[Comparison]
+    settings: Settings
+
+
+def evaluate_systems(
+    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
+) -> Evaluation:
+    """Scores of every system, given by the path of its file or model, and comparisons.
+
+    Raises:
+        InputError: The numbers of lines differ, there is nothing to score, a metric is not
+            available here, or a worker process was killed.
     """
-    if not (resamples.scores or resamples.p_randomization):
-        return []
-    baseline, *others = statistics
-    found = []
-    for system in others:
-        for name in metrics:
-            ours, theirs = statistics[system][name], statistics[baseline][name]
-            result = ours.corpus_score()
-            difference = result.score - theirs.corpus_score().score
-            p_bootstrap = p_randomization = None
-            if resamples.scores:
-                pair = resamples.scores[baseline, name], resamples.scores[system, name]
-                p = bootstrap_p_value(*pair, abs(difference))
-                p_bootstrap = p if difference else 1.0
-            if resamples.p_randomization:
-                # A trial that swaps all n segments with different counts, or none of them, gives
-                # the observed difference: 2 of 2^n trials do.
-                differing = sum(map(operator.ne, ours.rows, theirs.rows))
-                p = max(resamples.p_randomization[system, name], 2.0 ** (1 - differing))
-                p_randomization = p if difference else 1.0
-            found.append(Comparison(system, result.name, difference, p_bootstrap, p_randomization))
-    return found
+    for name, hypotheses in systems.items():
+        check_line_counts({name: hypotheses, **test.texts})
+    sets = list(test.references.values())
+    named = list(zip(short_names(list(systems)), systems.values(), strict=True))
+    evaluate = partial(_evaluate_metric, systems=named, references=sets, settings=settings)
+    workers = settings.workers
+    if workers is None:
+        resampled = settings.bootstrap or settings.randomization
+        workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
+    # TER, by far the slowest, is usually the last.
+    results = list(map_ordered(evaluate, settings.names[::-1], workers, setting="workers"))[::-1]
+    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    language = settings.tgt_lang
+    evaluated = [
+        System(
+            name=name,
+            hypotheses=lines,
+            scores=[scores[i] for scores, _ in results],
+            diagnostics=diagnose(lines, sets, test.source, tgt_lang=language, words=words),
+        )
+        for i, (name, lines) in enumerate(named)
+    ]
+    by_metric = [comparisons for _, comparisons in results if comparisons]
+    return Evaluation(
+        systems=evaluated,
+        test=test,
+        comparisons=[item for by_system in zip(*by_metric, strict=True) for item in by_system],
+        settings=settings,
+    )
+
+
+def _evaluate_metric(
+    metric: str,
+    *,
+    systems: list[tuple[str, Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    settings: Settings,
+) -> tuple[list[Score], list[Comparison]]:
+    """Scores of all systems by one metric, and comparisons of each other one with the first."""
+    language = settings.tgt_lang
+    scores = [compute_score(metric, language, lines, references) for _, lines in systems]
+    samples = {"bs": settings.bootstrap}
+    if len(systems) > 1 and metric in settings.metrics:
+        samples["ar"] = settings.randomization
+    p_values: dict[str, list[float]] = {}
+    for kind, number in samples.items():
+        if not number:
+            continue
+        # The bootstrap gives intervals, too, and so is of use for a single system.
+        scorers = {metric: metrics.make_metric(metric, language)}
+        signatures, outcome = PairedTest(systems, scorers, references, kind, number)()
+        ((name, signature),) = signatures.items()
+        results: list[Any] = outcome[name]
+        p_values[kind] = [result.p_value for result in results]
+        if kind == "bs":
+            scores = [
+                replace(
+                    score,
+                    signature=signature.format(),
+                    mean=float(result.mean),
+                    confidence=float(result.ci),
+                )
+                for score, result in zip(scores, results, strict=True)
+            ]
+    if not p_values or metric not in settings.metrics:
+        return scores, []
+    others = range(1, len(systems))
+    return scores, [_compare(systems, scores, i, p_values) for i in others]
+
+
+def _compare(
+    systems: Sequence[tuple[str, Sequence[str]]],
+    scores: Sequence[Score],
+    other: int,
+    p_values: Mapping[str, Sequence[float]],
+) -> Comparison:
+    """Comparison of a system with the first, with a correction to sacreBLEU's p-values.
+
+    It counts the resamples whose difference is greater than the observed one, whereas a p-value
+    counts those at least as great. For two identical systems, where all differences are 0, it would
+    report p = 0.0001. If many lines differ there are hardly any ties, and p is sacreBLEU's.
+    """
+    difference = scores[other].score - scores[0].score
+    # A trial that swaps all n lines that differ, or none of them, gives the observed difference:
+    # 2 of 2^n trials do.
+    differing = sum(map(operator.ne, systems[0][1], systems[other][1]))
+    least = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
+    corrected = {
+        kind: max(p[other], least[kind]) if difference else 1.0 for kind, p in p_values.items()
+    }
+    return Comparison(
+        system=systems[other][0],
+        metric=scores[other].name,
+        difference=difference,
+        p_bootstrap=corrected.get("bs"),
+        p_randomization=corrected.get("ar"),
+    )
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Shortest unique end of each path: ``x/a/out, x/b/out, x/c`` → ``a/out``, ``b/out``, ``c``."""
+    parts = [Path(path).parts for path in paths]
+
+    def short(i: int) -> str:
+        for length in range(1, len(parts[i]) + 1):
+            end = parts[i][-length:]
+            if sum(other[-length:] == end for other in parts) == 1:
+                return str(Path(*end))
+        return paths[i]  # "." has no parts, and "./a" has the same parts as "a"
+
+    return [short(i) for i in range(len(paths))]

@@ -1,34 +1,31 @@
-"""Evaluate a model folder, or files of hypotheses and references."""
+"""Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import distributed, files, hub_models
-from transformer_mt.config import EvaluateJob, TrainJob
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.comet import comet, comet_command
-from transformer_mt.evaluation.perplexity import perplexity
-from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import (
+from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
     TestSet,
     evaluate_systems,
     load_testset,
 )
+from transformer_mt.evaluation.scores import Score, check_line_counts
+from transformer_mt.evaluation.source_metrics import comet, comet_command, perplexity
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ _OUTPUTS = ("report", "attention_html", "attention_png")
 def evaluate(
     job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
 ) -> Evaluation:
-    """Score a model on a test set, or files of translations, and write the files the job names.
+    """Scores a model on a test set, or files of translations; writes the files the job names.
 
     Args:
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
@@ -53,6 +50,10 @@ def evaluate(
             or a metric is not available here.
     """
     job, system = _open(job)
+    settings = _settings(job, system)
+    # A missing tokeniser is reported before the work. The report has BLEU in any case.
+    for name in [*settings.names, *(["bleu"] if job.report else [])]:
+        metrics.make_metric(name, settings.tgt_lang)
     attention = None if system is None or job.attention is None else _attend(job, system)
     test = _load_test_set(job, system)
     if system is None:
@@ -60,7 +61,7 @@ def evaluate(
     else:
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = evaluate_systems(hypotheses, test, _settings(job, system))
+    evaluation = evaluate_systems(hypotheses, test, settings)
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -70,13 +71,13 @@ def evaluate(
         from transformer_mt.evaluation.report import write_report  # loads matplotlib: a second
 
         title = ", ".join(scored.name for scored in evaluation.systems)
-        curves = [] if system is None else read_records(system.folder)
+        curves = [] if system is None else read_records(system.request.folder)
         write_report(Path(job.report), evaluation, title=title, curves=curves, attention=attention)
     return evaluation
 
 
 def write_attention(job: EvaluateJob) -> "Attention":
-    """Write the attention pages of a sentence (``attention=…``), without scoring anything.
+    """Writes the attention pages of a sentence (``attention=…``), without scoring anything.
 
     Raises:
         InputError: There is no such model, or the sentence is too long.
@@ -86,47 +87,32 @@ def write_attention(job: EvaluateJob) -> "Attention":
     return _attend(job, system)
 
 
-@dataclass(frozen=True)
-class _System:
+class _System(NamedTuple):
     """A model folder, ready to translate."""
 
-    folder: Path
-    model: Transformer
-    tokenizer: Tokenizer
-    trained: TrainJob
-    """The job that trained it."""
-    normalizer: Normalizer
+    request: EngineRequest
     translator: Translator
 
-    @classmethod
-    def load(cls, job: EvaluateJob) -> "_System":
-        assert job.model is not None
-        request = EngineRequest.open(job.model, device=job.device, step=job.step)
-        request = replace(request, config=request.config.with_settings(job))
-        translator = Translator.open(request, "torch")
-        return cls(
-            request.folder,
-            request.models[0],
-            request.tokenizer,
-            request.trained,
-            translator.normalizer,
-            translator,
-        )
+    @property
+    def data(self) -> DataConfig:
+        """Settings of the data that it was trained on."""
+        return self.request.trained.data
 
 
 def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
-    """Check the job and load its model, if it has one."""
+    """The job with expanded paths, checked, and its model, if it has one."""
     job = _expand_users(job)
     _check(job)
     if job.model is None:
         return job, None
-    system = _System.load(job)
-    check_outputs(_outputs(job), model_files(system.folder, system.trained.data))
-    return job, system
+    request = EngineRequest.open(job.model, device=job.device, step=job.step)
+    check_outputs(_outputs(job), model_files(request.folder, request.trained.data))
+    request = replace(request, config=request.config.with_settings(job))
+    return job, _System(request, Translator.open(request, "torch"))
 
 
 def _expand_users(job: EvaluateJob) -> EvaluateJob:
-    """Expand ``~`` in every path: inside the quotes that lists need, the shell does not."""
+    """Expands ``~`` in every path: inside the quotes that lists need, the shell does not."""
     paths: dict[str, Any] = {
         key: str(files.expand_user(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
@@ -142,15 +128,23 @@ def _outputs(job: EvaluateJob) -> dict[str, str | None]:
 
 
 def _check(job: EvaluateJob) -> None:
-    """Report mistakes before anything is translated and scored."""
+    """Reports mistakes before anything is translated and scored."""
     for key, value in _outputs(job).items():
         if value is None:
             continue
-        path = Path(value)
-        if not (folder := path.resolve().parent).is_dir():
-            raise InputError(f"{key}={value}: there is no folder {folder}")
+        path = Path(value).resolve()
         if path.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
+        if files.is_stream(path):
+            continue
+        if not path.parent.is_dir():
+            raise InputError(f"{key}={value}: there is no folder {path.parent}")
+        try:
+            with TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            reason = f"cannot write to the folder {path.parent}: {error.strerror}"
+            raise InputError(f"{key}={value}: {reason}") from error
     read = [("hypotheses", path) for path in job.hypotheses]
     read += [("references", path) for path in job.references]
     read += [] if job.source is None else [("source", job.source)]
@@ -165,7 +159,7 @@ def _check(job: EvaluateJob) -> None:
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     """The test set that the job names, or else the model's own."""
-    data = None if system is None else system.trained.data
+    data = None if system is None else system.data
     if job.testset is not None:
         langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
         return load_testset(job.testset, langs)
@@ -179,16 +173,16 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
             check_line_counts(test.texts)
         return test
     assert system is not None
-    assert data is not None
+    data, folder = system.data, system.request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
-        raise InputError(f"{system.folder} was trained without a test set (data.test)")
+        raise InputError(f"{folder} was trained without a test set (data.test)")
     for source in sources:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
-                raise InputError(f"data.{subset} of {system.folder}: {path} is not a regular file")
+                raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    if evaluation_data_differs(system.folder, subset, pairs):
+    if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     references = {f"data.{subset}": [pair.tgt for pair in pairs]}
     return TestSet(references=references, source=[pair.src for pair in pairs])
@@ -199,7 +193,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     if tgt_lang is None and job.langs is not None:
         tgt_lang = job.langs.rpartition("-")[2]
     if tgt_lang is None and system is not None:
-        tgt_lang = system.trained.data.tgt_lang
+        tgt_lang = system.data.tgt_lang
     several = len(job.hypotheses) > 1
     resamples = 1000 if several or job.report else 0
     trials = 10_000 if several else 0
@@ -208,7 +202,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
         metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
-        normalization="none" if system is None else system.trained.data.normalization,
+        normalization="none" if system is None else system.data.normalization,
         bootstrap=resamples if job.bootstrap is None else job.bootstrap,
         randomization=trials if job.randomization is None else job.randomization,
         workers=job.workers,
@@ -218,7 +212,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
 def _add_scores_with_source(
     job: EvaluateJob, system: _System | None, evaluation: Evaluation
 ) -> Evaluation:
-    """Add COMET and perplexity, which read the source as well, if they are asked for."""
+    """Adds COMET and perplexity, which read the source as well, if they are asked for."""
     test, names = evaluation.test, job.metrics or []
     reference = next(iter(test.references.values()))
     added: list[Mapping[str, Score]] = []
@@ -229,8 +223,7 @@ def _add_scores_with_source(
         added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
     if "ppl" in names and system is not None:
         assert test.source is not None
-        vocab_size = system.model.vocab_size
-        score = perplexity(system.translator, test.source, reference, vocab_size)
+        score = perplexity(system.translator, test.source, reference)
         added.append({scored.name: score for scored in evaluation.systems})
     systems = [
         replace(scored, scores=[*scored.scores, *(scores[scored.name] for scores in added)])
@@ -240,15 +233,13 @@ def _add_scores_with_source(
 
 
 def _attend(job: EvaluateJob, system: _System) -> "Attention":
-    """Compute the attention of the job's sentence and write the files that the job names."""
+    """Computes the attention of the job's sentence and writes the files that the job names."""
     # Imported here because loading matplotlib takes a second.
     from transformer_mt.evaluation.attention_page import compute_attention, write_image
     from transformer_mt.evaluation.report import write_attention_page
 
     assert job.attention is not None
-    attention = compute_attention(
-        job.attention, system.model, system.tokenizer, system.translator, system.normalizer
-    )
+    attention = compute_attention(job.attention, system.request.models[0], system.translator)
     if job.attention_html is not None:
         write_attention_page(Path(job.attention_html), attention)
     if job.attention_png is not None:

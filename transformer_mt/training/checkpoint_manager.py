@@ -47,6 +47,7 @@ class CheckpointManager:
         self._checkpoints = list(found)
         self._thread = background_thread("checkpoint")
         self._pending: Future[None] | None = None
+        self.model_steps: list[int] = []
 
     def save(
         self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
@@ -94,6 +95,7 @@ class CheckpointManager:
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
+            self.model_steps = [c.step for c in self._model_checkpoints(state.best_step)]
             log.info("the final model is %s", self._describe_model(state))
             return weights
 
@@ -177,7 +179,7 @@ class NullCheckpointManager(CheckpointManager):
     """Writes nothing: the checkpoint manager of all ranks but the main one."""
 
     def __init__(self) -> None:
-        pass
+        self.model_steps = []
 
     save = record_validation = prune_leftovers = wait = check = close = _ignore
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.cli import evaluate
+from transformer_mt.cli import commands, entry_points
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -30,10 +30,11 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, systems
+from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation import scores as scoring
-from transformer_mt.evaluation.systems import Settings, TestSet
+from transformer_mt.evaluation.comparison import Settings, TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -72,7 +73,7 @@ def scores(capsys: pytest.CaptureFixture[str]) -> Json:
     """The JSON that a job prints, and its messages."""
 
     def run(**settings: Any) -> tuple[Any, str]:
-        evaluate.run(EvaluateJob(format="json", device="cpu", **settings))
+        commands.evaluate(EvaluateJob(format="json", device="cpu", **settings))
         out, err = capsys.readouterr()
         return json.loads(out), err
 
@@ -122,7 +123,7 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     baseline, other = (row["scores"] for row in rows)
     test = TestSet(references={reference: REFERENCE})
     settings = Settings(bootstrap=1000, randomization=200)
-    expected = systems.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
+    expected = comparison.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
     for score, item in zip(other, expected.comparisons, strict=True):
         assert score["name"] == item.metric
         assert score["baseline"] == "bad"
@@ -151,6 +152,20 @@ def test_missing_comet_is_reported_before_the_work(
     (source,) = files(src=SOURCE)
     job = {"hypotheses": ["not there"], "references": ["nor this"], "source": source}
     assert "pipx install unbabel-comet" in error_of(capsys, **job, metrics=["comet"])
+
+
+@pytest.mark.parametrize("more", [{}, {"metrics": ["chrf"], "report": "report.html"}])
+def test_missing_tokeniser_is_reported_before_the_work(
+    model: Path,
+    more: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ko_mecab", raising=False)
+    monkeypatch.setitem(sys.modules, "mecab_ko", None)  # as if it were not installed
+    monkeypatch.setattr(Translator, "translate", lambda *_: pytest.fail("it is translated"))
+    message = error_of(capsys, model=str(model), tgt_lang="kor", **more)
+    assert message.endswith(" pip install 'sacrebleu[ko]'")
 
 
 @pytest.mark.parametrize(
@@ -214,16 +229,18 @@ def test_empty_translation_of_an_empty_line_is_only_empty(files: Files, scores: 
 
 def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
-    evaluate.run(EvaluateJob(hypotheses=[good], references=[reference]))
+    commands.evaluate(EvaluateJob(hypotheses=[good], references=[reference]))
     alone = capsys.readouterr().out
     for value in by_hand(GOOD, REFERENCE):
         assert f" {value:.2f}  4 segments" in alone
-    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
+    commands.evaluate(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
     together = capsys.readouterr().out
     assert "\n4 segments, 1 reference\n" in together
     for value in [*by_hand(GOOD, REFERENCE), *by_hand(BAD, REFERENCE)]:
         assert f"│ {value:.2f} " in together
-    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100))
+    commands.evaluate(
+        EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100)
+    )
     compared = capsys.readouterr().out
     assert "│ good (baseline) │" in compared
     assert compared.count("p(ar) ") == 3
@@ -232,7 +249,7 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
 
 def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        evaluate.run(EvaluateJob(device="cpu", **settings))
+        commands.evaluate(EvaluateJob(device="cpu", **settings))
     assert capsys.readouterr().out == ""
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -245,6 +262,16 @@ def test_unwritable_outputs_are_reported_before_the_work(
     for place, message in ((tmp_path, "is a folder: name a file"), ("no/x", "there is no folder")):
         text = error_of(capsys, hypotheses=[good], references=[reference], report=str(place))
         assert message in text
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that root cannot write to")
+def test_an_unwritable_folder_is_reported_before_the_work(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    monkeypatch.setattr(evaluate_job, "evaluate_systems", lambda *_: pytest.fail("it is scored"))
+    text = error_of(capsys, hypotheses=[good], references=[reference], report="/proc/x.html")
+    assert text.startswith("report=/proc/x.html: cannot write to the folder /proc: ")
 
 
 def test_empty_references_are_reported(files: Files, scores: Json) -> None:
@@ -436,7 +463,7 @@ def test_attention_without_report_scores_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, image = tmp_path / "a.html", tmp_path / "a.png"
-    evaluate.run(
+    commands.evaluate(
         EvaluateJob(
             model=str(model),
             attention="It's 3.5 km.",
@@ -488,9 +515,9 @@ def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []
-    monkeypatch.setattr(evaluate, "run", jobs.append)
+    monkeypatch.setitem(commands.COMMANDS, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
         arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
         monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])
-        evaluate.main()
+        entry_points.evaluate()
     assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]

@@ -371,7 +371,9 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
     kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
-    attention = AttentionMaps(*kinds, ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
+    attention = AttentionMaps(
+        kinds[0], kinds[1], kinds[2], ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"]
+    )
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
     monitor.close()
