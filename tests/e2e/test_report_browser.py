@@ -157,8 +157,8 @@ def attention(sentence: str, src: list[str], tgt_in: list[str]) -> Attention:
     def weights(queries: list[str], keys: list[str]) -> list[torch.Tensor]:
         return [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
 
-    maps = AttentionMaps(weights(src, src), weights(tgt_in, tgt_in), weights(tgt_in, src))
-    return Attention(sentence, " ".join(tgt_in[1:]), src, tgt_in, maps)
+    kinds = weights(src, src), weights(tgt_in, tgt_in), weights(tgt_in, src)
+    return Attention(sentence, " ".join(tgt_in[1:]), AttentionMaps(*kinds, src, tgt_in))
 
 
 LINES = 130
@@ -352,7 +352,7 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
     browser.open(tmp_path / "attention.html")
     for number, maps in enumerate((shown_.maps.encoder, shown_.maps.decoder, shown_.maps.cross)):
         choose(browser, "kind", number)
-        queries, keys = shown_.sides(("encoder", "decoder", "cross")[number])
+        _, queries, keys = shown_.maps.layers(("encoder", "decoder", "cross")[number])
         for layer, head in ((0, 0), (1, 2)):
             choose(browser, "layer", layer)
             choose(browser, "head", head)

@@ -12,15 +12,8 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.figures import attention_image
 from transformer_mt.files import output
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
+from transformer_mt.model.attention_maps import KINDS, AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
-
-KINDS = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention to the source",
-}
-"""The paper's three uses of attention (§3.2.3), and their names on a page."""
 
 MAX_PIECES = 200
 """Maximum number of pieces in a heat map."""
@@ -28,21 +21,11 @@ MAX_PIECES = 200
 
 @dataclass(frozen=True)
 class Attention:
-    """A sentence, its translation and all attention weights."""
+    """A sentence, its translation and the attention weights of all layers."""
 
     sentence: str
     translation: str
-    src: list[str]
-    """The S pieces that the encoder reads, with the end symbol."""
-    tgt_in: list[str]
-    """The T pieces that the decoder reads, with the start symbol."""
     maps: AttentionMaps
-
-    def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Query pieces and key pieces of a kind of attention."""
-        queries = self.src if kind == "encoder" else self.tgt_in
-        keys = self.tgt_in if kind == "decoder" else self.src
-        return queries, keys
 
 
 def compute_attention(
@@ -71,9 +54,7 @@ def compute_attention(
     return Attention(
         sentence=sentence,
         translation=best.text,
-        src=tokenizer.pieces(src),
-        tgt_in=tokenizer.pieces(tgt_in),
-        maps=attention_maps(model, src, tgt_in),
+        maps=attention_maps(model, src, tgt_in, tokenizer.pieces),
     )
 
 
@@ -87,19 +68,15 @@ def to_data(attention: Attention) -> dict[str, Any]:
 
     kinds = []
     for kind, name in KINDS.items():
-        queries, keys = attention.sides(kind)
-        layers = [thousandths(layer) for layer in getattr(attention.maps, kind)]
-        kinds.append({"name": name, "queries": queries, "keys": keys, "layers": layers})
+        layers, queries, keys = attention.maps.layers(kind)
+        weights = [thousandths(layer) for layer in layers]
+        kinds.append({"name": name, "queries": queries, "keys": keys, "layers": weights})
     return {"kinds": kinds}
 
 
 def write_image(attention: Attention, path: Path) -> None:
-    """Write a PNG of every layer and head."""
-    rows = [
-        (f"{kind} layer {i}", layer.numpy(), *attention.sides(kind))
-        for kind in KINDS
-        for i, layer in enumerate(getattr(attention.maps, kind), 1)
-    ]
+    """Writes a PNG with a heat map of every layer (rows) and head (columns), for each kind."""
+    panels = [(name, *attention.maps.layers(kind)) for kind, name in KINDS.items()]
     # Opened here: given a path, matplotlib seeks in the file, which fails for a pipe.
     with output(path) as place, place.open("wb") as file:
-        attention_image(file, f"{attention.sentence} → {attention.translation}", rows)
+        attention_image(file, f"{attention.sentence} → {attention.translation}", panels)

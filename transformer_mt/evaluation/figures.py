@@ -16,6 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+from torch import Tensor
+
+from transformer_mt.model.attention_maps import heat_map
 
 # Placeholder colours, replaced by CSS variables that differ between light and dark mode.
 _TEXT, _LINE = "#010203", "#010204"
@@ -175,15 +178,15 @@ _WIDE_FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans
 
 
 def attention_image(
-    file: BinaryIO, title: str, rows: Sequence[tuple[str, Any, Sequence[str], Sequence[str]]]
+    file: BinaryIO,
+    title: str,
+    panels: Sequence[tuple[str, Sequence[Tensor], Sequence[str], Sequence[str]]],
 ) -> None:
-    """Draw attention weights as a PNG: one row of heat maps per layer, one heat map per head.
+    """Draws attention weights as a PNG, one panel below the other.
 
-    ``rows`` are name, weights [H, T, S], T query pieces and S key pieces of every layer.
+    ``panels`` are name, weights [H, T, S] of each layer, T query pieces and S key pieces.
     """
-    heads = len(rows[0][1])
-    width = max(1.8, 0.13 * max(len(row[3]) for row in rows))
-    height = max(1.8, 0.13 * max(len(row[2]) for row in rows))
+    pictures = [heat_map(layers, side=1, gap=1).numpy() for _, layers, _, _ in panels]
     fonts = mpl.font_manager.get_font_names()
     style: Any = {
         "text.parse_math": False,
@@ -192,17 +195,29 @@ def attention_image(
         "font.family": [font for font in _WIDE_FONTS if font in fonts],
     }
     with mpl.rc_context(style):
-        size = (1 + heads * (width + 0.1), 1 + len(rows) * (height + 0.8))
-        figure = Figure(figsize=size, layout="constrained")
+        heights = [len(picture) for picture in pictures]
+        inches = 0.13  # of a weight's square, which has a line of text beside it
+        width = 1 + inches * max(picture.shape[1] for picture in pictures)
+        height = 1 + inches * sum(heights) + len(heights)
+        figure = Figure(figsize=(width, height), layout="constrained")
         figure.suptitle(title, fontsize=10)
-        grid = figure.subplots(len(rows), heads, squeeze=False)
-        for line, (name, weights, queries, keys) in zip(grid, rows, strict=True):
-            for head, axes in enumerate(line):
-                axes.imshow(weights[head], vmin=0, vmax=1, cmap="magma_r", aspect="auto")
-                axes.set_title(f"{name}, head {head + 1}")
-                axes.set_xticks(range(len(keys)), keys, rotation=90)
-                axes.set_yticks(range(len(queries)), queries if head == 0 else [])
+        grid = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)
+        for axes, picture, (name, layers, queries, keys) in zip(
+            grid[:, 0], pictures, panels, strict=True
+        ):
+            heads = len(layers[0])
+            axes.imshow(picture, vmin=0, vmax=255, cmap="gray", aspect="auto")
+            axes.set_title(f"{name}: layers 1–{len(layers)} downwards, heads 1–{heads} across")
+            _label(axes.set_xticks, keys, heads, rotation=90)
+            _label(axes.set_yticks, queries, len(layers))
         with warnings.catch_warnings():
             # A character that no font has is drawn as a box, which is enough of a warning.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             figure.savefig(file, format="png", dpi=110)
+
+
+def _label(set_ticks: Callable[..., Any], pieces: Sequence[str], maps: int, **style: Any) -> None:
+    """Labels every map of a row or column of maps, which are one square apart, with its pieces."""
+    size = len(pieces) + 1
+    places = [start + i for start in range(0, maps * size, size) for i in range(len(pieces))]
+    set_ticks(places, [*pieces] * maps, **style)

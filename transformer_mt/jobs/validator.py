@@ -12,9 +12,9 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
-from transformer_mt.model.attention_maps import attention_maps
+from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.validation import AttentionSample, TranslationSample, ValidationResult
+from transformer_mt.training.validation import TranslationSample, ValidationResult
 
 _NUM_SAMPLES = 5
 _NUM_PROBED = 100
@@ -84,7 +84,7 @@ class TranslationValidator:
 
     def _attention(
         self, model: Transformer, samples: Sequence[TranslationSample]
-    ) -> AttentionSample | None:
+    ) -> AttentionMaps | None:
         """Attention weights of the longest sample that fits an attention map, if any does."""
         max_tokens = _MAX_MAP_TOKENS
         if model.config.positions == "learned":
@@ -98,5 +98,4 @@ class TranslationValidator:
         (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen].translation)])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
-        pieces = self._tokenizer.pieces
-        return AttentionSample(attention_maps(model, src, tgt_in), pieces(src), pieces(tgt_in))
+        return attention_maps(model, src, tgt_in, self._tokenizer.pieces)

@@ -1,4 +1,4 @@
-"""Attention weights of a trained model, for plots and word alignment (the paper's figures 3–5).
+"""Attention weights of a model for one sentence pair, and their picture (the paper's figures 3–5).
 
 Shapes: S source and T target length, N and M packed target and source tokens, H heads, K head size.
 
@@ -7,7 +7,7 @@ here from the inputs of the attention layers, captured by hooks, with the layers
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,16 @@ from torch import Tensor, nn
 from transformer_mt.batch import Packed
 from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
+
+KINDS = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention to the source",
+}
+"""The paper's three uses of attention (§3.2.3): field of ``AttentionMaps`` → name on a page."""
+
+_MAP_SIZE = 120
+"""Approximate size of the longer side of one head's map in a picture, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +38,32 @@ class AttentionMaps:
     """Decoder self-attention, [H, T, T] for each layer, lower triangular."""
     cross: list[Tensor]
     """Encoder–decoder attention, [H, T, S] for each layer."""
+    src: list[str]
+    """The S pieces that the encoder reads, with the end symbol."""
+    tgt_in: list[str]
+    """The T pieces that the decoder reads, with the start symbol."""
+
+    def layers(self, kind: str) -> tuple[list[Tensor], list[str], list[str]]:
+        """Weights of all layers by one of ``KINDS``, with its query pieces and key pieces."""
+        queries = self.src if kind == "encoder" else self.tgt_in
+        keys = self.tgt_in if kind == "decoder" else self.src
+        return getattr(self, kind), queries, keys
 
 
 @torch.no_grad()
-def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]) -> AttentionMaps:
+def attention_maps(
+    model: Transformer,
+    src: Sequence[int],
+    tgt_in: Sequence[int],
+    pieces: Callable[[Sequence[int]], list[str]],
+) -> AttentionMaps:
     """Attention weights of all layers for one sentence pair, without dropout.
 
     Args:
         model: On any device.
         src: S token ids, with the end symbol.
         tgt_in: T token ids, shifted right: beginning with the start symbol.
+        pieces: Text of token ids, as ``Tokenizer.pieces``.
     """
     training = model.training
     layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
@@ -53,7 +79,32 @@ def attention_maps(model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
         for layer, (query, key) in zip(layers, captured, strict=True)
     ]
     decoder = weights[len(model.encoder) :]
-    return AttentionMaps(weights[: len(model.encoder)], decoder[::2], decoder[1::2])
+    return AttentionMaps(
+        encoder=weights[: len(model.encoder)],
+        decoder=decoder[::2],
+        cross=decoder[1::2],
+        src=pieces(src),
+        tgt_in=pieces(tgt_in),
+    )
+
+
+def heat_map(layers: Sequence[Tensor], *, side: int | None = None, gap: int = 4) -> Tensor:
+    """Grey picture of attention weights: a map for each layer (rows) and head (columns).
+
+    Args:
+        layers: [H, T, S] for each layer, weights in [0, 1].
+        side: Pixels of a weight's square; None chooses it so that a map is about 120 pixels long.
+        gap: Grey pixels below and to the right of each map.
+
+    Returns:
+        [height, width] uint8; weight 1 is black, 0 is white.
+    """
+    maps = torch.stack(list(layers))
+    side = side or max(1, _MAP_SIZE // max(maps.shape[-2:]))
+    pixels = ((1 - maps) * 255).round().to(torch.uint8)
+    pixels = pixels.repeat_interleave(side, -2).repeat_interleave(side, -1)
+    pixels = nn.functional.pad(pixels, (0, gap, 0, gap), value=128)
+    return torch.cat([torch.cat(list(heads), dim=1) for heads in pixels])
 
 
 @torch.no_grad()
@@ -62,7 +113,7 @@ def cross_attention_maps(
 ) -> Iterator[Tensor]:
     """Encoder–decoder attention weights of one decoder layer for a batch of sentence pairs.
 
-    The arguments are those of ``attention_maps`` for each pair; the model is in ``eval`` mode.
+    The arguments are lists of those of ``attention_maps``; the model is in ``eval`` mode.
 
     Returns:
         [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.

@@ -30,17 +30,6 @@ class TranslationSample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AttentionSample:
-    """Attention weights of one line and its translation."""
-
-    maps: AttentionMaps
-    src_pieces: list[str]
-    """Source tokens as text, [S]."""
-    tgt_pieces: list[str]
-    """Target tokens that the decoder read, as text, [T]."""
-
-
-@dataclass(frozen=True)
 class ValidationResult:
     """Metrics of a model on the validation set, and examples of its output."""
 
@@ -48,7 +37,7 @@ class ValidationResult:
     """Scores by name, on every rank."""
     samples: list[TranslationSample] = field(default_factory=list)
     """The same few lines at every validation; empty on ranks other than the main one."""
-    attention: AttentionSample | None = None
+    attention: AttentionMaps | None = None
     """Attention weights of one of these lines, on the main rank."""
     num_lines: int | None = None
     """Number of translated lines that the metrics are of; None for all."""

@@ -61,9 +61,9 @@ def test_pieces_and_weights_are_those_of_the_model(
     config, plain = DecodeConfig(beam_size=2, max_extra_tokens=3), Normalizer("none", "en", "de")
     ((best,),) = make_translator(model, tokenizer, config, plain).translate_nbest([SENTENCE], 1)
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
-    assert found.src == [*tokenizer.pieces(src), "</s>"]
-    assert found.tgt_in == ["<s>", *tokenizer.pieces(tgt)]
-    expected = attention_maps(model, [*src, EOS], [BOS, *tgt])
+    assert found.maps.src == [*tokenizer.pieces(src), "</s>"]
+    assert found.maps.tgt_in == ["<s>", *tokenizer.pieces(tgt)]
+    expected = attention_maps(model, [*src, EOS], [BOS, *tgt], tokenizer.pieces)
     data = to_data(found)["kinds"]
     for kind, maps in zip(data, (expected.encoder, expected.decoder, expected.cross), strict=True):
         assert len(kind["layers"]) == len(maps)
@@ -73,9 +73,9 @@ def test_pieces_and_weights_are_those_of_the_model(
                 torch.tensor(layer).view(shape) / 1000, weights, atol=5.1e-4, rtol=0
             )
     assert [(kind["queries"], kind["keys"]) for kind in data] == [
-        (found.src, found.src),
-        (found.tgt_in, found.tgt_in),
-        (found.tgt_in, found.src),
+        (expected.src, expected.src),
+        (expected.tgt_in, expected.tgt_in),
+        (expected.tgt_in, expected.src),
     ]
 
 

@@ -105,17 +105,17 @@ def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
     result = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
     attention = result.attention
     assert attention is not None
-    S, T = len(attention.src_pieces), len(attention.tgt_pieces)
+    S, T = len(attention.src), len(attention.tgt_in)
     assert S <= 48
     assert T <= 48
-    assert [tuple(w.shape) for w in attention.maps.encoder] == [(2, S, S)] * 2
-    assert [tuple(w.shape) for w in attention.maps.decoder] == [(2, T, T)]
-    assert [tuple(w.shape) for w in attention.maps.cross] == [(2, T, S)]
-    *words, end = attention.src_pieces
+    assert [tuple(w.shape) for w in attention.encoder] == [(2, S, S)] * 2
+    assert [tuple(w.shape) for w in attention.decoder] == [(2, T, T)]
+    assert [tuple(w.shape) for w in attention.cross] == [(2, T, S)]
+    *words, end = attention.src
     assert end == "</s>"
     source = "".join(words).replace("▁", " ").strip()
     assert source in [sample.source.strip() for sample in result.samples]
-    assert attention.tgt_pieces[0] == "<s>"
+    assert attention.tgt_in[0] == "<s>"
 
 
 def test_lines_longer_than_the_learned_positions_have_no_attention_map(
@@ -131,7 +131,7 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
     result = TranslationValidator(learned, tokenizer, short, World(CPU))(model)
     assert len(result.samples) == 1
     assert result.attention is not None
-    assert len(result.attention.tgt_pieces) <= 12
+    assert len(result.attention.tgt_in) <= 12
 
 
 def test_a_registered_metric_is_computed(

@@ -1,19 +1,24 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
+from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, heat_map
 from transformer_mt.model.transformer import Transformer
 
 SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13]
 H, D = 2, 12
+
+
+def pieces(ids: Sequence[int]) -> list[str]:
+    return [f"piece {i}" for i in ids]
 
 
 def model_of(norm: str = "post", **changes: object) -> Transformer:
@@ -57,7 +62,7 @@ def test_weights_equal_torch_multihead_attention(norm: str) -> None:
     with torch.no_grad():
         memory = model.encode(Packed.from_sequences([SRC]))
         with inputs_of([*own, *cross]) as seen:
-            maps = attention_maps(model, SRC, TGT)
+            maps = attention_maps(model, SRC, TGT, pieces)
         for i, module in enumerate(own):
             (x,) = seen[i]
             wq, wk = module.get_parameter("qkv_proj.weight")[: 2 * D].chunk(2)
@@ -77,7 +82,7 @@ def all_maps(maps: AttentionMaps) -> list[Tensor]:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_shapes_sums_and_causality_with_different_value_size(norm: str) -> None:
-    maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT)
+    maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT, pieces)
     S, T = len(SRC), len(TGT)
     assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
@@ -91,7 +96,7 @@ def test_shapes_sums_and_causality_with_different_value_size(norm: str) -> None:
 
 def test_later_target_tokens_do_not_change_earlier_rows() -> None:
     model = model_of()
-    maps, longer = (attention_maps(model, SRC, tgt) for tgt in (TGT, [*TGT, 14, 15]))
+    maps, longer = (attention_maps(model, SRC, tgt, pieces) for tgt in (TGT, [*TGT, 14, 15]))
     T = len(TGT)
     for short, long in zip(maps.decoder, longer.decoder, strict=True):
         torch.testing.assert_close(long[:, :T, :T], short)
@@ -103,26 +108,39 @@ def test_model_mode_hooks_and_random_state_are_restored() -> None:
     """No random number is drawn, so that a resumed run stays exact."""
     model = model_of().train()
     state = torch.get_rng_state()
-    maps = attention_maps(model, SRC, TGT)
+    maps = attention_maps(model, SRC, TGT, pieces)
     assert model.training
     assert all(module.training and not module._forward_pre_hooks for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(weights.requires_grad for weights in all_maps(maps))
     for weights, again in zip(
-        all_maps(maps), all_maps(attention_maps(model.eval(), SRC, TGT)), strict=True
+        all_maps(maps), all_maps(attention_maps(model.eval(), SRC, TGT, pieces)), strict=True
     ):
         assert torch.equal(weights, again)  # no dropout
     with pytest.raises(IndexError):
-        attention_maps(model, [99], TGT)  # no such token
+        attention_maps(model, [99], TGT, pieces)  # no such token
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
 def test_weights_are_fp32_under_autocast() -> None:
     model = model_of()
-    exact = all_maps(attention_maps(model, SRC, TGT))
+    exact = all_maps(attention_maps(model, SRC, TGT, pieces))
     with torch.autocast("cpu", torch.bfloat16):
-        maps = attention_maps(model, SRC, TGT)
+        maps = attention_maps(model, SRC, TGT, pieces)
     for weights, reference in zip(all_maps(maps), exact, strict=True):
         assert weights.dtype == torch.float32
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
         torch.testing.assert_close(weights, reference, atol=0.05, rtol=0)
+
+
+def test_heat_map_has_a_square_for_every_weight() -> None:
+    layers = list(torch.rand((2, 3, 5, 4), generator=torch.Generator().manual_seed(1)))
+    pixels = heat_map(layers, side=3, gap=2)
+    assert (pixels.shape, pixels.dtype) == ((2 * (5 * 3 + 2), 3 * (4 * 3 + 2)), torch.uint8)
+    for layer, weights in enumerate(layers):
+        for (head, t, s), weight in np.ndenumerate(weights.numpy()):
+            y, x = layer * 17 + t * 3, head * 14 + s * 3
+            square = pixels[y : y + 3, x : x + 3]
+            assert (square == round(255 * (1 - float(weight)))).all()
+    assert (pixels[15:17] == 128).all()
+    assert max(heat_map(layers, gap=0).shape) == 3 * 4 * (120 // 5)

@@ -26,14 +26,12 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from transformer_mt.config import TrainJob
-from transformer_mt.model.attention_maps import AttentionMaps
+from transformer_mt.model.attention_maps import AttentionMaps, heat_map
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor, format_values, perplexity
 from transformer_mt.training.trackers import Trackers, open_trackers
-from transformer_mt.training.trackers.attention_pictures import heat_map
 from transformer_mt.training.trackers.tracker import TrackedRun
 from transformer_mt.training.validation import (
-    AttentionSample,
     TranslationSample,
     ValidationResult,
 )
@@ -373,7 +371,7 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
     kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
-    attention = AttentionSample(AttentionMaps(*kinds), ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
+    attention = AttentionMaps(*kinds, ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
     monitor.close()
