@@ -9,10 +9,6 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 
-TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
-"""Names of ``trackers``."""
-
-
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
     """Adam (§5.3), or Muon and Adam; the schedule sets the learning rate."""
@@ -265,8 +261,6 @@ class TrainJob:
         )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
-        for name in self.trackers:
-            choice("trackers", name, *TRACKERS)
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"
         require(len(set(self.trackers)) == len(self.trackers), message)
         limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}

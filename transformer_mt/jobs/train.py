@@ -188,7 +188,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         heap_and_threads.release_freed_memory()
         scores = _test(job, data, model, tokenizer, world)
         if scores:
-            trackers.log_final_scores(steps_done, {item.name: item.score for item in scores})
+            trackers.log_scalars("test", steps_done, {item.name: item.score for item in scores})
     return scores if data.test else None
 
 

@@ -14,10 +14,6 @@ from tqdm import tqdm
 
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.trackers import Trackers
-from transformer_mt.training.trackers.attention_pictures import (
-    attention_caption,
-    attention_pictures,
-)
 from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
@@ -110,9 +106,8 @@ class Monitor:
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)
-        if (attention := result.attention) is not None:
-            pictures, caption = attention_pictures(attention), attention_caption(attention)
-            self._trackers.log_attention(step, pictures, caption)
+        if result.attention is not None:
+            self._trackers.log_attention(step, result.attention)
         scores = [
             f"  {_LABELS.get(name, name)} {value:.2f}"
             for name, value in values.items()

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import queue
 import secrets
 import sys
@@ -20,6 +21,7 @@ from tqdm import tqdm
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, dotted
+from transformer_mt.config.checks import choice
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import KINDS, AttentionMaps, heat_map
@@ -93,8 +95,9 @@ class Tracker(Protocol):
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raises ``InputError`` if a tracker's package is not installed; imports none."""
+    """Raises ``InputError`` for an unknown tracker or a missing package; imports none."""
     for name in names:
+        choice("trackers", name, *TRACKERS)
         spec = find_spec(name)
         if spec is None or spec.origin is None:  # without an origin: any folder of this name
             raise InputError(
@@ -106,7 +109,8 @@ def check_installed(names: Sequence[str]) -> None:
 def open_trackers(job: TrainJob | None, steps_done: int) -> Iterator["Trackers"]:
     """Opens the trackers of a job for the context; None opens none, as on all ranks but one.
 
-    Within it standard output is standard error, since the packages print messages.
+    Within it nothing is printed to standard output, which is for results: the packages of trackers
+    other than TensorBoard print messages, and ask for passwords if it is a terminal.
     """
     if job is None:
         yield Trackers()
@@ -115,7 +119,8 @@ def open_trackers(job: TrainJob | None, steps_done: int) -> Iterator["Trackers"]
         key: value if type(value) in (int, float) else str(value)
         for key, value in dotted(asdict(job)).items()
     }
-    with redirect_stdout(sys.stderr):
+    prints = set(job.trackers) - {"tensorboard"}
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere if prints else sys.stdout):
         trackers = Trackers(job.trackers, TrackedRun(Path(job.run_dir), settings, steps_done))
         finished = False
         try:
