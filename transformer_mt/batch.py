@@ -1,11 +1,11 @@
 """Batches of token sequences of different lengths, packed end to end without padding.
 
 Token-wise layers (embeddings, projections, feed-forward layers, the loss) work on flat ``[N, D]``
-tensors, so no computation is spent on padding. Only attention needs sequence boundaries, which a
-``Layout`` gives in one of two forms:
+tensors, so no computation is spent on padding. Only attention needs the boundaries of sequences,
+which are given in one of two forms:
 
 * ``Buckets``, for any device: buckets of sequences of similar length; attention pads each bucket
-  to its longest sequence and runs PyTorch's fused kernels.
+  to its longest sequence.
 * ``CuSeqlens``, for compiled training on a GPU: tensors of fixed shape for variable-length kernels.
 
 Shapes: B sequences, S the length of the longest one, N packed tokens.
@@ -43,30 +43,27 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Layout of a flat tensor of N rows as consecutive buckets.
+    """Boundaries of the sequences in a flat tensor of N rows, as consecutive buckets.
 
     The buckets' sequences, padded, are P rows: the sum of B · S over the buckets.
     """
 
     buckets: tuple[Bucket, ...]
-    pad_indices: Tensor | None
+    pad_indices: Tensor
     """[P] int64: index of the flat row in each padded row. Padding is a copy of the last flat row;
-    the mask hides it. None if there is no padding, so that padding is only a change of shape."""
-    unpad_indices: Tensor | None
+    the mask hides it."""
+    unpad_indices: Tensor
     """[N] int64: index of each flat row in the padded rows, where a flat row that is padding itself
-    is a row of padding. None if there is no padding."""
-    head_rows: dict[int, object] = field(default_factory=dict, repr=False, compare=False)
-    """``HeadRows`` of this layout by number of heads: computed once, shared by all layers."""
+    is a row of padding."""
+    head_rows: dict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """The same two indices for rows of heads, by number of heads: see ``packed_attention.py``."""
 
     @property
     def max_length(self) -> int:
         """Length of the longest sequence."""
         return max(bucket.max_length for bucket in self.buckets)
-
-    @property
-    def num_padded_rows(self) -> int:
-        """Number of padded rows, P."""
-        return sum(bucket.num_sequences * bucket.max_length for bucket in self.buckets)
 
     @classmethod
     def from_lengths(
@@ -91,8 +88,6 @@ class Buckets:
         num_rows = num_rows or int(lengths.sum())
         masks = [_mask(part, shape) for part, shape in zip(parts, shapes, strict=True)]
         is_token = np.concatenate([mask.reshape(-1) for mask in masks])
-        if num_rows == len(is_token) and is_token.all():
-            return cls(tuple(Bucket(*shape, None) for shape in shapes), None, None)
         tokens = np.flatnonzero(is_token)
         pad_indices = np.full(len(is_token), num_rows - 1, np.int64)
         pad_indices[tokens] = np.arange(len(tokens))
@@ -108,12 +103,11 @@ class Buckets:
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""
-
-        def mapped(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else function(tensor)
-
-        buckets = (replace(bucket, mask=mapped(bucket.mask)) for bucket in self.buckets)
-        return type(self)(tuple(buckets), mapped(self.pad_indices), mapped(self.unpad_indices))
+        buckets = (
+            bucket if bucket.mask is None else replace(bucket, mask=function(bucket.mask))
+            for bucket in self.buckets
+        )
+        return type(self)(tuple(buckets), function(self.pad_indices), function(self.unpad_indices))
 
 
 def _mask(lengths: Lengths, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
@@ -125,7 +119,7 @@ def _mask(lengths: Lengths, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class CuSeqlens:
-    """Layout of a flat tensor as cumulative sequence lengths, in a tensor of fixed size."""
+    """Boundaries of the sequences in a flat tensor as cumulative lengths, of fixed size."""
 
     cu_seqlens: Tensor
     """[B + 1] int32: sequence i is rows ``cu_seqlens[i]:cu_seqlens[i + 1]``; the last sequences
@@ -138,7 +132,7 @@ class CuSeqlens:
         return type(self)(function(self.cu_seqlens), self.max_length)
 
 
-Layout = Buckets | CuSeqlens
+Boundaries = Buckets | CuSeqlens
 
 
 @dataclass(frozen=True)
@@ -149,8 +143,8 @@ class Packed:
     """[N] int64 token ids."""
     positions: Tensor
     """[N] int64 position of each token in its own sequence, from 0."""
-    layout: Layout
-    """Sequence boundaries."""
+    boundaries: Boundaries
+    """Where each sequence begins and ends."""
 
     @classmethod
     def from_flat(
@@ -181,8 +175,8 @@ class Packed:
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""
-        layout = self.layout.map(function)
-        return type(self)(function(self.tokens), function(self.positions), layout)
+        boundaries = self.boundaries.map(function)
+        return type(self)(function(self.tokens), function(self.positions), boundaries)
 
     def to(self, device: torch.device) -> Self:
         """Moves every tensor to a device."""
@@ -217,12 +211,6 @@ class Batch:
     def pin_memory(self) -> "Batch":
         """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""
         return self.map(Tensor.pin_memory)
-
-
-def round_up_to_grid(number: int, steps: int) -> int:
-    """Rounds up to a grid with ``steps`` numbers from each power of two to the next."""
-    unit = max(1, (1 << (number - 1).bit_length()) // (2 * steps))
-    return -(-number // unit) * unit
 
 
 def position_ids(lengths: Lengths) -> npt.NDArray[np.int64]:

@@ -1,10 +1,11 @@
 """Checkpoints of a run: saving, verifying, loading and averaging; safetensors and JSON only."""
 
+import errno
 import hashlib
 import json
 import logging
 import os
-import shutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import atomic, open_regular, read_regular, sha256, sync, write_text
+from transformer_mt.files import atomic, new_folder, open_regular, read_json, sha256, write_text
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +29,10 @@ FORMAT = 3
 _EMA_PREFIX = "running_mean."
 """Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
-_MAX_JSON_BYTES = 2**20
+_MAX_HEADER_BYTES = 2**22
+"""Maximum size of a safetensors header; those of the largest models have some 100 KiB."""
 
-_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""
 
 
@@ -51,7 +53,7 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """Metrics of the validation of these weights; None if it was not completed."""
         try:
-            content = _read_json(self.path / run_layout.CHECKPOINT_VALIDATION)
+            content = read_json(self.path / run_layout.CHECKPOINT_VALIDATION)
             values: dict[str, float] = content["values"]
             return values if _digest(values) == content["sha256"] else None
         except _INVALID:
@@ -73,23 +75,14 @@ def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…`` atomically: a snapshot, its state with ``step``, checksums."""
     path = run_dir / run_layout.CHECKPOINTS / _name(state["step"])
-    unfinished = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    if path.exists():
-        delete_checkpoint(path)
-    unfinished.mkdir(parents=True)
-    try:
+    with new_folder(path, replace=True) as unfinished:
         for name, values in tensors.items():
             _write(values, unfinished / name)
-            sync(unfinished / name)
         state = {"format": FORMAT, **state}
         state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
         state["sha256"][run_layout.CHECKPOINT_STATE] = _state_digest(state)
-        write_text(unfinished / run_layout.CHECKPOINT_STATE, json.dumps(state, indent=2))
-        unfinished.rename(path)
-    finally:  # a full disk needs the space
-        shutil.rmtree(unfinished, ignore_errors=True)
-    sync(path.parent)
+        text = json.dumps(state, indent=2)
+        (unfinished / run_layout.CHECKPOINT_STATE).write_text(text, encoding="utf-8")
     return Checkpoint(path, state)
 
 
@@ -97,14 +90,6 @@ def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
     """Stores the metrics of a validation in the checkpoint that was validated."""
     content = {"values": metrics, "sha256": _digest(metrics)}
     write_text(checkpoint.path / run_layout.CHECKPOINT_VALIDATION, json.dumps(content))
-
-
-def delete_checkpoint(path: Path) -> None:
-    """Deletes a checkpoint; an interrupted deletion leaves no folder that looks damaged."""
-    hidden = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(hidden, ignore_errors=True)
-    path.rename(hidden)
-    shutil.rmtree(hidden)
 
 
 def steps(run_dir: Path) -> list[int]:
@@ -244,7 +229,13 @@ def _copy_into(targets: dict[str, Tensor], values: dict[str, Tensor], path: Path
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path, header)  # sets mode 0600, whatever the umask
+    try:
+        save_file(tensors, path, header)  # sets mode 0600, whatever the umask
+    except SafetensorError as error:  # for instance of a full disk
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        reason = os.strerror(code) if number else str(error)
+        raise OSError(code, reason, str(path)) from None
     path.chmod(mode)
 
 
@@ -259,7 +250,10 @@ def _opened(path: Path) -> Iterator[Any]:
     """A safetensors file, opened for reading; errors name the file."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        open_regular(path, max_bytes=memory).close()  # safetensors would wait for a pipe
+        with open_regular(path, max_bytes=memory) as file:  # safetensors would wait for a pipe
+            header = int.from_bytes(file.read(8), "little")
+        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
+            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
         with safe_open(path, "pt") as file:
             yield file
     except OSError as error:
@@ -276,7 +270,7 @@ def _name(step: int) -> str:
 
 def _verify(path: Path) -> Checkpoint:
     """Reads a checkpoint's state and compares all checksums."""
-    state = _read_json(path / run_layout.CHECKPOINT_STATE)
+    state = read_json(path / run_layout.CHECKPOINT_STATE)
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
@@ -287,10 +281,6 @@ def _verify(path: Path) -> Checkpoint:
         if sha256(path / name) != state["sha256"][name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(read_regular(path, _MAX_JSON_BYTES))
 
 
 def _state_digest(state: dict[str, Any]) -> str:

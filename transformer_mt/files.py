@@ -1,18 +1,22 @@
-"""Atomic writes, bounded reads of untrusted files, checksums and paths."""
+"""Atomic files and folders, bounded reads of untrusted files, checksums and paths."""
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
+
+_MAX_JSON_BYTES = 2**22
 
 
 def expand_user(path: str | Path) -> Path:
-    """Replace a leading ``~`` by the home folder.
+    """Replaces a leading ``~`` by the home folder.
 
     Raises:
         OSError: The user has none; a folder that is named ``~`` would be dangerous to remove.
@@ -26,14 +30,14 @@ def expand_user(path: str | Path) -> Path:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Write a file atomically: yields a temporary path, which is renamed to ``path`` on success.
+    """Writes a file atomically: yields a temporary path, which is renamed to ``path`` on success.
 
     The file and its folder are flushed to the disk; after an exception nothing is left.
     """
     # Random: processes in different containers may have the same number.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
-        with _named_errors(path):
+        with _errors_naming(path, temporary):
             yield temporary
             sync(temporary)
             temporary.replace(path)
@@ -43,53 +47,82 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Write a folder atomically: yields a temporary one, which is renamed to ``path`` on success.
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Builds a folder atomically: yields a temporary one, which is renamed to ``path`` on success.
 
-    Its parents are created; ``path`` may exist if it is empty. After an exception nothing is left.
+    Its parents are created. After an exception nothing is left; what a killed process has left is
+    deleted by the next call. The caller keeps other processes away, for instance with ``locked``.
 
-    Raises:
-        OSError: Another process is writing the folder.
+    Args:
+        path: The folder to build. It may exist if it is empty, or with ``replace``.
+        replace: Whether the new folder takes the place of an older one; never of a link.
     """
-    from filelock import FileLock, Timeout  # only exports need it
-
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.tmp")
-    lock = temporary.with_suffix(".lock")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    held = FileLock(lock, timeout=0)
+    temporary, hidden = path.with_name(f".{path.name}.tmp"), _hidden(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in (temporary, hidden):
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary.mkdir()
     try:
-        held.acquire()
-    except Timeout:
-        raise OSError(errno.EBUSY, "another process is writing this folder", str(path)) from None
-    except (OSError, NotImplementedError):  # a file system without locks
-        pass
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process
-        temporary.mkdir()
-        with _named_errors(path):
+        with _errors_naming(path, temporary):
             yield temporary
             for file in temporary.rglob("*"):
                 sync(file)
             sync(temporary)
-            temporary.rename(target)
-            sync(target.parent)
+            if replace and path.is_dir() and not path.is_symlink():
+                path.rename(hidden)
+            temporary.rename(path)
+            sync(path.parent)
+    finally:  # a full disk needs the space
+        for leftover in (temporary, hidden):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def delete_folder(path: Path) -> None:
+    """Deletes a folder; an interrupted deletion leaves no folder that looks damaged."""
+    hidden = _hidden(path)
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def _hidden(path: Path) -> Path:
+    """Where a folder is moved to be deleted."""
+    return path.with_name(f".{path.name}.deleted.tmp")
+
+
+@contextmanager
+def locked(path: Path, when_busy: Callable[[], None] | None = None) -> Iterator[None]:
+    """Holds a lock against other processes.
+
+    Args:
+        path: The lock file.
+        when_busy: Called if another process holds the lock; it may raise instead of waiting.
+    """
+    from filelock import FileLock, Timeout  # translating alone does not need it
+
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if when_busy is not None:
+            when_busy()
+        lock.acquire()
+    try:
+        yield
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        lock.unlink(missing_ok=True)
-        held.release()
+        lock.release()
 
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Write an output that the user has named: yields the path to write to.
+    """Writes an output that the user has named: yields the path to write to.
 
     A file is written atomically; the target of a link is replaced, not the link. A pipe or a device
     is written directly.
     """
     target = path.resolve()
     if is_stream(target):
-        with _named_errors(target):
+        with _errors_naming(target, target):
             yield target
         return
     with atomic(target) as temporary:
@@ -102,24 +135,29 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    """Add the path to the error of a full disk, which does not name it."""
+def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
+    """Makes errors name the path that the caller knows.
+
+    They would name the temporary path, or, of a full disk, none.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            error.filename = str(path)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        named = error.filename
+        if (named is None and full) or (named and Path(named).is_relative_to(temporary)):
+            error.filename, error.filename2 = str(path), None
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Writes a text file atomically."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
-    """Open a file of a folder that is not trusted; a link to a file counts as that file.
+    """Opens a file of a folder that is not trusted; a link to a file counts as that file.
 
     Raises:
         OSError: It cannot be read, is larger than ``max_bytes``, or is not a regular file: reading
@@ -142,6 +180,35 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes)
 
 
+def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
+    """Content of a JSON file of a folder that is not trusted.
+
+    Args:
+        path: A file of at most 4 MiB.
+        types: For an object: the keys that it must have, and the types of their values. An integer
+            is a ``float``, too.
+
+    Raises:
+        OSError: See ``open_regular``.
+        ValueError: The content is not JSON, or not such an object.
+    """
+    try:
+        content = json.loads(read_regular(path, _MAX_JSON_BYTES))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if types is not None and not has_types(content, types):
+        raise ValueError(f"it is not an object with {', '.join(types)}")
+    return content
+
+
+def has_types(content: object, types: Mapping[str, type]) -> bool:
+    """Whether something is an object with values of these types; see ``read_json``."""
+    return isinstance(content, dict) and all(
+        isinstance(content.get(key), int | float if kind is float else kind)
+        for key, kind in types.items()
+    )
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a regular file, in hexadecimal."""
     with open_regular(path) as file:
@@ -149,7 +216,7 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
+    """Flushes a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

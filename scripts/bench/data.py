@@ -56,9 +56,9 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.cpu_cores import available_cores
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
+from transformer_mt.kernels.hardware import available_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

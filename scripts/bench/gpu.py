@@ -186,7 +186,7 @@ class Bench:
     def _check_flex(self) -> Check:
         pairs = np.arange(min(128, len(self._store)))
         buffer = spacious(self._store, [pairs]).to(self._device)
-        src, tgt = buffer.src.layout, buffer.tgt_in.layout
+        src, tgt = buffer.src.boundaries, buffer.tgt_in.boundaries
         assert isinstance(src, CuSeqlens)
         assert isinstance(tgt, CuSeqlens)
         error = flex_error(src, tgt, self._scale, self._compiled)
@@ -490,8 +490,8 @@ def independent(
 
 
 def _bounds(packed: Packed) -> list[int]:
-    assert isinstance(packed.layout, CuSeqlens)
-    return packed.layout.cu_seqlens.tolist()
+    assert isinstance(packed.boundaries, CuSeqlens)
+    return packed.boundaries.cu_seqlens.tolist()
 
 
 def _rotated(packed: Packed, first: int, last: int, vocab_size: int) -> Tensor:

@@ -35,12 +35,12 @@ from transformer_mt.data.batching.prefetch import prefetch
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World
-from transformer_mt.model import attention
-from transformer_mt.model.attention import varlen_attention
+from transformer_mt.kernels import packed_attention
+from transformer_mt.kernels.packed_attention import varlen_attention
+from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.layers import Residual
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import update_flops
-from transformer_mt.training.hardware import default_max_tokens
 from transformer_mt.training.step import LossModule, TrainStep
 
 LEARNING_RATE = 1e-4
@@ -148,8 +148,8 @@ def real_lengths(buffer: Batch) -> list[Lengths]:
 
 
 def _bounds(packed: Packed) -> Lengths:
-    assert isinstance(packed.layout, CuSeqlens)
-    return packed.layout.cu_seqlens.numpy()
+    assert isinstance(packed.boundaries, CuSeqlens)
+    return packed.boundaries.cu_seqlens.numpy()
 
 
 def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> Read:
@@ -159,7 +159,7 @@ def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> R
 
     def read(step: int) -> Update:
         parts = micro_batches(store, plan[step], most)
-        sides = [side.layout for part in parts for side in (part.src, part.tgt_in)]
+        sides = [side.boundaries for part in parts for side in (part.src, part.tgt_in)]
         buckets = [b for side in sides if isinstance(side, Buckets) for b in side.buckets]
         rows = sum(bucket.num_sequences * bucket.max_length for bucket in buckets)
         pairs = np.concatenate(plan[step].chunks)
@@ -296,7 +296,7 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
 def flex_varlen(
     query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
 ) -> Tensor:
-    """``model.attention.varlen_attention`` implemented with FlexAttention."""
+    """``kernels.packed_attention.varlen_attention`` implemented with FlexAttention."""
     mask = block_mask(queries.cu_seqlens, keys.cu_seqlens, len(query), len(key), causal)
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     options: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}
@@ -329,7 +329,7 @@ def flex(_: World) -> Iterator[None]:
     # By default its backward kernel has tiles of 128 on Hopper, which blocks of 64 do not allow.
     tiles = triton.FlexBwDConfig(BLOCK, BLOCK, BLOCK, BLOCK, 2, 4)
     with (
-        patch.object(attention, "varlen_attention", flex_varlen),
+        patch.object(packed_attention, "varlen_attention", flex_varlen),
         patch.object(triton.CUDAConfigHeuristic, "get_flex_attn_bwd_configs", lambda *_: [tiles]),
     ):
         yield

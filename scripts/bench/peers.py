@@ -8,11 +8,9 @@ attention weights would slow the peers down.
 """
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,11 +25,11 @@ from transformer_mt.data.batching.plan import Indices
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.distributed import World
+from transformer_mt.kernels.choice import choose_kernels
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.kernels import Kernels, choose_kernels
-from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep, autocast
+from transformer_mt.training.step import TrainStep, autocast
 
 VARIANTS = [
     "ours-fp32", "ours-fp32-again", "ours-bf16",
@@ -319,11 +317,9 @@ def build(names: list[str], config: ModelConfig, vocab_size: int, world: World) 
 
 
 @cache
-def measured_kernels(model: Transformer, precision: str) -> Kernels:
-    """The CPU kernels that mt-train would choose."""
-    with tempfile.TemporaryDirectory() as folder:
-        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
-        return choose_kernels(model, dtype, 2048, Path(folder, "kernels.json"))
+def measured_kernel(config: ModelConfig, precision: str, device: torch.device) -> str:
+    """The kernel of matrix products that mt-train would choose."""
+    return choose_kernels("auto", precision, device, config, 2048).products
 
 
 def build_one(name: str, initial: Transformer, world: World) -> Variant:
@@ -332,9 +328,8 @@ def build_one(name: str, initial: Transformer, world: World) -> Variant:
         model = Transformer(initial.config, initial.vocab_size)
         model.load_state_dict(initial.state_dict())
         model.to(world.device)
-        if world.device.type == "cpu":
-            measured_kernels(initial, precision).apply(model)
-        step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world)
+        kernel = measured_kernel(initial.config, precision, world.device)
+        step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world, kernel=kernel)
 
         def update(work: Update, lr: float, seed: int) -> Tensor:
             return step([work.ours], work.tgt_tokens, lr, seed).loss

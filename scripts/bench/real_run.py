@@ -43,12 +43,13 @@ from real_run_process import Process
 from real_run_report import Run, plot, read_folders, report
 from real_run_text import CORPORA, prepare
 from reporting import SHARED_DATA, argument_parser, run_main
+from train import model_config
 
 from transformer_mt.config import config_dir
 from transformer_mt.distributed import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
-from transformer_mt.training.hardware import pick_precision
+from transformer_mt.kernels.choice import choose_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_SCRIPT = Path(__file__).with_name("real_run_peers.py")
@@ -124,7 +125,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             raise InputError(f"--{key.replace('_', '-')} must be above 0")
     if options.head_start_minutes and not options.slice_minutes:
         raise InputError("--head-start-minutes is for runs in turns: set --slice-minutes, too")
-    options.precision = pick_precision(options.precision, pick_device("auto"))
+    sizes = model_config(options.model), options.batch_tokens
+    chosen = choose_kernels("auto", options.precision, pick_device("auto"), *sizes)
+    options.precision = chosen.precision
     return options
 
 

@@ -49,7 +49,7 @@ from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
-from transformer_mt.model.linear import FORWARD, HAS_ONEDNN
+from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.training.flops import update_flops
 
 LEARNING_RATE = 1e-4
@@ -255,14 +255,13 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     n, repeats = (8192, 20) if device.type == "cuda" else (2048, 1)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     best = float("inf")
-    kernels = FORWARD if HAS_ONEDNN and device.type == "cpu" else {"torch": FORWARD["torch"]}
-    for multiply in kernels.values():
+    for name in ("torch", "onednn") if HAS_ONEDNN and device.type == "cpu" else ("torch",):
         with suppress(RuntimeError):  # oneDNN has no bf16 products for some processors
             for _ in range(10):
                 synchronize(device)
                 started = time.perf_counter()
                 for _ in range(repeats):
-                    multiply(a, b, None)
+                    KERNELS[name].forward(a, b, None)
                 synchronize(device)
                 best = min(best, (time.perf_counter() - started) / repeats)
     return 2 * n**3 / best

@@ -17,8 +17,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Lowest first. A layer may import those below it; training and decode do not import each other.
 LAYERS = [
-    {"cpu_cores", "device_info", "errors", "files", "heap_and_threads", "run_layout"},
-    {"batch", "config", "model_reference"},
+    {"errors", "files", "run_layout"},
+    {"batch", "config", "hub_models"},
+    {"kernels"},
     {"distributed"},
     {"model"},
     {"data"},

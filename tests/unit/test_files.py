@@ -94,16 +94,18 @@ def test_processes_with_one_number_write_a_file_apart(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with files.new_folder(tmp_path / "out") as folder:
-        (folder / "file").touch()
-        with (
-            pytest.raises(OSError, match="another process"),
-            files.new_folder(tmp_path / "out"),
-        ):
-            pass
-        assert (folder / "file").exists()
-    assert [path.name for path in tmp_path.rglob("*")] == ["out", "file"]
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    class BusyError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise BusyError
+
+    lock = tmp_path / ".lock"
+    with files.locked(lock, refuse), pytest.raises(BusyError), files.locked(lock, refuse):
+        pass
+    with files.locked(lock, refuse):
+        pass
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
@@ -116,7 +118,81 @@ with files.new_folder(Path(sys.argv[1])) as folder:
     os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "out")], check=False)
-    assert len(list(tmp_path.iterdir())) == 2  # its folder and its lock
+    assert len(list(tmp_path.iterdir())) == 1
     with files.new_folder(tmp_path / "out") as folder:
         (folder / "new").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, fails: bool) -> None:
+    with files.new_folder(tmp_path / "a/out") as folder:
+        (folder / "old").touch()
+    with (
+        contextlib.suppress(InterruptedError),
+        files.new_folder(tmp_path / "a/out", replace=True) as folder,
+    ):
+        (folder / "new").touch()
+        assert (tmp_path / "a/out/old").exists()
+        if fails:
+            raise InterruptedError
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "out", "old" if fails else "new"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_is_not_ours_to_replace_is_kept(tmp_path: Path, replace: bool) -> None:
+    """A full folder without ``replace``; the target of a link, whoever made it."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "mine").touch()
+    path = kept
+    if replace:
+        path = tmp_path / "link"
+        path.symlink_to(kept)
+    with pytest.raises(OSError), files.new_folder(path, replace=replace) as folder:  # noqa: PT011
+        (folder / "new").touch()
+    assert sorted(p.name for p in tmp_path.rglob("*")) == sorted({"kept", "mine", path.name})
+
+
+def test_errors_name_the_folder_and_not_its_temporary_name(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match="Is a directory") as caught,
+        files.new_folder(tmp_path / "out") as folder,
+    ):
+        folder.write_text("")
+    assert format_os_error(caught.value) == f"Is a directory: {tmp_path / 'out'}"
+
+
+def test_json_is_read_with_the_types_that_it_must_have(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1, "b": "ü"}', encoding="utf-8")
+    assert files.read_json(path) == {"a": 1, "b": "ü"}
+    assert files.read_json(path, {"a": float, "b": str}) == {"a": 1, "b": "ü"}
+    for types in ({"b": int}, {"c": str}):
+        with pytest.raises(ValueError, match="not an object with"):
+            files.read_json(path, types)
+    path.write_text("[1]")
+    assert files.read_json(path) == [1]
+    with pytest.raises(ValueError, match="not an object with"):
+        files.read_json(path, {"a": int})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[" * 10**6, b"9" * 10**4, b" " * 2**23, None]
+)
+def test_damaged_json_is_one_kind_of_error(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises((OSError, ValueError)):
+        files.read_json(path)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/tty", "a.json", "fifo", "/"])
+def test_only_regular_files_are_read(tmp_path: Path, target: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    path = tmp_path / "a.json"
+    path.symlink_to(target)
+    for read in (files.read_json, files.sha256):
+        with pytest.raises(OSError):  # noqa: PT011
+            read(path)

@@ -95,7 +95,7 @@ def _new_sweep(program: str, overrides: list[str]) -> "Sweep":
 @contextmanager
 def messages_to_stderr(program: str) -> Iterator[None]:
     """Print the log messages for the user to standard error, after the name of the program."""
-    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "model_reference")]
+    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
     levels = [logger.level for logger in loggers]

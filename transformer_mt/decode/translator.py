@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_mt import model_reference
+from transformer_mt import hub_models
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
@@ -87,7 +87,7 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, or the engine cannot be used.
         """
-        folder, *others = map(model_reference.resolve, (folder, *ensemble))
+        folder, *others = map(hub_models.resolve, (folder, *ensemble))
         models, tokenizer, job = load_models(folder, step, others)
         config = replace(job.decode, **decode_settings)
         request = EngineRequest(

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt import cpu_cores, heap_and_threads
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
@@ -26,6 +25,7 @@ from transformer_mt.distributed.environment import (
 )
 from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 
 T = TypeVar("T")
 
@@ -161,7 +161,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         InputError: There is no GPU for this rank, or other ranks cannot be reached.
     """
     if device.type == "cpu":
-        heap_and_threads.keep_freed_memory()
+        hardware.keep_freed_memory()
     default_threads = torch.get_num_threads()
     torch.set_num_threads(_num_threads())
     try:
@@ -191,7 +191,7 @@ def _num_threads() -> int:
     """
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
-    cores = min(torch.get_num_threads(), cpu_cores.available_cores())
+    cores = min(torch.get_num_threads(), hardware.available_cores())
     return max(1, cores // env_local_size())
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
 
-from transformer_mt.cpu_cores import available_cores
 from transformer_mt.data.store.workers import map_ordered
+from transformer_mt.kernels.hardware import available_cores
 
 R = TypeVar("R")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import distributed, files, model_folder, model_reference
+from transformer_mt import distributed, files, hub_models, model_folder
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
@@ -101,7 +101,7 @@ class _System:
     @classmethod
     def load(cls, job: EvaluateJob) -> "_System":
         assert job.model is not None
-        folder = model_reference.resolve(job.model)
+        folder = hub_models.resolve(job.model)
         model, tokenizer, trained = model_folder.load_model(folder, job.step)
         model.to(distributed.pick_device(job.device))
         normalizer = Normalizer.of(trained.data)
@@ -126,7 +126,7 @@ def _expand_users(job: EvaluateJob) -> EvaluateJob:
     paths: dict[str, Any] = {
         key: str(files.expand_user(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
-        if (value := getattr(job, key)) is not None and not model_reference.is_remote(value)
+        if (value := getattr(job, key)) is not None and not hub_models.is_remote(value)
     }
     for key in ("hypotheses", "references"):
         paths[key] = [str(files.expand_user(path)) for path in getattr(job, key)]

@@ -3,13 +3,14 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files, model_folder, model_reference, run_layout
+from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.conversion import transformers_model
 from transformer_mt.conversion.transformers_tokenizer import (
@@ -20,6 +21,7 @@ from transformer_mt.conversion.transformers_tokenizer import (
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.model.transformer import Transformer
 
@@ -33,10 +35,12 @@ def export(job: ExportJob) -> Path:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
             a library is missing, or the output is not a new or empty folder outside the model.
     """
-    source, output = model_reference.resolve(job.model), files.expand_user(job.output)
+    source, output = hub_models.resolve(job.model), files.expand_user(job.output)
+    target = output.resolve()
     _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
-    with files.new_folder(output) as folder:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target), files.new_folder(target) as folder:
         kind = EXPORTERS[job.format](loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", source, kind, output)
     return output
@@ -61,6 +65,21 @@ def _check_output(source: Path, output: Path) -> None:
         )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Keeps a second export out of the same folder."""
+
+    def refuse() -> None:
+        raise InputError(f"another mt-export is writing {target}: choose another output, or wait")
+
+    lock = target.with_name(f".{target.name}.lock")
+    with files.locked(lock, refuse):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
@@ -100,11 +119,10 @@ def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None
 
 def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
-    names = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
-    if (source.path / run_layout.TEST_SCORES).exists():
-        names.append(run_layout.TEST_SCORES)
-    for name in names:
+    for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
+    if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
+        files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, folder)
     return "a model repository"
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, model_reference, run_layout
+from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 
@@ -21,8 +21,8 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
     recorded = _recorded(job)
     if recorded is not None:
         reference = recorded.train.init_from
-    elif model_reference.is_remote(job.train.init_from):
-        reference = model_reference.pin(job.train.init_from)  # the same for all workers
+    elif hub_models.is_remote(job.train.init_from):
+        reference = hub_models.pin(job.train.init_from)  # the same for all workers
     else:
         reference = job.train.init_from
     assert reference is not None
@@ -30,7 +30,7 @@ def with_initial_vocabulary(job: TrainJob) -> TrainJob:
     if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
         path = job.tokenizer.path or recorded.tokenizer.path
         return replace(job, tokenizer=replace(job.tokenizer, path=path))
-    folder = model_reference.resolve(reference)
+    folder = hub_models.resolve(reference)
     vocabulary = str(folder / run_layout.TOKENIZER)
     if not (folder / run_layout.WEIGHTS).exists():
         raise InputError(f"train.init_from={folder}: there is no {run_layout.WEIGHTS}")
@@ -64,6 +64,6 @@ def _recorded(job: TrainJob) -> TrainJob | None:
     recorded = model_folder.read_config(run_dir)
     found = recorded.train.init_from or ""
     same = found == reference
-    if model_reference.is_remote(reference):
+    if hub_models.is_remote(reference):
         same |= found.rpartition("@")[0] == reference
     return recorded if same else None

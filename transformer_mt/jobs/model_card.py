@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 import transformer_mt
-from transformer_mt import model_folder, model_reference, run_layout
+from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.files import atomic, read_regular, write_text
@@ -164,7 +164,7 @@ def _front_matter(run: _Run) -> str:
         pipeline_tag="translation",
         tags=["translation", "transformer"],
         datasets=[name for name in ids if name] or None,
-        base_model=model_reference.repository(run.job.train.init_from),
+        base_model=hub_models.repository(run.job.train.init_from),
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
         model_name=run.name,
         eval_results=results or None,
@@ -223,7 +223,7 @@ def _facts(run: _Run) -> Iterator[tuple[str, str]]:
         yield "parameters", f"{run.starts[-1]['parameters']:,}"
     yield "vocabulary", f"SentencePiece ({job.tokenizer.type}), {job.tokenizer.vocab_size:,} pieces"
     if config.init_from is not None:
-        is_remote = model_reference.is_remote(config.init_from)
+        is_remote = hub_models.is_remote(config.init_from)
         yield "started from", config.init_from if is_remote else Path(config.init_from).name
     yield "training data", _names(job.data.train)
     if run.cleaning:

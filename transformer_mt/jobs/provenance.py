@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt import device_info, run_layout
+from transformer_mt import run_layout
 from transformer_mt.distributed import World
 from transformer_mt.files import write_text
-from transformer_mt.training.kernels import Kernels
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.choice import Kernels
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 
@@ -31,7 +32,7 @@ def record_start(
     run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
 ) -> None:
     """Add this start, after ``step`` updates, to ``run.json``; all ranks call it, rank 0 writes."""
-    hosts = world.gather((socket.gethostname(), device_info.name(world.device)))
+    hosts = world.gather((socket.gethostname(), hardware.device_name(world.device)))
     if not world.is_main:
         return
     revision, dirty = _revision()
@@ -48,7 +49,7 @@ def record_start(
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": [{"host": host, "device": device} for host, device in hosts],
-        "processor": device_info.exact_model(torch.device("cpu")),
+        "processor": hardware.exact_model(torch.device("cpu")),
         "threads": torch.get_num_threads(),
         "parameters": parameters,
         "kernels": None if kernels is None else asdict(kernels),
@@ -69,7 +70,7 @@ def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
     starts = _starts(run_dir / run_layout.RUN_INFO)
     last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
-    same_processor = last.get("processor") == device_info.exact_model(torch.device("cpu"))
+    same_processor = last.get("processor") == hardware.exact_model(torch.device("cpu"))
     return Kernels.from_json(last.get("kernels")) if same_processor else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from transformer_mt import files, model_folder, model_reference, run_layout
+from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.errors import InputError
@@ -32,7 +32,7 @@ def with_absolute_paths(job: TrainJob) -> TrainJob:
     tokenizer, train = job.tokenizer, job.train
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=absolute(tokenizer.path))
-    if train.init_from is not None and not model_reference.is_remote(train.init_from):
+    if train.init_from is not None and not hub_models.is_remote(train.init_from):
         train = replace(train, init_from=absolute(train.init_from))
     run_dir = absolute(job.run_dir)
     return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)

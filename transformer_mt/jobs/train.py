@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, files, heap_and_threads, model_folder, run_layout
+from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare, prepare_part
@@ -29,6 +29,7 @@ from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.provenance import record_start, recorded_kernels
 from transformer_mt.jobs.validator import TranslationValidator
+from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
@@ -185,7 +186,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
         steps_done = trainer.steps_done
         del trainer  # frees the training state
         gc.collect()  # which may have cycles
-        heap_and_threads.release_freed_memory()
+        hardware.release_freed_memory()
         scores = _test(job, data, model, tokenizer, world)
         if scores:
             trackers.log_scalars("test", steps_done, {item.name: item.score for item in scores})

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_mt import __version__, distributed, files, model_folder, model_reference
+from transformer_mt import __version__, distributed, files, hub_models, model_folder
 from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import COMPRESSED
@@ -61,7 +61,7 @@ class TranslationSetup:
     def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":
         """Check the job and load its models; see ``translate_file`` for the errors."""
         _check_output(job)
-        folder, *ensemble = map(model_reference.resolve, (job.model, *job.ensemble))
+        folder, *ensemble = map(hub_models.resolve, (job.model, *job.ensemble))
         models, tokenizer, trained = model_folder.load_models(folder, job.step, ensemble)
         check_outputs({"output": job.output}, _inputs(job, [folder, *ensemble], trained))
         decode = trained.decode.with_settings(job)

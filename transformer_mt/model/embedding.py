@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.linear import TORCH_KERNELS
 
 _INITIAL_POSITIONS = 1024
 """Maximum size of the first table of sinusoids; longer sequences extend it."""
@@ -40,8 +39,6 @@ class Embedding(nn.Module):
     (§3.4).
     """
 
-    kernels = TORCH_KERNELS
-    """Kernels of the output layer in training on a CPU."""
     sinusoids: Tensor
 
     def __init__(self, vocab_size: int, config: ModelConfig):

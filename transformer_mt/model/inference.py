@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_mt.batch import round_up_to_grid
+from transformer_mt.kernels.shapes import round_up_to_grid
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.transformer import Transformer
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.batch import Layout
+from transformer_mt.batch import Boundaries
 from transformer_mt.config import ModelConfig
+from transformer_mt.kernels.products import Linear
 from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
-from transformer_mt.model.linear import Linear
 
 LAYER_NORM_EPS = 1e-6
 """As in the authors' code; PyTorch's default is 1e-5."""
@@ -88,9 +88,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residual1, self.residual2 = Residual(config), Residual(config)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
         """[N, D] → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, layout))
+        x = self.residual1(x, lambda y: self.self_attention(y, boundaries))
         return self.residual2(x, self.feed_forward)
 
 
@@ -105,10 +105,14 @@ class DecoderLayer(nn.Module):
         self.residual1, self.residual2 = Residual(config), Residual(config)
         self.residual3 = Residual(config)
 
-    def forward(self, x: Tensor, layout: Layout, cross_kv: KeyValue, src_layout: Layout) -> Tensor:
+    def forward(
+        self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
+    ) -> Tensor:
         """[N, D] target tokens and this layer's packed cross-attention keys and values → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, layout))
-        x = self.residual2(x, lambda y: self.cross_attention(y, layout, cross_kv, src_layout))
+        x = self.residual1(x, lambda y: self.self_attention(y, boundaries))
+        x = self.residual2(
+            x, lambda y: self.cross_attention(y, boundaries, cross_kv, src_boundaries)
+        )
         return self.residual3(x, self.feed_forward)
 
     def step(

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.attention import CrossKVProjection, split_heads
+from transformer_mt.kernels.packed_attention import pad_heads
+from transformer_mt.model.attention import CrossKVProjection
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
-from transformer_mt.model.padding import pad
 
 
 class Transformer(nn.Module):
@@ -48,21 +48,21 @@ class Transformer(nn.Module):
 
     def embed(self, packed: Packed) -> Tensor:
         """Embeddings plus positional encodings, with dropout (§5.4): [N, D]."""
-        max_length = packed.layout.max_length
+        max_length = packed.boundaries.max_length
         return self.dropout(self.embedding(packed.tokens, packed.positions, max_length))
 
     def encode(self, src: Packed) -> Tensor:
         """Encoder output, the memory of the decoder: [M, D]."""
         x = self.embed(src)
         for layer in self.encoder:
-            x = layer(x, src.layout)
+            x = layer(x, src.boundaries)
         return self.encoder_norm(x)
 
     def decode(self, tgt_in: Packed, memory: Tensor, src: Packed) -> Tensor:
         """Decoder output for whole target sequences (teacher forcing): [N, D]."""
         x = self.embed(tgt_in)
         for layer, cross_kv in zip(self.decoder, self.source_projection(memory), strict=True):
-            x = layer(x, tgt_in.layout, cross_kv, src.layout)
+            x = layer(x, tgt_in.boundaries, cross_kv, src.boundaries)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -81,14 +81,14 @@ class Transformer(nn.Module):
             src: B source sentences, packed as one bucket.
             beam_size: W.
         """
-        layout = src.layout
-        assert isinstance(layout, Buckets)
-        (bucket,) = layout.buckets
+        boundaries = src.boundaries
+        assert isinstance(boundaries, Buckets)
+        (bucket,) = boundaries.buckets
         heads, memory = self.config.num_heads, self.encode(src)
 
-        def by_head(packed: Tensor) -> Tensor:  # contiguous, as each decoding step reads them
-            (padded,) = pad(packed.to(memory.dtype), layout)
-            return split_heads(padded, heads).contiguous()
+        def by_head(packed: Tensor) -> Tensor:
+            (padded,) = pad_heads(packed.to(memory.dtype), boundaries, heads)
+            return padded
 
         cross_kv = [(by_head(k), by_head(v)) for k, v in self.source_projection(memory)]
         mask = None

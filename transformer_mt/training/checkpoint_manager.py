@@ -15,7 +15,8 @@ from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.errors import InputError
-from transformer_mt.heap_and_threads import background_thread
+from transformer_mt.files import delete_folder
+from transformer_mt.kernels.hardware import background_thread
 from transformer_mt.training.stopping import StoppingCriteria
 from transformer_mt.training.training_state import TrainingState
 
@@ -124,7 +125,7 @@ class CheckpointManager:
         kept_steps |= {self._checkpoints[-1].step, best_step}
         for checkpoint in self._checkpoints:
             if checkpoint.step not in kept_steps:
-                ckpt.delete_checkpoint(checkpoint.path)
+                delete_folder(checkpoint.path)
         self._checkpoints = [c for c in self._checkpoints if c.step in kept_steps]
 
     def _averageable(self) -> list[Checkpoint]:

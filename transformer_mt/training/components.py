@@ -1,32 +1,25 @@
 """Components of a training run, built from its configuration."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_reference, run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.layout_cache import remove_leftovers
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World, env_local_rank
-from transformer_mt.files import expand_user
+from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
+from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.ema import EMA
-from transformer_mt.training.hardware import default_max_tokens, pick_precision, should_compile
-from transformer_mt.training.kernels import (
-    Kernels,
-    choose_kernels,
-    choose_precision,
-    choose_threads,
-    named_kernels,
-)
-from transformer_mt.training.step import AUTOCAST_DTYPES, TrainStep
+from transformer_mt.training.step import TrainStep
 from transformer_mt.training.stopping import StoppingCriteria
 
 log = logging.getLogger(__name__)
@@ -49,10 +42,8 @@ class TrainingComponents:
     """This rank's micro-batches of each update."""
     criteria: StoppingCriteria
     """Intervals and limits of the run."""
-    precision: str
-    """``fp32``, ``bf16`` or ``fp16``."""
-    kernels: Kernels | None
-    """Kernels of the training step on a CPU; None on a GPU and for a compiled step."""
+    kernels: Kernels
+    """Precision and kernel of the matrix products."""
     max_tokens: int
     """Maximum number of tokens, of either side, in one forward pass."""
     micro_batch_tokens: int
@@ -79,24 +70,25 @@ def build_components(
     With ``resuming``, a checkpoint will replace the initial weights.
     """
     config, device = job.train, world.device
-    precision = pick_precision(config.precision, device)
     torch.manual_seed(config.seed)
     model = Transformer(job.model, vocab_size).to(device)
     if config.init_from is not None and not resuming:
-        folder = model_reference.resolve(config.init_from)
+        folder = hub_models.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
     micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
     if train.folder is not None and env_local_rank() == 0:
         remove_leftovers(train.folder)
-    compiled = should_compile(config.compile, job.model, device, precision)
+    # Ranks that measure at the same time would disturb each other.
+    chosen = None
+    if world.is_main:
+        settings = config.kernels, config.precision, device
+        chosen = choose_kernels(*settings, job.model, micro_batch_tokens, recorded_kernels)
+    kernels = world.broadcast_object(chosen)
+    assert kernels is not None
+    compiled = should_compile(config.compile, job.model, device, kernels.precision)
     # The same on all ranks: it decides the batch shapes. They wait here for ``remove_leftovers``.
     compiled = not world.any(not compiled)
-    kernels = None
-    if device.type == "cpu" and not compiled:
-        kernels = _kernels(job, model, precision, micro_batch_tokens, recorded_kernels, world)
-        kernels.apply(model)
-        precision = kernels.precision or precision
     batches = BatchIterator(job, train, segmentation, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -110,8 +102,9 @@ def build_components(
         model,
         job.optimizer,
         config.label_smoothing,
-        precision,
+        kernels.precision,
         world,
+        kernel=kernels.products,
         clip_norm=config.clip_norm,
         compiled=compiled,
     )
@@ -121,45 +114,10 @@ def build_components(
         step=step,
         batches=batches,
         criteria=criteria,
-        precision=precision,
         kernels=kernels,
         max_tokens=max_tokens,
         micro_batch_tokens=micro_batch_tokens,
     )
-
-
-def _kernels(
-    job: TrainJob,
-    model: Transformer,
-    precision: str,
-    rows: int,
-    recorded: Kernels | None,
-    world: World,
-) -> Kernels:
-    """The main rank's choice of CPU kernels and precision, the same on all ranks, and of threads.
-
-    With ``train.precision=auto``, ``precision`` is bf16 if the processor has instructions for it.
-    """
-    kernels, threads = recorded, None
-    cache = expand_user(job.cache_dir) / "kernels.json"
-    # Several ranks that measure at the same time would disturb each other.
-    if world.size == 1 and job.train.kernels == "auto":
-        threads = choose_threads(job.model, recorded.threads if recorded else None, cache)
-        torch.set_num_threads(threads)
-    if world.is_main:
-        if job.train.precision == "auto" and recorded is not None:
-            precision = recorded.precision or precision
-        elif job.train.precision == "auto" and precision == "bf16":
-            precision = choose_precision(job.model, rows, cache)
-        dtype = AUTOCAST_DTYPES.get(precision, torch.float32)
-        if job.train.kernels != "auto":
-            kernels = named_kernels(job.train.kernels, model, dtype)
-        elif kernels is None:
-            kernels = choose_kernels(model, dtype, rows, cache)
-        kernels = replace(kernels, precision=precision, threads=threads)
-    chosen = world.broadcast_object(kernels)
-    assert chosen is not None
-    return chosen
 
 
 def log_components(
@@ -183,12 +141,12 @@ def log_components(
         f"{last_step:,}",
         world.size,
         world.device.type,
-        components.precision,
+        components.kernels.precision,
         ", compiled" if components.batches.buffer_shape else "",
         100 * components.batches.padding_share(upcoming),
     )
-    if components.kernels is not None:
-        log.info("%s", components.kernels)
+    if world.device.type == "cpu":
+        log.info("matrix products by %s", components.kernels.products)
     if last_step < (warmup := job.schedule.warmup_steps):
         log.warning(
             "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.model.linear import TORCH_KERNELS, ProductKernels
+from transformer_mt.kernels.products import current_kernel
 
 _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
@@ -44,10 +44,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         targets: Tensor,
         label_smoothing: float,
-        kernels: ProductKernels,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        device = hidden.device.type
+        kernel, device = current_kernel(), hidden.device.type
         dtype = hidden.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -72,14 +71,14 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = kernels.product(x, matrix)[:, :vocab_size]
+                logits = kernel.forward(x, matrix, None)[:, :vocab_size]
                 grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
                 grad = F.pad(grad, (0, padding)) if padding else grad
-                grad_hidden.append(kernels.input_grad(grad, matrix))
-                grad_weight += kernels.weight_grad(grad, x)[:vocab_size]
+                grad_hidden.append(kernel.input_gradient(grad, matrix))
+                grad_weight += kernel.weight_gradient(grad, x)[:vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
             target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
             loss = nll + label_smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
@@ -94,9 +93,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, grad_loss: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None, None
+        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None
 
 
 def _logits_gradient(
@@ -133,11 +132,7 @@ def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    label_smoothing: float,
-    kernels: ProductKernels = TORCH_KERNELS,
+    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -150,13 +145,12 @@ def smoothed_cross_entropy(
             autocast is on, and the softmax is in fp32.
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
-        kernels: Kernels of the three products with the output matrix.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, targets, label_smoothing, kernels, torch.is_grad_enabled()
+        hidden, weight, targets, label_smoothing, torch.is_grad_enabled()
     )
     return loss, nll

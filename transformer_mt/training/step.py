@@ -10,14 +10,11 @@ from torch import Tensor, nn
 from transformer_mt.batch import Batch
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed import World
-from transformer_mt.model.linear import converted_weights
+from transformer_mt.kernels.products import DTYPES, products_by
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.loss_scale import LossScaler
 from transformer_mt.training.optimizer import make_optimizer
-
-AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Type of matrix products by precision; fp32 has no autocast."""
 
 
 class LossModule(nn.Module):
@@ -33,11 +30,8 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
         with autocast(batch.tgt_out.device, self.precision):
-            hidden = self.model(batch)
-            output = self.model.embedding
-            return self._loss(
-                hidden, output.weight, batch.tgt_out, self.label_smoothing, output.kernels
-            )
+            weight = self.model.embedding.weight
+            return self._loss(self.model(batch), weight, batch.tgt_out, self.label_smoothing)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -80,6 +74,7 @@ class TrainStep:
         label_smoothing: Label smoothing ε_ls.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share each update.
+        kernel: Kernel of the matrix products on a CPU, one of ``kernels.products.KERNELS``.
         clip_norm: Maximum gradient norm, if any.
         compiled: Compile the step; all batches must have the same shape.
     """
@@ -92,11 +87,12 @@ class TrainStep:
         precision: str,
         world: World,
         *,
+        kernel: str = "torch",
         clip_norm: float | None = None,
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
-        self._precision, self._compiled = precision, compiled
+        self._kernel = kernel
         module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
@@ -132,7 +128,7 @@ class TrainStep:
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
-        with self._converted_weights():
+        with products_by(self._kernel):
             for i, batch in enumerate(micro_batches):
                 with self._world.no_sync(self._model) if i < last else nullcontext():
                     batch_loss, batch_nll = self._model(batch.to(device))
@@ -144,12 +140,6 @@ class TrainStep:
                 loss += batch_loss.detach() * batch.weight
                 nll += batch_nll * batch.weight
         return loss, nll
-
-    def _converted_weights(self) -> AbstractContextManager[None]:
-        dtype = AUTOCAST_DTYPES.get(self._precision)
-        if dtype is None or self._compiled or self._world.device.type != "cpu":
-            return nullcontext()
-        return converted_weights(self._model, dtype)
 
     def _update(self) -> Tensor:
         """Updates the weights unless the gradient is not finite; returns the gradient norm."""
@@ -174,6 +164,6 @@ class TrainStep:
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Autocast to 16-bit matrix products; softmax, norms and the loss stay in fp32."""
-    if precision in AUTOCAST_DTYPES:
-        return torch.autocast(device.type, dtype=AUTOCAST_DTYPES[precision])
-    return nullcontext()
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import heap_and_threads
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.prefetch import prefetch
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager, NullCheckpointManager
 from transformer_mt.training.components import build_components, log_components
 from transformer_mt.training.flops import peak_token_rate
-from transformer_mt.training.kernels import Kernels
 from transformer_mt.training.metric_sums import MetricSums
 from transformer_mt.training.monitor import Monitor, NullMonitor
 from transformer_mt.training.schedule import learning_rate
@@ -56,11 +56,11 @@ class Trainer:
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         clock: Monotonic clock, in seconds.
-        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
+        recorded_kernels: Those of an earlier start of the run, on the main rank.
 
     Attributes:
         model: The model in training.
-        kernels: Its CPU kernels; None on a GPU.
+        kernels: Precision and kernel of its matrix products.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Trainer:
         job, components, last_step = self._job, self._components, self._criteria.last_step
         log_components(job, components, len(self._train), self.steps_done, self._world)
         peak_rate = peak_token_rate(
-            job.model, self.model.vocab_size, self._train, components.precision, self._world
+            job.model, self.model.vocab_size, self._train, components.kernels.precision, self._world
         )
         self._monitor = Monitor(self._run_dir, self.steps_done, last_step, peak_rate, trackers)
         self._checkpoints = CheckpointManager(self._run_dir, job.train, self._criteria, self._found)
@@ -302,14 +302,14 @@ class Trainer:
         ema = self._components.ema
         model = ema.model if ema else self.model
         model.eval()
-        heap_and_threads.release_freed_memory()
+        hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
                 model,
                 self._valid,
                 smoothing=self._job.train.label_smoothing,
-                precision=self._components.precision,
+                precision=self._components.kernels.precision,
                 max_tokens=self._components.micro_batch_tokens,
                 world=self._world,
             )
@@ -317,7 +317,7 @@ class Trainer:
                 raise not_finite_error("the validation loss is", self._state.step)
             result = self._validator(model)
         model.train()
-        heap_and_threads.release_freed_memory()
+        hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
         self._record_validation(metrics)

@@ -345,7 +345,7 @@ def test_an_interrupted_merge_is_repeated_from_the_shards(
             prepare(job)
     assert left_in_cache(job) == {"shards"}
     (shards,) = Path(job.cache_dir).glob("*.shards")
-    unfinished = shards.with_suffix(".unfinished")
+    unfinished = shards.with_name(f".{shards.stem}.tmp")
     unfinished.mkdir()
     (unfinished / "rubbish").write_bytes(b"of a run that was killed")
     monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
@@ -440,7 +440,7 @@ def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
         refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
     (shards,) = Path(job.cache_dir).glob("*.shards")
     assert [file.suffix for file in shards.iterdir()] == [".npz"] * 4  # kept for resuming
-    assert not list(Path(job.cache_dir).glob("*.unfinished"))
+    assert not list(Path(job.cache_dir).glob(".*.tmp"))
     prepare(job)
 
 
@@ -481,7 +481,7 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     assert [line.startswith(message) for line in lines] == [True, True], done
     assert done.stderr == ""
     names = sorted(path.name for path in Path(job.cache_dir).iterdir())
-    assert not [name for name in names if name.endswith(".unfinished")]
+    assert not [name for name in names if name.endswith(".tmp")]
     (shards,) = [name for name in names if name.endswith(".shards")]
     chunks = list(encode.read_chunks(job.data))
     assert len(list(Path(job.cache_dir, shards).iterdir())) == len(chunks)  # all are there

@@ -130,7 +130,7 @@ def test_batches_hold_no_more_than_batch_tokens(
     start, padded = Transformer.init_decoder_state, []
 
     def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
-        (bucket,) = src.layout.buckets
+        (bucket,) = src.boundaries.buckets
         padded.append(bucket.num_sequences * bucket.max_length * beam_size)
         return start(model, src, beam_size)
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from transformer_mt import cpu_cores, distributed
+from transformer_mt import distributed
+from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,7 @@ def eight_threads() -> Iterator[None]:
 def test_threads_of_a_rank(
     cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_cores, "available_cores", lambda: cores)
+    monkeypatch.setattr(hardware, "available_cores", lambda: cores)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:

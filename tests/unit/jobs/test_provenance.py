@@ -14,11 +14,10 @@ import pytest
 import torch
 
 import transformer_mt
-from transformer_mt import device_info
 from transformer_mt.distributed import World
 from transformer_mt.jobs import provenance
-from transformer_mt.model.linear import ProductKernels
-from transformer_mt.training.kernels import Kernels
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.choice import Kernels
 
 CPU = World(torch.device("cpu"))
 
@@ -65,13 +64,13 @@ def test_kernels_are_recorded_for_the_same_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert provenance.recorded_kernels(tmp_path) is None
-    first, last = (Kernels({"8x4": ProductKernels(name)}) for name in ("torch", "onednn"))
+    first, last = (Kernels("fp32", name) for name in ("torch", "onednn"))
     for kernels in (first, last):
         provenance.record_start(tmp_path, CPU, 1234, 0, kernels)
     assert provenance.recorded_kernels(tmp_path) == last
-    monkeypatch.setattr(device_info, "exact_model", lambda _: "another")
+    monkeypatch.setattr(hardware, "exact_model", lambda _: "another")
     assert provenance.recorded_kernels(tmp_path) is None
-    provenance.record_start(tmp_path, CPU, 1234, 0)  # on a GPU
+    provenance.record_start(tmp_path, CPU, 1234, 0)  # unknown
     assert provenance.recorded_kernels(tmp_path) is None
 
 

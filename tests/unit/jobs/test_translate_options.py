@@ -16,7 +16,7 @@ from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import heap_and_threads, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import translate
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
@@ -25,6 +25,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.kernels import hardware
 from transformer_mt.model import inference
 from transformer_mt.model.transformer import Transformer
 
@@ -452,7 +453,7 @@ def test_freed_memory_is_kept_without_a_launcher(
     model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    monkeypatch.setattr(heap_and_threads, "keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr(hardware, "keep_freed_memory", lambda: kept.append(True))
     for key in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     translate.run(TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch"))

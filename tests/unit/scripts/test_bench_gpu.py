@@ -20,8 +20,8 @@ from transformer_mt.batch import CuSeqlens
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
-from transformer_mt.model import attention
-from transformer_mt.model.attention import varlen_attention
+from transformer_mt.kernels import packed_attention
+from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import update_flops
 from transformer_mt.training.step import LossModule
@@ -169,7 +169,7 @@ def unwritten(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: 
     ],
 )
 def test_parity_fails(broken: Any, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "varlen_attention", broken)
+    monkeypatch.setattr(packed_attention, "varlen_attention", broken)
     checks = bench_gpu.parity(variants.make_pairs(TINY), TINY, CPU, compiled=False)
     assert failure in [check.name for check in checks if not check.ok]
 

@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import device_info
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
@@ -33,10 +32,12 @@ from transformer_mt.config import (
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import choice
+from transformer_mt.kernels.choice import Kernels
+from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.kernels import Kernels
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.signals import StoppedError
@@ -556,62 +557,32 @@ def test_too_many_skipped_updates_stop_the_run(
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
 
 
-def test_recorded_kernels_are_used_again(tmp_path: Path) -> None:
-    # Not what a measurement returns: it has products.
-    threads = torch.get_num_threads()
-    recorded = Kernels(attention="fused", precision="fp32", threads=threads)
-    resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
-    assert resumed.kernels == recorded
-    assert {module.kernel for module in resumed.model.modules() if hasattr(module, "kernel")} == {
-        "fused"
-    }
+def test_recorded_kernels_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_fastest", lambda calls, **_: len(calls) - 1)
+    recorded = Kernels("fp32", "torch")
+    fresh = trainer(tmp_path, kernels="auto", precision="fp32")
+    assert fresh.kernels == Kernels("fp32", "onednn" if HAS_ONEDNN else "torch")
+    assert trainer(tmp_path, recorded=recorded, kernels="auto").kernels == recorded
     # A setting by hand comes first.
-    by_hand = trainer(tmp_path, recorded=recorded, kernels="torch").kernels
-    assert by_hand is not None
-    assert by_hand.attention != "fused"
+    by_hand = trainer(tmp_path, recorded=Kernels("fp32", "onednn"), kernels="torch")
+    assert by_hand.kernels == recorded
 
 
-def test_threads_of_a_record_are_kept_or_chosen_again(
+def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int | None] = []
-    monkeypatch.setattr(components, "choose_threads", lambda _, n, __: asked.append(n) or 3)
-    before = torch.get_num_threads()
-    recorded = Kernels(attention="fused", precision="fp32", threads=5)
-    resumed = trainer(tmp_path, recorded=recorded, kernels="auto")
-    by_hand = trainer(tmp_path, recorded=recorded, kernels="torch").kernels
-    threads = torch.get_num_threads()
-    torch.set_num_threads(before)
-    assert asked == [5]
-    assert threads == 3
-    assert resumed.kernels is not None
-    assert resumed.kernels.threads == 3
-    assert by_hand is not None
-    assert by_hand.threads is None
+    used = []
+    monkeypatch.setattr(
+        components, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed")
+    )
+    weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
+    def recording(grad: Tensor, x: Tensor) -> Tensor:
+        used.append(grad.dtype)
+        return weight_gradient(grad, x)
 
-def test_precision_is_measured_once_where_the_processor_has_bf16(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[int] = []
-    monkeypatch.setattr(components, "choose_precision", lambda *_: measured.append(1) or "fp32")
-
-    def precision(*, has_bf16: bool, setting: str = "auto", recorded: Kernels | None = None) -> str:
-        monkeypatch.setattr(device_info, "has_fast_bf16", lambda _: has_bf16)
-        run = trainer(tmp_path, recorded=recorded, precision=setting)
-        assert run.kernels is not None
-        assert run.kernels.precision == run._components.precision
-        return run._components.precision
-
-    assert precision(has_bf16=False) == "fp32"
-    assert precision(has_bf16=True, setting="bf16") == "bf16"
-    assert not measured
-    assert precision(has_bf16=True) == "fp32"
-    assert len(measured) == 1
-    for recorded in ("fp32", "bf16"):
-        assert precision(has_bf16=True, recorded=Kernels(precision=recorded)) == recorded
-    # Without a measurement, as the version that wrote the record decided.
-    assert precision(has_bf16=True, recorded=Kernels()) == "bf16"
-    # A compiled step has no kernels to record the precision with.
-    assert trainer(tmp_path, precision="auto", compile=True)._components.precision == "bf16"
-    assert len(measured) == 1
+    kernel = KERNELS["torch_transposed"]._replace(weight_gradient=recording)
+    monkeypatch.setitem(KERNELS, "torch_transposed", kernel)
+    run = trainer(tmp_path, max_steps=1)
+    run.run()
+    assert set(used) == {torch.bfloat16}

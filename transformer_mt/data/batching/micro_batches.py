@@ -8,9 +8,9 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.data.batching.plan import GlobalBatch, Indices
-from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_sequences
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
+from transformer_mt.kernels.shapes import padded_lengths, padded_rows, padded_sequences
 
 
 def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import TypeVar
 
-from transformer_mt.heap_and_threads import background_thread
+from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")
 

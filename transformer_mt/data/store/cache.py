@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from transformer_mt import files
 from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.errors import InputError, format_os_error
@@ -54,7 +52,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
             shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(entry):
+        with files.locked(entry.with_suffix(".lock"), _waiting):
             if not entry.exists():
                 _build(entry, build)
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
@@ -75,31 +73,15 @@ def reported_errors(entry: Path) -> Iterator[None]:
 
 
 def _build(entry: Path, build: Callable[[Path], None]) -> None:
-    unfinished = entry.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
     try:
-        build(unfinished)
-        for file in unfinished.iterdir():
-            files.sync(file)
-        unfinished.rename(entry)
-    except BaseException as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, InputError) and not isinstance(error, WorkerKilledError):
+        with files.new_folder(entry) as unfinished:
+            build(unfinished)
+    except InputError as error:
+        if not isinstance(error, WorkerKilledError):
             # The input must change, and the entry's name with it: no build would resume.
             shutil.rmtree(shards_dir(entry), ignore_errors=True)
         raise
 
 
-@contextmanager
-def _locked(entry: Path) -> Iterator[None]:
-    lock = FileLock(entry.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=1)
-    except Timeout:
-        log.info("waiting for another process that is preparing the same data")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def _waiting() -> None:
+    log.info("waiting for another process that is preparing the same data")

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any, TypeVar
 
-from transformer_mt.cpu_cores import available_cores
 from transformer_mt.errors import InputError
+from transformer_mt.kernels.hardware import available_cores
 
 T = TypeVar("T")
 R = TypeVar("R")

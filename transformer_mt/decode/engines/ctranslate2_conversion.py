@@ -6,14 +6,12 @@ The result is a plain CTranslate2 model that any program can load; its tokens ar
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 
 from transformer_mt import files, run_layout
@@ -92,7 +90,7 @@ def convert(
         target = parent / compute_type
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(parent / ".lock"):
+            with files.locked(parent / ".lock"):
                 if not _is_valid(target, made_from):  # another process may have been faster
                     _write(target, made_from, model, tokenizer, folder / run_layout.TOKENIZER)
         except OSError as error:
@@ -196,11 +194,11 @@ def _copy(weight: Tensor) -> Tensor:
 def _is_valid(converted: Path, made_from: dict[str, object]) -> bool:
     """Whether a folder is a conversion of this model with all files intact."""
     try:
-        found = json.loads(files.read_regular(converted / _MADE_FROM, 2**20))
+        found = files.read_json(converted / _MADE_FROM)
         checksums = found.pop("files")
         same = found == made_from and checksums == _checksums(converted, checksums)
         return same and bool(checksums)
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return False
 
 
@@ -212,16 +210,7 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 def _write(
     target: Path, made_from: dict[str, object], model: Transformer, tokenizer: Tokenizer, file: Path
 ) -> None:
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    try:
+    with files.new_folder(target, replace=True) as unfinished:
         save(unfinished, model, tokenizer, file, target.name)
         checksums = _checksums(unfinished, sorted(path.name for path in unfinished.iterdir()))
         files.write_text(unfinished / _MADE_FROM, json.dumps({**made_from, "files": checksums}))
-        for path in unfinished.iterdir():
-            files.sync(path)
-        shutil.rmtree(target, ignore_errors=True)  # a conversion of older weights
-        unfinished.rename(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)

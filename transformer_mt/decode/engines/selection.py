@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from transformer_mt import __version__, device_info
+from transformer_mt import __version__
 from transformer_mt.config import DecodeConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES, ENGINES
@@ -22,6 +22,7 @@ from transformer_mt.decode.engines.engine import Engine, EngineChoice
 from transformer_mt.decode.engines.fastest_engine import FastestEngine
 from transformer_mt.decode.engines.torch_engine import TorchEngine, max_tokens
 from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ def _is_suitable(candidate: EngineChoice, request: EngineRequest) -> bool:
     """Whether an engine can do the job in this type, and may be fast at it."""
     if candidate.engine == "torch":  # where bfloat16 is not fast, it may be 20 times slower
         return candidate.compute_type == "float32" or (
-            candidate.compute_type == "bfloat16" and device_info.has_fast_bf16(request.device)
+            candidate.compute_type == "bfloat16" and hardware.has_fast_bf16(request.device)
         )
     if request.torch_only or find_spec("ctranslate2") is None:
         return False
@@ -145,7 +146,7 @@ def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> d
     packages = ("torch", "ctranslate2") if find_spec("ctranslate2") else ("torch",)
     return {
         "models": request.checksums,
-        "processor": device_info.exact_model(request.device),
+        "processor": hardware.exact_model(request.device),
         "threads": torch.get_num_threads(),
         "versions": {"transformer_mt": __version__, **{name: version(name) for name in packages}},
         "beam_size": request.config.beam_size,

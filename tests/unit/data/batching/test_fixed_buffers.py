@@ -34,8 +34,8 @@ def build(lengths: list[tuple[int, int]]) -> TokenStore:
 
 def sequences(packed: Packed) -> list[list[int]]:
     """The sequences of a buffer, dummies included, by its cumulative sequence lengths."""
-    assert isinstance(packed.layout, CuSeqlens)
-    cu_seqlens = packed.layout.cu_seqlens.tolist()
+    assert isinstance(packed.boundaries, CuSeqlens)
+    cu_seqlens = packed.boundaries.cu_seqlens.tolist()
     tokens = packed.tokens.tolist()
     for start, stop in pairwise(cu_seqlens):
         assert packed.positions[start:stop].tolist() == list(range(stop - start))
@@ -136,5 +136,5 @@ def test_an_empty_share_is_a_buffer_of_dummies() -> None:
     assert check(buffer, shape) == []
     assert (buffer.tgt_out == IGNORE_INDEX).all()
     assert torch.equal(
-        buffer.src.layout.cu_seqlens[:3], torch.tensor([0, 32, 64], dtype=torch.int32)
+        buffer.src.boundaries.cu_seqlens[:3], torch.tensor([0, 32, 64], dtype=torch.int32)
     )

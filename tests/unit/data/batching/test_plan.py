@@ -199,16 +199,14 @@ def test_collate_packs_buckets_and_shifts_targets_right() -> None:
     assert batch.tgt_in.tokens.tolist() == [BOS, 22, 23, 24, BOS, 20, 21, BOS]
     assert batch.tgt_in.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0]
     assert batch.tgt_out.tolist() == [22, 23, 24, EOS, 20, 21, EOS, EOS]
-    assert isinstance(batch.src.layout, Buckets)
-    layout = batch.src.layout
-    first, second = layout.buckets
+    assert isinstance(batch.src.boundaries, Buckets)
+    boundaries = batch.src.boundaries
+    first, second = boundaries.buckets
     assert (first.num_sequences, first.max_length) == (2, 4)
     assert (second.num_sequences, second.max_length) == (1, 2)
-    assert layout.unpad_indices is not None
-    assert layout.pad_indices is not None
     assert first.mask is not None
-    assert layout.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
-    assert layout.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 7, 8]
+    assert boundaries.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert boundaries.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 7, 8]
     assert first.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
     assert second.mask is None  # no padding
 

@@ -108,7 +108,7 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
     place, _ = convert(folder, model, tokenizer, "float32")
     (place / "made_from.json").write_text(damage)
     (place / "model.bin").write_bytes(b"half of it")
-    unfinished = place.with_name(".float32.unfinished")  # as a killed process leaves it
+    unfinished = place.with_name(".float32.tmp")  # as a killed process leaves it
     unfinished.mkdir()
     (unfinished / "model.bin").write_bytes(b"half of it")
     assert convert(folder, model, tokenizer, "float32")[1] is not None

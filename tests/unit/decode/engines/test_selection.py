@@ -10,10 +10,10 @@ import pytest
 import torch
 from support.models import random_model
 
-from transformer_mt import device_info
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engines import selection
 from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.kernels import hardware
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -38,7 +38,7 @@ def candidates(
 
 @pytest.fixture(autouse=True)
 def _without_fast_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_info, "has_fast_bf16", lambda _: False)
+    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
 
 
 needs_ctranslate2 = pytest.mark.skipif(
@@ -50,7 +50,7 @@ needs_ctranslate2 = pytest.mark.skipif(
 @pytest.mark.parametrize("compute_type", ["auto", "float32"])
 def test_auto_never_trades_accuracy(compute_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for fast in (False, True):
-        monkeypatch.setattr(device_info, "has_fast_bf16", lambda _, fast=fast: fast)
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
         found = candidates(compute_type=compute_type)
         assert found == ["ctranslate2 float32", "torch float32"]
         assert candidates("torch", compute_type) == ["torch float32"]
@@ -65,7 +65,7 @@ def test_fast_tries_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
     assert candidates("ctranslate2", "fast") == ["ctranslate2 int8", "ctranslate2 float32"]
     assert candidates("torch", "fast") == ["torch float32"]
     assert candidates(compute_type="fast", device=GPU) == ["torch float32"]
-    monkeypatch.setattr(device_info, "has_fast_bf16", lambda _: True)
+    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: True)
     assert candidates(compute_type="fast") == ["ctranslate2 int8", "torch bfloat16", *both]
     bf16 = ["torch bfloat16", "torch float32"]
     assert candidates("torch", "fast") == bf16

@@ -1,10 +1,20 @@
-"""Padded shapes: large enough, hardly larger than needed, and few."""
+"""Padded shapes: large enough, hardly larger than needed, and few; tokens that fit the memory."""
+
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.batching.shape_grid import padded_lengths, padded_rows, padded_sequences
+from transformer_mt.config import ModelConfig
+from transformer_mt.kernels.shapes import (
+    default_max_tokens,
+    padded_lengths,
+    padded_rows,
+    padded_sequences,
+)
 
 
 @given(st.integers(1, 10**6))
@@ -33,3 +43,18 @@ def test_a_few_short_sentences_join_longer_ones_and_many_do_not() -> None:
     assert padded_lengths(np.array([8] * 500 + [16] * 50)).tolist() == [8] * 500 + [16] * 50
     # The longest are never padded beyond the grid.
     assert padded_lengths(np.array([9, 40])).max() == 48
+
+
+def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tokens(model: ModelConfig, gigabytes: int) -> int:
+        properties = SimpleNamespace(total_memory=gigabytes * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        return default_max_tokens(model, torch.device("cuda"))
+
+    base, big = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
+    assert tokens(base, 139) > 25_000  # the paper's update in one pass
+    assert 2000 < tokens(base, 8) < tokens(base, 24) < 25_000
+    assert tokens(big, 24) == pytest.approx(tokens(base, 24) / 2, rel=0.01)
+    assert default_max_tokens(base, torch.device("cpu")) == 8192

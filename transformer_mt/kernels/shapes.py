@@ -1,4 +1,4 @@
-"""Batch shapes on a coarse grid, so that the batches of a run have few different shapes.
+"""Sizes of batches that suit the device: what its memory holds, and few different shapes.
 
 On a CPU every new shape costs time: oneDNN generates code for a 16-bit product of each new shape
 and keeps 1,024 of them, and blocks of memory whose sizes never repeat fragment the heap, so that a
@@ -10,14 +10,37 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from transformer_mt.batch import Lengths, round_up_to_grid
+from transformer_mt.batch import Lengths
+from transformer_mt.config import ModelConfig
+
+_CPU_TOKENS = 8192
 
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Lengths of sequences in attention; longer ones are multiples of the last."""
 
 _BUCKET_COST = 5000
 """Pairs of positions whose attention costs as much as the kernels of one more bucket."""
+
+
+def default_max_tokens(model: ModelConfig, device: torch.device) -> int:
+    """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
+
+    Until the backward pass a token occupies up to 200 bytes for each layer and dimension; 400 leave
+    room for weights, optimizer state and logits.
+    """
+    if device.type != "cuda":
+        return _CPU_TOKENS
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    layers = model.num_encoder_layers + model.num_decoder_layers
+    return max(1024, memory // (400 * model.d_model * layers))
+
+
+def round_up_to_grid(number: int, steps: int) -> int:
+    """Rounds up to a grid with ``steps`` numbers from each power of two to the next."""
+    unit = max(1, (1 << (number - 1).bit_length()) // (2 * steps))
+    return -(-number // unit) * unit
 
 
 def padded_rows(num_tokens: int) -> int:
@@ -43,7 +66,7 @@ def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:
     grid = np.array([*_LENGTHS, *range(2 * last, int(lengths.max(initial=0)) + last, last)])
     level = np.searchsorted(grid, lengths)
     counts = np.bincount(level, minlength=len(grid))
-    # A length that few sequences have is not worth kernels of its own: they join the next longer.
+    # A few sequences join the next longer ones: their padding costs less than one more bucket.
     target = np.arange(len(grid))
     for i, (length, longer) in enumerate(pairwise(grid.tolist())):
         if counts[i] * (longer**2 - length**2) < _BUCKET_COST and counts[i + 1 :].any():

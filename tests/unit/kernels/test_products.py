@@ -1,22 +1,16 @@
 """``Linear`` against ``nn.Linear``, with every kernel."""
 
-from itertools import product
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.model.linear import (
-    FORWARD,
+from transformer_mt.kernels.products import (
     HAS_ONEDNN,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
+    KERNELS,
     Linear,
-    ProductKernels,
-    converted_weights,
+    current_kernel,
+    products_by,
 )
-
-KERNELS = [ProductKernels(*names) for names in product(FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)]
 
 
 def _has_onednn_bf16() -> bool:
@@ -34,35 +28,34 @@ def gradients(layer: nn.Linear, x: Tensor, weights: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.skipif(not HAS_ONEDNN, reason="this PyTorch has no oneDNN")
-@pytest.mark.parametrize("kernels", KERNELS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (7, 5, 3), (130, 64, 192)])
+@pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (7, 5, 3), (130, 64, 192), (130, 192, 64)])
 def test_values_and_gradients_equal_torch_in_float64(
-    n: int, k: int, m: int, bias: bool, kernels: ProductKernels
+    n: int, k: int, m: int, bias: bool, kernel: str
 ) -> None:
     torch.manual_seed(0)
     ours, exact = Linear(k, m, bias=bias), nn.Linear(k, m, bias=bias).double()
     exact.load_state_dict(ours.state_dict())
-    ours.kernels = kernels
     wide, weights = torch.randn(n, 2 * k), torch.randn(n, m)
     x = wide[:, :k]  # non-contiguous rows
-    got = gradients(ours, x, weights)
+    with products_by(kernel):
+        got = gradients(ours, x, weights)
     wanted = gradients(exact, x.double(), weights.double())
     assert len(got) == len(wanted) == (4 if bias else 3)
     for mine, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", WEIGHT_GRADIENT)
+@pytest.mark.parametrize("name", KERNELS)
 def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
-    if name.startswith("onednn") and not (HAS_ONEDNN and _has_onednn_bf16()):
+    if name == "onednn" and not (HAS_ONEDNN and _has_onednn_bf16()):
         pytest.skip("oneDNN has no bf16 products for this processor")
     torch.manual_seed(0)
     ours, theirs = Linear(6, 4), nn.Linear(6, 4)
     theirs.load_state_dict(ours.state_dict())
-    ours.kernels = ProductKernels(weight_gradient=name)
     x, weights = torch.randn(9, 6), torch.randn(9, 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16), products_by(name):
         results = [gradients(layer, x, weights) for layer in (ours, theirs)]
     for mine, other in zip(*results, strict=True):
         assert mine.dtype == other.dtype
@@ -72,14 +65,33 @@ def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
 def test_weights_are_converted_once_for_all_forward_passes() -> None:
     layer, x = Linear(6, 4, bias=False), torch.randn(3, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with converted_weights(nn.Sequential(layer), torch.bfloat16):
-            assert layer.converted is not None
-            used = layer.converted.data_ptr()
-            y = layer(x)
-            torch.testing.assert_close(y, x.bfloat16() @ layer.weight.bfloat16().T)
-            y.sum().backward()
-            assert layer.converted.data_ptr() == used
+        with products_by("torch"):
+            first = layer(x)
+            torch.testing.assert_close(first, x.bfloat16() @ layer.weight.bfloat16().T)
+            second = layer(x)
+            copies = [y.grad_fn.saved_tensors[1].data_ptr() for y in (first, second)]
+            assert copies[0] == copies[1]
+            second.sum().backward()
             assert layer.weight.grad is not None
         # The fused optimizer changes a weight without changing its version counter.
         torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
         torch.testing.assert_close(layer(x), x.bfloat16() @ layer.weight.bfloat16().T)
+
+
+def test_a_kernel_is_used_within_its_block_and_in_the_gradients_of_it() -> None:
+    assert current_kernel() is KERNELS["torch"]
+    used = []
+
+    def recording(grad: Tensor, x: Tensor) -> Tensor:
+        used.append(1)
+        return grad.T @ x
+
+    layer = Linear(3, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KERNELS, "mine", KERNELS["torch"]._replace(weight_gradient=recording))
+        with products_by("mine"):
+            assert current_kernel() is KERNELS["mine"]
+            y = layer(torch.randn(5, 3)).sum()
+        assert current_kernel() is KERNELS["torch"]
+    y.backward()
+    assert used == [1]

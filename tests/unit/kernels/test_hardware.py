@@ -1,0 +1,163 @@
+"""This machine's processor and cores; freed memory, kept until it is released; threads."""
+
+import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer_mt.kernels import hardware
+
+CPU = torch.device("cpu")
+INFO = """processor\t: 0
+cpu family\t: 25
+model\t\t: 1
+model name\t: AMD EPYC
+stepping\t: 2
+
+processor\t: 1
+model name\t: another
+"""
+
+
+def test_cpus_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(hardware, "_CPU_INFO", info)
+    models = []
+    for text in (INFO, INFO.replace("model\t\t: 1\n", "model\t\t: 17\n")):
+        info.write_text(text)
+        assert hardware.device_name(CPU) == "AMD EPYC"
+        models.append(hardware.exact_model(CPU))
+    assert models[0].startswith("AMD EPYC, cpu family 25, model 1, stepping 2, ")
+    assert models[0] != models[1]
+
+
+def test_a_cpu_has_a_name_without_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "missing")
+    assert hardware.device_name(CPU)
+
+
+def test_available_cores_is_positive() -> None:
+    assert 1 <= hardware.available_cores() <= (os.cpu_count() or 1)
+
+
+GROUPS: dict[str, tuple[str, dict[str, str], float]] = {
+    "none": ("0::/\n", {}, math.inf),
+    "no limit": ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
+    "a container": ("0::/\n", {"cpu.max": "250000 100000\n"}, 2.5),
+    "a container that sees the outer name of its group": (
+        "0::/docker/1234\n", {"cpu.max": "100000 100000\n"}, 1.0,
+    ),
+    "a group": ("0::/jobs/1/task\n", {"jobs/1/cpu.max": "400000 100000\n"}, 4.0),
+    "a group inside a smaller one": (
+        "0::/jobs/1\n",
+        {"jobs/1/cpu.max": "800000 100000\n", "jobs/cpu.max": "300000 100000\n"},
+        3.0,
+    ),
+    "version 1": (
+        "9:memory:/m\n3:cpu,cpuacct:/jobs/1\n0::/\n",
+        {"cpu/jobs/1/cpu.cfs_quota_us": "150000\n", "cpu/jobs/1/cpu.cfs_period_us": "100000\n"},
+        1.5,
+    ),
+    "version 1, no limit": (
+        "1:cpu:/\n",
+        {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+        math.inf,
+    ),
+    "another controller": ("2:memory:/m\n", {"m/cpu.max": "1 1\n"}, math.inf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("groups", "files", "quota"), GROUPS.values(), ids=GROUPS.keys())
+def test_cpu_quota_of_control_groups(
+    groups: str, files: dict[str, str], quota: float, tmp_path: Path
+) -> None:
+    for name, text in {f"sys/fs/cgroup/{k}": v for k, v in files.items()}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    assert hardware._cpu_quota(tmp_path) == quota
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(0.2, 1), (1.5, 2), (64.0, 3), (math.inf, 3)])
+def test_available_cores_respect_quota_and_affinity(
+    quota: float, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(hardware, "_cpu_quota", lambda _: quota)
+    assert hardware.available_cores() == cores
+
+
+def test_no_quota_without_control_groups(tmp_path: Path) -> None:
+    assert hardware._cpu_quota(tmp_path) == math.inf
+
+
+needs_glibc = pytest.mark.skipif(
+    sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"),
+    reason="needs glibc",
+)
+
+PROGRAM = """
+from transformer_mt.kernels import hardware
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+hardware.keep_freed_memory()
+before = resident_mb()
+blocks = [b"x" * 1_000_000 for _ in range(100)]
+blocks = blocks[-1:]  # the last block keeps the top of the heap
+kept = resident_mb() - before
+hardware.release_freed_memory()
+print(kept, resident_mb() - before)
+"""
+
+
+@needs_glibc
+def test_freed_memory_is_kept_until_it_is_released() -> None:
+    output = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    kept, released = map(float, output.stdout.split())
+    assert kept > 90
+    assert released < 10
+
+
+def test_a_background_thread_computes_alone_and_leaves_others_their_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with hardware.background_thread("name") as thread:
+            assert thread.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("flags", "fast"),
+    [
+        ("fpu avx512f avx512_bf16", True),
+        ("fpu avx512f amx_bf16 amx_tile", True),
+        ("fpu avx512f", False),
+    ],
+)
+def test_cpus_with_instructions_for_bf16_are_recognised(
+    flags: str, fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"{INFO}flags\t\t: {flags}\n")
+    monkeypatch.setattr(hardware, "_CPU_INFO", info)
+    assert hardware.has_fast_bf16(CPU) is fast
+
+
+def test_the_module_is_imported_without_torch() -> None:
+    program = "import sys, transformer_mt.kernels.hardware; print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert output.stdout == b"False\n"

@@ -1,0 +1,209 @@
+"""How a run computes on its device: precision, kernel of matrix products, compilation.
+
+Which precision and kernel are fastest on a CPU is measured when a run starts. They round results
+differently, so the choice is recorded, and a resumed run makes the same one.
+"""
+
+import logging
+import os
+import shutil
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_mt.config import ModelConfig
+from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.packed_attention import has_varlen_kernel
+from transformer_mt.kernels.products import DTYPES, HAS_ONEDNN, KERNELS, parameter_gradient
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 1.5
+"""Time of the measurement, after which no product is started."""
+
+_REPETITIONS = 4
+_FLOPS = 10**9
+"""Maximum size of a measured product; it is measured with fewer rows than it has in training."""
+
+_GAIN = 1.1
+"""A choice must be this much faster than those before it, PyTorch's own first."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Precision and kernel of the matrix products of a run."""
+
+    precision: str
+    """``fp32``, ``bf16`` or ``fp16``."""
+    products: str = "torch"
+    """One of ``KERNELS``; on a GPU and in a compiled step PyTorch's."""
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Kernels | None":
+        """The inverse of ``asdict``, for records of earlier versions, too; None if it is damaged.
+
+        An earlier version chose kernels for each weight; they are ``mixed`` if they do not agree.
+        """
+        try:
+            precision, products = value["precision"], value["products"]
+            if isinstance(products, dict):
+                attention = value["attention"] == "written_out"
+                products = (_agreed(products) if attention else None) or "mixed"
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        known = isinstance(products, str) and precision in DTYPES
+        return cls(precision, products) if known else None
+
+
+def _agreed(weights: dict[str, Any]) -> str | None:
+    """The kernel whose products an earlier version chose for all weights, by shapes ``MxK``."""
+
+    def products(name: str, shape: str) -> list[str]:
+        rows, columns = map(int, shape.split("x"))
+        if name == "onednn":
+            return [name, name, "onednn_transposed" if rows > columns else name]
+        return ["torch", "torch", name]
+
+    return next(
+        (
+            name
+            for name in KERNELS
+            if all(list(kernel.values()) == products(name, s) for s, kernel in weights.items())
+        ),
+        None,
+    )
+
+
+def choose_kernels(
+    products: str,
+    precision: str,
+    device: torch.device,
+    model: ModelConfig,
+    rows: int,
+    recorded: Kernels | None = None,
+) -> Kernels:
+    """Precision and kernel for the training of a model.
+
+    Args:
+        products: The setting ``train.kernels``: ``auto``, ``torch`` or ``onednn``.
+        precision: The setting ``train.precision``; ``auto`` is fp32 or, if that is faster, bf16.
+        device: Device of the training; only a CPU is measured.
+        model: Sizes of the model, of which the products of a feed-forward layer are measured.
+        rows: Number of tokens in a forward pass.
+        recorded: The choice of the run so far, kept if the settings allow it.
+    """
+    precisions = ["fp32", "bf16"] if hardware.has_fast_bf16(device) else ["fp32"]
+    if precision != "auto":
+        precisions = [precision]
+    elif device.type == "cuda":
+        precisions = precisions[-1:]
+    elif recorded is not None and recorded.precision in precisions:
+        precisions = [recorded.precision]
+    candidates = [
+        Kernels(each, name) for each in precisions for name in _names(products, each, device)
+    ]
+    if recorded in candidates:
+        return recorded
+    if len(candidates) == 1:
+        return candidates[0]
+    if recorded is not None:
+        log.info("the run's earlier choice of CPU kernels is not available: it is made again")
+    operands = _operands(model, rows)
+    calls = [partial(_compute, candidate, operands) for candidate in candidates]
+    return candidates[_fastest(calls, deadline=time.perf_counter() + _SECONDS)]
+
+
+def _names(products: str, precision: str, device: torch.device) -> list[str]:
+    """Kernels to choose from, PyTorch's first. oneDNN is what PyTorch uses for 16-bit products."""
+    if products == "torch" or device.type != "cpu":
+        return ["torch"]
+    if precision != "fp32":
+        return ["torch"] if products == "onednn" else ["torch", "torch_transposed"]
+    if not HAS_ONEDNN:
+        return ["torch"]
+    return ["onednn"] if products == "onednn" else ["torch", "onednn"]
+
+
+def _operands(model: ModelConfig, rows: int) -> list[torch.Tensor]:
+    """Input, weight and gradient of a feed-forward layer's first product, in fp32."""
+    n = max(64, min(rows, _FLOPS // (2 * model.d_ff * model.d_model)))
+    shapes = (n, model.d_model), (model.d_ff, model.d_model), (n, model.d_ff)
+    return [torch.ones(shape) for shape in shapes]
+
+
+def _compute(kernels: Kernels, operands: Sequence[torch.Tensor]) -> None:
+    """The three products of a layer."""
+    x, weight, grad = (operand.to(DTYPES[kernels.precision]) for operand in operands)
+    kernel = KERNELS[kernels.products]
+    kernel.forward(x, weight, None)
+    kernel.input_gradient(grad, weight)
+    parameter_gradient(kernel.weight_gradient(grad, x), torch.float32)
+
+
+def _fastest(calls: Sequence[Callable[[], object]], deadline: float) -> int:
+    """Number of the first function that is as fast as any, by the calls until the deadline."""
+    seconds = [float("inf")] * len(calls)
+    for i in [*range(len(calls))] * _REPETITIONS:
+        if time.perf_counter() > deadline:
+            break
+        start = time.perf_counter()
+        try:
+            calls[i]()
+        except RuntimeError:  # oneDNN has no products of some types for some processors
+            continue
+        seconds[i] = min(seconds[i], time.perf_counter() - start)
+    return next(i for i, each in enumerate(seconds) if each <= _GAIN * min(seconds))
+
+
+def should_compile(
+    choice: bool | None, model: ModelConfig, device: torch.device, precision: str
+) -> bool:
+    """Whether to compile the training step, for buffers of a fixed shape.
+
+    The default (None) compiles on a GPU if its attention kernel supports the precision and the
+    head sizes. On a CPU a compiled step is slow, and meant for tests.
+
+    Args:
+        choice: The setting ``train.compile``.
+        model: Sizes of the model.
+        device: Device of the training.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+
+    Raises:
+        InputError: ``train.compile=true`` is impossible: no suitable kernel or no C compiler.
+    """
+    if device.type != "cuda":
+        return bool(choice)
+    possible = (
+        precision == "bf16"
+        and has_varlen_kernel(model.key_size, model.value_size)
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+    if choice is not False and possible and not _has_compiler():
+        needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
+        if choice:
+            raise InputError(f"train.compile=true {needs}: install them")
+        log.warning("the training step is not compiled and slower: compilation %s", needs)
+        return False
+    if choice and not possible:
+        raise InputError(
+            "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 256, and an "
+            f"Ampere GPU or later; here: {precision}, d_k={model.key_size}, "
+            f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
+        )
+    return possible if choice is None else choice
+
+
+def _has_compiler() -> bool:
+    """Whether Triton finds the C compiler and the headers that it needs for host code."""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    scheme = sysconfig.get_default_scheme()
+    include = sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
+    return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()

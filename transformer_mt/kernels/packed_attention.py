@@ -1,0 +1,279 @@
+"""Attention over packed sequences: softmax(Q Kᵀ / √d_k) V of each sequence, equation (1).
+
+What is fast depends on the device. A GPU has a kernel for sequences of different lengths. Elsewhere
+each bucket of sequences is padded to one length; PyTorch's fused kernel is made for long ones. In
+training on a CPU, the three steps of the equation are faster for sentences, in bf16 several times.
+
+Shapes: B sequences, T and S lengths of queries and keys, of one bucket; N, M packed rows of queries
+and keys; P padded rows of all buckets; H heads; K, K' sizes of a head's keys and values.
+"""
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from transformer_mt.batch import Boundaries, Bucket, Buckets, CuSeqlens
+
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+_WRITTEN_OUT_LENGTH = 512
+"""Maximum length of a sequence for ``_WrittenOut``, which stores its H · S² weights."""
+
+
+def packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_boundaries: Boundaries,
+    key_boundaries: Boundaries,
+    num_heads: int,
+    causal: bool = False,
+) -> Tensor:
+    """Multi-head attention of query sequence i to key sequence i, on projected packed tokens.
+
+    Args:
+        query: [N, H·K].
+        key: [M, H·K].
+        value: [M, H·K'].
+        query_boundaries: Boundaries of the query sequences.
+        key_boundaries: Boundaries of the key sequences, in the same buckets.
+        num_heads: H.
+        causal: Query t attends to keys up to t only (§3.2.3).
+
+    Returns:
+        [N, H·K'], the concatenated heads, before the output projection.
+    """
+    if isinstance(query_boundaries, CuSeqlens):
+        assert isinstance(key_boundaries, CuSeqlens)
+        q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
+        return varlen_attention(q, k, v, query_boundaries, key_boundaries, causal).flatten(1)
+    assert isinstance(key_boundaries, Buckets)
+    if query.device.type == "cpu":
+        longest = max(query_boundaries.max_length, key_boundaries.max_length)
+        if torch.is_grad_enabled() and longest <= _WRITTEN_OUT_LENGTH:
+            heads: Tensor = _WrittenOut.apply(
+                query, key, value, query_boundaries, key_boundaries, num_heads, causal
+            )
+            return heads
+        # The fused kernel's backward pass is several times slower in bf16 than in fp32.
+        if query.dtype == torch.bfloat16:
+            query, key, value = query.float(), key.float(), value.float()
+    outputs = [
+        # Padding follows the tokens, so the causal mask already hides it.
+        scaled_dot_product_attention(
+            q, k, v, None if causal or bucket.mask is None else bucket.mask[:, None, None], causal
+        )
+        for q, k, v, bucket in zip(
+            pad_heads(query, query_boundaries, num_heads),
+            pad_heads(key, key_boundaries, num_heads),
+            pad_heads(value, key_boundaries, num_heads),
+            key_boundaries.buckets,
+            strict=True,
+        )
+    ]
+    rows = torch.cat([output.flatten(0, 2) for output in outputs])
+    return rows.index_select(0, head_rows(query_boundaries, num_heads)[1]).view(len(query), -1)
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, equation (1), by PyTorch's fused kernels.
+
+    Args:
+        query: [B, H, T, K].
+        key: [B, H, S, K].
+        value: [B, H, S, K'].
+        mask: [B, 1, 1 or T, S]: bool, or float to add to the scores; None allows every key.
+        causal: Query t attends to keys up to t only (§3.2.3).
+
+    Returns:
+        [B, H, T, K'].
+    """
+    # Not cuDNN's kernel, which takes half a second to plan each new shape.
+    kernels = sdpa_kernel(_KERNELS) if query.device.type == "cuda" else nullcontext()
+    # Autocast would convert fp32 inputs to bf16.
+    with kernels, torch.autocast(query.device.type, enabled=False):
+        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_boundaries: CuSeqlens,
+    key_boundaries: CuSeqlens,
+    causal: bool,
+) -> Tensor:
+    """Attention of query sequence i to key sequence i, without padding.
+
+    On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
+    one mask over all pairs of tokens gives the same result, for tests.
+
+    Args:
+        query: [N, H, K].
+        key: [M, H, K].
+        value: [M, H, K].
+        query_boundaries: Boundaries of the query sequences.
+        key_boundaries: Boundaries of the key sequences, one for each query sequence.
+        causal: Query t attends to keys up to t only; the two boundaries are then the same.
+
+    Returns:
+        [N, H, K].
+    """
+    if query.device.type == "cuda":
+        # Imported here: it loads the compiler, which doubles the start-up time of every command.
+        from torch.nn.attention.varlen import varlen_attn
+
+        output = varlen_attn(
+            query,
+            key,
+            value,
+            query_boundaries.cu_seqlens,
+            key_boundaries.cu_seqlens,
+            query_boundaries.max_length,
+            key_boundaries.max_length,
+            window_size=(-1, 0) if causal else (-1, -1),
+        )
+        assert isinstance(output, Tensor)
+        return output
+    query_sequence, key_sequence = (
+        torch.searchsorted(
+            boundaries.cu_seqlens[1:],
+            torch.arange(len(x), dtype=torch.int32, device=x.device),
+            right=True,
+        )
+        for boundaries, x in ((query_boundaries, query), (key_boundaries, key))
+    )
+    mask = query_sequence[:, None] == key_sequence
+    if causal:
+        mask = mask.tril()
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q, k, v, mask)[0].transpose(0, 1)
+
+
+def has_varlen_kernel(key_size: int, value_size: int) -> bool:
+    """Whether the GPU kernel of ``varlen_attention`` supports heads of these sizes."""
+    return key_size == value_size and key_size % 8 == 0 and key_size <= 256
+
+
+# Padding, by bucket.
+
+
+def pad_heads(x: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
+    """Packed rows [N, H·K] → padded heads [B, H, S, K] of each bucket."""
+    gather, _ = head_rows(boundaries, num_heads)
+    rows = x.reshape(-1, x.shape[1] // num_heads).index_select(0, gather)
+    return [part.unflatten(0, (-1, num_heads)) for part in _split(rows, boundaries, num_heads)]
+
+
+def head_rows(boundaries: Buckets, num_heads: int) -> tuple[Tensor, Tensor]:
+    """Indices between rows of packed heads [N, H, K] and of padded ones, [B, H, S, K] by bucket.
+
+    They are computed once for all layers.
+
+    Returns:
+        [H·P] int64, the packed row in each padded row, and [N·H] int64, each packed row's place
+        among the padded rows.
+    """
+    if num_heads in boundaries.head_rows:
+        return boundaries.head_rows[num_heads]
+    device = boundaries.pad_indices.device
+    heads = torch.arange(num_heads, device=device)[:, None]
+    sizes = [bucket.num_sequences * bucket.max_length for bucket in boundaries.buckets]
+    gather, place, start = [], [], 0
+    for bucket, packed in zip(boundaries.buckets, boundaries.pad_indices.split(sizes), strict=True):
+        shape = bucket.num_sequences, bucket.max_length
+        gather.append((packed.view(shape[0], 1, shape[1]) * num_heads + heads).flatten())
+        end = start + num_heads * len(packed)
+        rows = torch.arange(start, end, device=device).view(shape[0], num_heads, shape[1])
+        place.append(rows.transpose(1, 2).reshape(-1, num_heads))
+        start = end
+    scatter = torch.cat(place).index_select(0, boundaries.unpad_indices).flatten()
+    boundaries.head_rows[num_heads] = torch.cat(gather), scatter
+    return boundaries.head_rows[num_heads]
+
+
+def _split(rows: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
+    """Padded rows [H·P, K] → [B·H, S, K] of each bucket, without copying."""
+    buckets = boundaries.buckets
+    sizes = [num_heads * bucket.num_sequences * bucket.max_length for bucket in buckets]
+    return [
+        part.view(-1, bucket.max_length, part.shape[1])
+        for part, bucket in zip(rows.split(sizes), buckets, strict=True)
+    ]
+
+
+class _WrittenOut(torch.autograd.Function):
+    """``packed_attention`` by batched matrix products and a softmax, for each bucket."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        queries: Buckets,
+        keys: Buckets,
+        num_heads: int,
+        causal: bool,
+    ) -> Tensor:
+        gather, place = head_rows(queries, num_heads)
+        key_gather, _ = head_rows(keys, num_heads)
+        padded = [
+            x.reshape(-1, x.shape[1] // num_heads).index_select(0, rows)
+            for x, rows in ((query, gather), (key, key_gather), (value, key_gather))
+        ]
+        output = query.new_empty(len(gather), padded[-1].shape[1])
+        weights = []
+        sides = queries, keys, keys, queries
+        parts = [_split(x, y, num_heads) for x, y in zip((*padded, output), sides, strict=True)]
+        with torch.autocast("cpu", enabled=False):
+            for q, k, v, out, bucket in zip(*parts, keys.buckets, strict=True):
+                mask = _additive_mask(bucket, num_heads, causal, q.dtype)
+                scores = torch.baddbmm(mask, q, k.mT, alpha=1 / math.sqrt(q.shape[-1]))
+                weights.append(scores.softmax(-1))
+                torch.bmm(weights[-1], v, out=out)
+        ctx.save_for_backward(*padded, *weights)
+        ctx.constants = queries, keys, num_heads
+        return output.index_select(0, place).view(len(query), -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (query, key, value, *weights), (queries, keys, num_heads) = ctx.saved_tensors, ctx.constants
+        place, key_place = (head_rows(side, num_heads)[1] for side in (queries, keys))
+        packed = grad.reshape(len(place), -1)
+        # The gradient of padding is zero.
+        d_output = packed.new_zeros(len(query), packed.shape[1]).index_copy_(0, place, packed)
+        grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        tensors = query, key, value, d_output, *grads
+        sides = queries, keys, keys, queries, queries, keys, keys
+        parts = [_split(x, y, num_heads) for x, y in zip(tensors, sides, strict=True)]
+        for q, k, v, d_out, d_q, d_k, d_v, p in zip(*parts, weights, strict=True):
+            scale = 1 / math.sqrt(q.shape[-1])
+            torch.bmm(p.mT, d_out, out=d_v)
+            d_weights = torch.bmm(d_out, v.mT)
+            d_scores = torch._softmax_backward_data(d_weights, p, -1, p.dtype)
+            torch.baddbmm(d_q, d_scores, k, beta=0, alpha=scale, out=d_q)
+            torch.baddbmm(d_k, d_scores.mT, q, beta=0, alpha=scale, out=d_k)
+        d_query, d_key, d_value = (
+            rows.index_select(0, index).view(len(index) // num_heads, -1)
+            for rows, index in zip(grads, (place, key_place, key_place), strict=True)
+        )
+        return d_query, d_key, d_value, None, None, None, None
+
+
+def _additive_mask(keys: Bucket, num_heads: int, causal: bool, dtype: torch.dtype) -> Tensor:
+    """0 where attention is allowed and −∞ elsewhere, to broadcast with [B·H, T, S]."""
+    if causal:  # padding follows the tokens, so this mask already hides it
+        return torch.full((keys.max_length,) * 2, -torch.inf, dtype=dtype).triu_(1)
+    if keys.mask is None:
+        return torch.zeros(1, dtype=dtype)
+    mask = torch.zeros(keys.mask.shape, dtype=dtype).masked_fill_(~keys.mask, -torch.inf)
+    return mask.repeat_interleave(num_heads, 0)[:, None]

@@ -1,0 +1,138 @@
+"""Matrix products of training on a CPU, computed by one of several kernels.
+
+Shapes: N rows; K input size; M output size.
+
+Which kernel is fastest depends on the processor: in fp32 that of MKL on Intel's, and oneDNN's on
+recent ones of AMD. ``choice.py`` measures it when a run starts.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Type of matrix products by precision."""
+
+# A private operator of PyTorch; without it PyTorch's own choice computes all products.
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+class Kernel(NamedTuple):
+    """The products of a linear layer Y = X Wᵀ + b, where G is the gradient of Y."""
+
+    forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
+    input_gradient: Callable[[Tensor, Tensor], Tensor]
+    """G W: [N, M], [M, K] → [N, K]."""
+    weight_gradient: Callable[[Tensor, Tensor], Tensor]
+    """Gᵀ X: [N, M], [N, K] → [M, K], which may be a transposed view."""
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+def _onednn_weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    # oneDNN is faster with the larger matrix as its second operand.
+    if grad.shape[1] > x.shape[1]:
+        return _onednn(x.T, grad.T).T
+    return _onednn(grad.T, x.T)
+
+
+KERNELS = {
+    "torch": Kernel(F.linear, torch.mm, lambda grad, x: grad.T @ x),
+    "torch_transposed": Kernel(F.linear, torch.mm, lambda grad, x: grad.T.contiguous() @ x),
+    "onednn": Kernel(
+        _onednn, lambda grad, weight: _onednn(grad, weight.T), _onednn_weight_gradient
+    ),
+}
+"""Kernels by name: PyTorch's choice, the same for a gradient that is laid out transposed, which
+some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
+
+
+class _Update(NamedTuple):
+    """What the products of an update share."""
+
+    kernel: Kernel
+    copies: dict[Tensor, Tensor] | None
+    """16-bit copies of weights; None outside an update, where weights may change."""
+
+
+_update = _Update(KERNELS["torch"], None)
+
+
+@contextmanager
+def products_by(name: str) -> Iterator[None]:
+    """Computes the products of training in the block with a kernel, one of ``KERNELS``.
+
+    Weights must not change in the block: each is converted to 16 bits once, where autocast would
+    convert it in each forward pass.
+    """
+    global _update
+    before, _update = _update, _Update(KERNELS[name], {})
+    try:
+        yield
+    finally:
+        _update = before
+
+
+def current_kernel() -> Kernel:
+    """The kernel of the innermost ``products_by``; PyTorch's in a compiled step."""
+    return KERNELS["torch"] if torch.compiler.is_compiling() else _update.kernel
+
+
+class Linear(nn.Linear):
+    """``nn.Linear`` for packed tokens; in training on a CPU with the kernel of ``products_by``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, K] → [N, M]."""
+        on_cpu = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not (on_cpu and torch.is_grad_enabled()):
+            return super().forward(x)
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        y: Tensor = _Linear.apply(
+            x.to(dtype), self.weight, _in_dtype(self.weight, dtype), self.bias
+        )
+        return y
+
+
+def _in_dtype(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight in another type: within ``products_by`` one copy for all forward passes."""
+    copies = _update.copies
+    if copies is None or weight.dtype == dtype:
+        return weight.detach().to(dtype)
+    if weight not in copies:
+        copies[weight] = weight.detach().to(dtype)
+    return copies[weight]
+
+
+def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """A weight's gradient in the type and layout of the weight, by at most one copy."""
+    return grad.to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+class _Linear(torch.autograd.Function):
+    """X Wᵀ + b; ``converted`` is W in the type of X."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, converted: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(x, converted)
+        ctx.kernel, ctx.weight_dtype = _update.kernel, weight.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        with torch.autocast("cpu", enabled=False):
+            return ctx.kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
+        grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
+        return ctx.kernel.input_gradient(grad, weight), grad_weight, None, grad_bias
