@@ -34,12 +34,8 @@ def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
     return Transformer(config, V)
 
 
-ADAM = OptimizerConfig()
-MUON = OptimizerConfig(name="muon", momentum=0.95)
-
-
-def optimizer_of(model: Transformer, config: OptimizerConfig = ADAM) -> Optimizer:
-    optimizer = make_optimizer(model, config)
+def optimizer_of(model: Transformer) -> Optimizer:
+    optimizer = make_optimizer(model, OptimizerConfig())
     optimizer.set_lr(1e-2)
     return optimizer
 
@@ -66,12 +62,9 @@ def assert_equal(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_training_resumes_from_a_checkpoint_bit_for_bit(
-    tmp_path: Path, config: OptimizerConfig
-) -> None:
+def test_training_resumes_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     model = tiny(1)
-    optimizer = optimizer_of(model, config)
+    optimizer = optimizer_of(model)
     for seed in range(3):
         update(model, optimizer, seed)
     saved = ckpt.save_checkpoint(
@@ -81,7 +74,7 @@ def test_training_resumes_from_a_checkpoint_bit_for_bit(
     assert saved.path == tmp_path / "checkpoints" / "step_00000003"
 
     restored = tiny(2)
-    other = optimizer_of(restored, config)
+    other = optimizer_of(restored)
     update(restored, other, seed=9)  # its state is replaced
     (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found == saved
@@ -119,18 +112,13 @@ def test_adams_state_is_stored_under_torchs_names(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("saved", [ADAM, MUON], ids=["adam", "muon"])
-def test_the_state_of_a_different_optimizer_is_rejected(
-    tmp_path: Path, saved: OptimizerConfig
-) -> None:
-    model, (other,) = tiny(1), (c for c in (ADAM, MUON) if c is not saved)
-    optimizer = optimizer_of(model, saved)
-    update(model, optimizer, seed=1)
-    checkpoint = ckpt.save_checkpoint(
-        tmp_path, {"step": 1}, ckpt.snapshot(model, optimizer.state())
-    )
+def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
+    model = tiny(1)
+    optimizer = optimizer_of(model)
+    state = {name.replace("exp_avg", "momentum"): t for name, t in optimizer.state().items()}
+    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, state))
     with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
-        ckpt.restore(checkpoint, model, optimizer_of(model, other).state())
+        ckpt.restore(checkpoint, model, optimizer.state())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

@@ -9,27 +9,25 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 
+
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
-    """Adam (§5.3), or Muon and Adam; the schedule sets the learning rate."""
+    """Adam (§5.3); the schedule sets the learning rate."""
 
     name: str = "adam"
-    """Optimizer: ``adam`` or ``muon``. ``adam`` is the paper's, for every weight; ``muon`` is Muon
-    for the weight matrices of the layers and Adam for embeddings, biases and norms."""
+    """Optimizer: ``adam``, the paper's."""
     beta1: float = 0.9
     """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = 0.98
     """Adam's decay rate of the second moment (§5.3)."""
     eps: float = 1e-9
     """Adam's ε, added to the denominator (§5.3)."""
-    momentum: float | None = None
-    """Muon's momentum, in [0, 1); ``muon`` only."""
     weight_decay: float = 0.0
     """Decoupled weight decay of the weight matrices. Each update multiplies them by
     1 − learning rate × weight decay."""
 
     def __post_init__(self) -> None:
-        choice("optimizer.name", self.name, "adam", "muon")
+        choice("optimizer.name", self.name, "adam")
         for key in ("beta1", "beta2"):
             require(0 <= getattr(self, key) < 1, f"optimizer.{key} must be in [0, 1)")
         require(self.eps > 0, "optimizer.eps must be > 0")
@@ -37,12 +35,6 @@ class OptimizerConfig:
             self.weight_decay >= 0 and math.isfinite(self.weight_decay),
             f"optimizer.weight_decay={self.weight_decay} must be ≥ 0",
         )
-        if self.name == "muon":
-            message = f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}"
-            require(self.momentum is not None and 0 <= self.momentum < 1, message)
-        else:
-            message = f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}"
-            require(self.momentum is None, message)
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -31,6 +31,7 @@ from transformer_mt.jobs.provenance import record_start, recorded_kernels
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.components import TrainingData
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
@@ -151,10 +152,7 @@ def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score]
     _check_positions(job, data.valid_store)
     trainer = Trainer(
         job,
-        data.train,
-        data.segmentation,
-        data.valid_store,
-        tokenizer.vocab_size,
+        TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
         TranslationValidator(job, tokenizer, data.valid, world),
         world,
         recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,

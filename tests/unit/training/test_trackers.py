@@ -131,7 +131,9 @@ def test_everything_reaches_the_package(tmp_path: Path, monkeypatch: pytest.Monk
     trackers = tracked(tmp_path)
     trackers.log_scalars("valid", 5, {"bleu": 1.5, "ppl": math.nan, "loss": math.inf})
     trackers.log_samples(5, [("ä | \n", "", "c")])
-    trackers.log_attention(5, AttentionMaps(*kinds, ["a", "b", "</s>"], ["<s>", "x", "y", "z"]))
+    trackers.log_attention(
+        5, AttentionMaps(kinds[0], kinds[1], kinds[2], ["a", "b", "</s>"], ["<s>", "x", "y", "z"])
+    )
     trackers.log_scalars("test", 9, {"BLEU": 2.5})
     trackers.close(True)
     assert fake_wandb.logged(path, "settings") == [{"train.seed": 1}]

@@ -147,9 +147,7 @@ class Trackers:
 
     def log_attention(self, step: int, maps: AttentionMaps) -> None:
         """Logs attention weights of one sample, as a picture for each kind of attention."""
-        pictures = {
-            kind: Image.fromarray(heat_map(maps.layers(kind)[0]).numpy()) for kind in KINDS
-        }
+        pictures = {kind: Image.fromarray(heat_map(maps.layers(kind)[0]).numpy()) for kind in KINDS}
         caption = [
             "One map for each layer (rows) and head (columns). In a map, a row is the attending "
             "token and a column the token attended to; black is 1, white is 0.",
