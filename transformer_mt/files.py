@@ -28,6 +28,14 @@ def expand_user(path: str | Path) -> Path:
     return expanded
 
 
+def cache_path(setting: str) -> Path:
+    """The folder that ``cache_dir`` names; ``~/.cache`` is ``$XDG_CACHE_HOME`` if that is set."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if setting.startswith("~/.cache/") and Path(base).is_absolute():
+        return Path(base) / setting.removeprefix("~/.cache/")
+    return expand_user(setting)
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Writes a file atomically: yields a temporary path, which is renamed to ``path`` on success.

@@ -7,20 +7,20 @@ only regular files are opened, and no more memory is asked for than its files ju
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.config import ModelConfig, TrainJob, schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import read_regular, sha256, write_text
-from transformer_mt.model.transformer import Transformer
+
+if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
+    from transformer_mt.model.transformer import Transformer
 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
@@ -32,6 +32,8 @@ _MAX_CONFIG_DEPTH = 20
 """Maximum nesting of ``config.yaml``; ours is four levels deep."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
+_REMOVED = (("data", "part"),)
+"""Settings of earlier versions, by group, that have no effect on a model or its training."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -75,6 +77,9 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(
             f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
         )
+    for group, name in _REMOVED:
+        if isinstance(values.get(group), dict):
+            values[group].pop(name, None)
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:
@@ -113,6 +118,8 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     Raises:
         InputError: One of them is missing or damaged, or the vocabulary is a different one.
     """
+    if not folder.is_dir():
+        raise InputError(f"no model folder {folder.absolute()}")
     job, checksum = _read_config(folder)
     vocabulary = folder / run_layout.TOKENIZER
     tokenizer = Tokenizer(vocabulary)
@@ -121,7 +128,7 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     return tokenizer, job
 
 
-def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
+def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tokenizer, TrainJob]":
     """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
 
     The weights are the final ones (usually an average), or, with ``step``, a checkpoint's.
@@ -129,8 +136,8 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
     """
-    if not folder.is_dir():
-        raise InputError(f"no model folder {folder.absolute()}")
+    from transformer_mt import checkpoint as ckpt
+
     tokenizer, job = load_tokenizer(folder)
     place = folder if step is None else ckpt.open_checkpoint(folder, step).path
     weights = place / run_layout.WEIGHTS
@@ -152,8 +159,13 @@ def load_model(folder: Path, step: int | None = None) -> tuple[Transformer, Toke
     return model.eval(), tokenizer, job
 
 
-def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> Transformer:
+def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> "Transformer":
     """A model whose weights are yet to be loaded, once the weights file is known to fit it."""
+    import torch
+
+    from transformer_mt import checkpoint as ckpt
+    from transformer_mt.model.transformer import Transformer
+
     with torch.device("meta"):
         model = Transformer(config, vocab_size)
     ckpt.check_shapes(model, weights)
@@ -164,7 +176,7 @@ def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> Transfo
 
 def load_models(
     folder: Path, step: int | None, ensemble: Sequence[Path]
-) -> tuple[list[Transformer], Tokenizer, TrainJob]:
+) -> "tuple[list[Transformer], Tokenizer, TrainJob]":
     """Loads a model and the other members of its ensemble, as ``load_model`` does.
 
     Returns:

@@ -2,9 +2,7 @@
 
     python scripts/bench/data.py                     4.5 million pairs, and a plan of 100 million
     python scripts/bench/data.py --pairs 20000 --plan-pairs 1000000        a quick look
-    python scripts/bench/data.py --windows 300000000      only the plan of so many pairs, by windows
-    python scripts/bench/data.py --order 2000000          only the order of so many pairs
-    python scripts/bench/data.py --cold 20000000          only reads of so many pairs from the disk
+    python scripts/bench/data.py --shards 300000000       only the plan of so many pairs, by shards
 
 The text is real, from ../shared/data, enlarged by joining one to three random pairs (seeded).
 "ours" is the pipeline of mt-train: normalise, clean, encode, deduplicate, write. The plain
@@ -35,14 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from data_peers import BATCH_TOKENS, PLAIN, Figures, folder_bytes
-from data_scale import (
-    RANKS,
-    cold_reads,
-    order_of_epochs,
-    plan_pages,
-    plan_windows,
-    write_synthetic_store,
-)
+from data_scale import RANKS, plan_shards, write_synthetic_corpus
 from omegaconf import OmegaConf
 from process_tree import usage
 from reporting import SHARED_DATA, argument_parser, heading, table, wrap
@@ -63,27 +54,13 @@ from transformer_mt.kernels.hardware import available_cores
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    if options.order or options.cold:
-        print(heading(f"Python {platform.python_version()}"))
-    if options.order:
-        for window_pairs in (options.order, options.order // 8, options.order // 32):
-            print(in_new_process(order_of_epochs, options.order, window_pairs))
-        return
-    if options.cold:
-        with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
-            store = Path(scratch) / "store"
-            print(in_new_process(cold_reads, store, options.cold, options.window_pairs))
-        return
-    if options.windows:
-        with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
-            rows = measure_windows(options, Path(scratch))
-        print(report_windows(rows, options))
-        if options.json:
-            options.json.write_text(json.dumps(rows, indent=2))
-        return
     with tempfile.TemporaryDirectory(prefix="bench-data-", dir=options.folder) as scratch:
-        rows = measure(options, Path(scratch))
-    print(report(rows, options))
+        if options.shards:
+            rows = measure_shards(options, Path(scratch))
+            print(report_shards(rows, options))
+        else:
+            rows = measure(options, Path(scratch))
+            print(report(rows, options))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
 
@@ -99,11 +76,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="how many of them datasets.map gets (default: 200k)",
     )
     add("--plan-pairs", type=int, default=100_000_000, help="synthetic plan (default: 100 million)")
-    add("--windows", type=int, metavar="PAIRS", help="measure only the plan of so many pairs")
-    add("--order", type=int, metavar="PAIRS", help="measure only the order of so many pairs")
-    add("--cold", type=int, metavar="PAIRS", help="measure only reads of pairs not in the cache")
+    add("--shards", type=int, metavar="PAIRS", help="measure only the plan of so many pairs")
     add("--window-pairs", type=int, default=DataConfig.window_pairs, help="data.window_pairs")
-    add("--updates", type=int, default=10**6, help="updates of a window to read (default: all)")
+    add("--updates", type=int, default=100, help="updates to read (default: 100)")
     add("--ranks", type=int, nargs="+", default=RANKS, help="processes that plan (default: 1 8)")
     add("--epochs", type=int, nargs="+", default=(1, 10), help="which epochs (default: 1 10)")
     add("--cleaning", default="standard", help="configs/cleaning/*.yaml (default: standard)")
@@ -270,7 +245,7 @@ def _work(pipe: Connection, work: Callable[..., Figures], args: tuple[Any, ...])
 LIBRARIES = {
     "ours": ["transformer_mt.data.prepare", "transformer_mt.data.batching.plan"],
     "learn": ["transformer_mt.data.prepare"],
-    "plan": ["transformer_mt.data.batching.windowed_plan"],
+    "plan": ["transformer_mt.data.batching.sharded_plan"],
     "plain": ["transformer_mt.data.store.encode", "datasets"],
     "batched": ["transformer_mt.data.store.encode", "datasets"],
 }
@@ -325,11 +300,12 @@ def ours_prepare(job: TrainJob) -> Figures:
 
     clock = Clock()
     prepared = prepare(job)
+    store = prepared.train.sample
     return {
         "seconds": clock.lap(),
         "kept": len(prepared.train),
         "bytes": folder_bytes(prepared.corpus),
-        "tokens": int(prepared.train.src.offsets[-1] + prepared.train.tgt.offsets[-1]),
+        "tokens": sum(len(side.tokens) for side in (store.src, store.tgt)),
     }
 
 
@@ -344,7 +320,7 @@ def ours_open(job: TrainJob) -> Figures:
 def ours_plan(job: TrainJob) -> Figures:
     from transformer_mt.data.prepare import prepare
 
-    return plan(prepare(job).train)
+    return plan(prepare(job).train.sample)
 
 
 def plan(store: Any) -> Figures:
@@ -361,40 +337,39 @@ def plan(store: Any) -> Figures:
 
 def plan_synthetic(pairs: int, folder: Path) -> Figures:
     """Plans pairs with lengths like WMT's as a whole; their tokens take no disk."""
-    from transformer_mt.data.store.token_store import TokenStore
+    from transformer_mt.data.store.corpus import Corpus
 
-    write_synthetic_store(folder, pairs)
-    return {f"plan_{key}": value for key, value in plan(TokenStore.load(folder)).items()}
+    write_synthetic_corpus(folder, pairs, 1)
+    return {f"plan_{key}": value for key, value in plan(Corpus.load(folder).sample).items()}
 
 
 OURS = (ours_prepare, ours_open, ours_plan)
 
 
-# Windows.
+# Shards.
 
 
-def measure_windows(options: argparse.Namespace, scratch: Path) -> list[Figures]:
+def measure_shards(options: argparse.Namespace, scratch: Path) -> list[Figures]:
     """The measurements of the plan of a large corpus, for each number of ranks and epoch."""
     report_progress("writing the offsets")
-    folder = scratch / "store"
-    pages = in_new_process(plan_pages, folder, options.windows, options.window_pairs)
-    del pages["peak"]
+    folder = scratch / "corpus"
+    write_synthetic_corpus(folder, options.shards, max(2, options.shards // options.window_pairs))
     rows = []
     for ranks in options.ranks:
         for epoch in options.epochs:
             report_progress(f"{ranks} rank(s), epoch {epoch}")
             barrier = multiprocessing.get_context("spawn").Barrier(ranks)
-            args = (folder, options.window_pairs, options.updates, epoch - 1, barrier)
-            results, peak = in_new_processes(plan_windows, [args] * ranks)
-            slowest = {key: max(result[key] for result in results) for key in results[0]}
-            rows.append({"ranks": ranks, "epoch": epoch, "peak": peak, **slowest, **pages})
+            args = (folder, options.updates, epoch - 1, barrier)
+            results, peak = in_new_processes(plan_shards, [args] * ranks)
+            largest = {key: max(result[key] for result in results) for key in results[0]}
+            rows.append({"ranks": ranks, "epoch": epoch, "peak": peak, **largest})
     return rows
 
 
-def report_windows(rows: list[Figures], options: argparse.Namespace) -> str:
+def report_shards(rows: list[Figures], options: argparse.Namespace) -> str:
     """A Markdown table with notes above it."""
-    head = ["ranks", "epoch", "open s", "seek s", "longest wait s", "all waits s", "MiB"]
-    head += ["pages an update", "of them new"]
+    head = ["ranks", "epoch", "open s", "seek s", "longest wait s", "all waits s"]
+    head += ["anonymous MiB", "resident MiB", "all ranks MiB"]
     lines = [
         [
             f"{row['ranks']}",
@@ -403,22 +378,21 @@ def report_windows(rows: list[Figures], options: argparse.Namespace) -> str:
             f"{row['seek']:.2f}",
             f"{row['longest_wait']:.3f}",
             f"{row['wait']:.1f}",
+            f"{row['anonymous'] / 2**20:,.0f}",
+            f"{row['resident'] / 2**20:,.0f}",
             f"{row['peak'] / 2**20:,.0f}",
-            f"{row['pages']:,.0f}",
-            f"{row['new']:,.0f}",
         ]
         for row in rows
     ]
     first = rows[0]
-    per_window = first["steps"] // first["windows"]
     notes = [
-        f"{options.windows:,} pairs with lengths like WMT's, tokens in sparse files: "
-        f"{first['windows']} windows of {per_window:,} updates. Updates planned as a whole would "
-        f"touch {first['random']:,.0f} pages each, nearly all of them for the first time.",
-        "Open: seconds to open the store and make the plan. Seek: to a step in the middle of the "
-        "epoch. Then updates of two windows are read, without a pause for computing: waits are the "
-        "seconds for their plans. MiB: all ranks together, above the loaded libraries, pages "
-        "that they share once. Pages of 4 KiB; new: touched by no earlier update of the window.",
+        f"{options.shards:,} pairs with lengths like WMT's, tokens in sparse files: "
+        f"{first['shards']} shards, {first['steps']:,} updates in an epoch.",
+        "Open: seconds to open the corpus and make the plan. Seek: to a step in the middle of the "
+        f"epoch. Then the last {options.updates:,} updates of a shard and as many of the next are "
+        "read, without a pause for computing: waits are the seconds for their plans. Memory of "
+        "the largest rank above the loaded libraries: anonymous, and resident with the pages of "
+        "mapped files; and of all ranks, pages that they share once.",
     ]
     place = f"Python {platform.python_version()}, {available_cores()} core(s)"
     return "\n".join([heading(place), *map(wrap, notes), "", table(head, lines)])

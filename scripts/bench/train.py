@@ -151,7 +151,7 @@ def read_corpus(data: str | Path, vocab_size: int) -> TokenStore:
         data=DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1]),
         tokenizer=TokenizerConfig(vocab_size=vocab_size),
     )
-    return prepare(job).train
+    return prepare(job).train.sample
 
 
 # Updates.

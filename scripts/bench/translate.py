@@ -5,8 +5,7 @@
     python scripts/bench/translate.py --model runs/mine --engines ours-fp32,ct2-float32 --beams 4
     python scripts/bench/translate.py --model runs/mine --device cuda --lines 10000 --batches best
 
-ours-auto is mt-translate's default, the faster of ours-fp32 and ours-ct2-float32 by its own
-measurement; ours-fast is compute_type=fast, the fastest of all data types.
+ours-auto is mt-translate's default, and ours-fast is compute_type=fast.
 
 All engines have the same weights and vocabulary, and translate text to text. In each round every
 engine translates the same lines, sorted by length; the order rotates. The report has medians over
@@ -43,7 +42,6 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.fastest_engine import MIN_SENTENCES
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
@@ -54,8 +52,8 @@ ENGINES = [
     "ours-fp32", "ours-fp32-again", "ours-bf16", "ours-ct2-float32", "ours-ct2-int8",
     "ours-auto", "ours-fast", "ct2-float32", "ct2-int8", "hf-fp32",
 ]  # fmt: skip
-MEASURING = {"ours-auto": "auto", "ours-fast": "fast"}
-"""Engines that choose by measurement → their ``compute_type``."""
+CHOSEN = {"ours-auto": "auto", "ours-fast": "fast"}
+"""``engine=auto`` → its ``compute_type``."""
 TEXTS = {
     "multi30k": ("multi30k/test_2016_flickr.en.gz", "multi30k/test_2016_flickr.de.gz"),
     "wmt": ("wmt-sample/train.en.gz", "wmt-sample/train.de.gz"),
@@ -165,9 +163,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in options.engines:
         if name not in ENGINES:
             raise InputError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
-    number = options.lines * options.rounds
-    if MEASURING.keys() & options.engines and number < MIN_SENTENCES:
-        raise InputError(f"ours-auto and ours-fast need {MIN_SENTENCES} lines: set --lines")
     for batch in options.batches:
         if batch != "best" and not batch.isdecimal():
             raise InputError(f"--batches: {batch!r} is neither a number nor best")
@@ -219,7 +214,7 @@ def reason_to_skip(name: str, model: Model) -> str | None:
         return "measured on CPUs only"
     if "ct2" in name and find_spec("ctranslate2") is None:
         return "pip install ctranslate2"
-    if (name.startswith("ours-ct2") or name in MEASURING) and model.length is not None:
+    if (name.startswith("ours-ct2") or name in CHOSEN) and model.length is not None:
         return "CTranslate2's engine does not support forced lengths"
     return None
 
@@ -242,16 +237,13 @@ def build(name: str, model: Model, beam_size: int, batch: str, scratch: Path) ->
 
 
 def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Engine:
-    """One of ours: PyTorch, CTranslate2, or whichever mt-translate finds to be faster."""
-    if name in MEASURING:
-        request = EngineRequest(
-            folder=model.folder or scratch,
-            models=[model.model],
-            tokenizer=model.tokenizer,
-            config=config,
-            device=model.device,
-            compute_type=MEASURING[name],
+    """One of ours: PyTorch, CTranslate2, or the one that mt-translate chooses."""
+    if name in CHOSEN:
+        assert model.folder is not None
+        request = EngineRequest.open(
+            model.folder, device=str(model.device), compute_type=CHOSEN[name]
         )
+        request = replace(request, config=config)
         return open_engine("auto", request, report=partial(print, file=sys.stderr))
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
     torch_engine = TorchEngine(model.model, config, dtype=dtype)
@@ -261,14 +253,27 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
     compute_type = name.removeprefix("ours-ct2-")
     converted = _converted(model, compute_type, scratch)
-    return CTranslate2Engine(converted, torch_engine, model.tokenizer.vocabulary, compute_type)
+    return CTranslate2Engine(
+        converted,
+        model.tokenizer.vocabulary,
+        model.model.config,
+        config,
+        lambda: torch_engine,
+        compute_type=compute_type,
+    )
 
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
-    from transformer_mt.decode.engines.ctranslate2_conversion import convert
+    if model.folder is not None:
+        return EngineRequest.open(model.folder, device="cpu").converted(compute_type)[0]
+    from transformer_mt.decode.engines.ctranslate2_conversion import save
 
-    folder = model.folder or scratch
-    return convert(folder, model.model, model.tokenizer, compute_type)[0]
+    folder = scratch / compute_type
+    if not folder.exists():
+        folder.mkdir()
+        vocabulary = scratch / run_layout.TOKENIZER
+        save(folder, model.model, model.tokenizer, vocabulary, compute_type)
+    return folder
 
 
 def _direct_ct2(compute_type: str, model: Model, beam_size: int, batch: str, scratch: Path) -> Run:
@@ -362,8 +367,8 @@ def measure(
     """Times all engines on the lines of each round."""
     runs = {name: build(name, model, beam_size, batch, scratch) for name in engines}
     results = {name: Result() for name in engines}
-    for name, run in runs.items():
-        run(sources[: MIN_SENTENCES if name in MEASURING else min(8, options.lines)])
+    for run in runs.values():
+        run(sources[: min(8, options.lines)])
     for number in range(options.rounds):
         lines = sources[number * options.lines : (number + 1) * options.lines]
         order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))

@@ -65,38 +65,6 @@ def test_run_uses_the_prepared_data(
     assert saved == report
 
 
-def test_parts_are_encoded_on_several_machines_and_joined(
-    arguments: list[str], mt_train: MtTrain
-) -> None:
-    for part in ("1/2", "2/2"):
-        status, out, err = mt_train("stage=prepare", f"data.part={part}", *arguments)
-        assert status == 0, err
-        places = {name: Path(path) for name, path in map(str.split, out.splitlines())}
-        assert list(places) == ["vocabulary", "shards"]
-    assert len(list(places["shards"].iterdir())) == 1  # of a corpus of one chunk
-    status, out, err = mt_train("stage=prepare", *arguments)
-    assert status == 0, err
-    assert "resuming: 1 chunks are encoded already" in err
-    assert [line.split()[1] for line in err.splitlines() if line.startswith("kept")] == ["36"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (("stage=train", "data.part=1/2"), "data.part=1/2 requires stage=prepare"),
-        (("stage=prepare", "data.part=3/2"), "data.part=3/2 must be a number and how many"),
-        (("stage=prepare", "data.part=third"), "data.part=third must be a number and how many"),
-    ],
-)
-def test_a_wrong_part_is_a_one_line_error(
-    arguments: list[str], mt_train: MtTrain, settings: tuple[str, ...], message: str
-) -> None:
-    status, out, err = mt_train(*settings, *arguments)
-    assert (status, out) == (1, "")
-    assert err.startswith(f"mt-train: error: {message}")
-    assert len(err.splitlines()) == 1
-
-
 def test_bad_input_is_a_one_line_error(
     arguments: list[str], tmp_path: Path, mt_train: MtTrain
 ) -> None:

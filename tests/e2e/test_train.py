@@ -424,7 +424,7 @@ def test_damaged_encoded_corpus_is_a_one_line_error(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     assert train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
-    (tokens,) = (elsewhere / "cache").glob("corpus-*/src.tokens")
+    (tokens,) = (elsewhere / "cache").glob("corpus-*/*/src.tokens")
     content = bytearray(tokens.read_bytes())
     content[8] ^= 1
     tokens.write_bytes(content)

@@ -25,9 +25,9 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.hypothesis import Hypothesis
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import ModelStep
+from transformer_mt.decode.translation import Hypothesis
 from transformer_mt.distributed import World
 from transformer_mt.model.inference import for_inference
 from transformer_mt.model.transformer import Transformer

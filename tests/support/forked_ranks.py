@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-launch = import_module("transformer_mt.distributed.launch")
+launch = import_module("transformer_mt.distributed.launcher")
 _CONFIG, _RANK = launch.LaunchConfig, launch._rank
 
 

@@ -61,6 +61,23 @@ def constant_model(tokenizer: Tokenizer, logits: dict[str, float]) -> Transforme
     return model
 
 
+def model_that_ends(logit: float, scale: float = 1.0, **config: Any) -> Transformer:
+    """A random model that, like a trained one, ends sentences and never generates special symbols.
+
+    The first dimension of its last hidden state is 1, and only these symbols have weights for it.
+    """
+    model = random_model(**config)
+    last = model.decoder_norm if model.config.norm == "pre" else model.decoder[-1].residual3.norm
+    with torch.no_grad():
+        last.weight.fill_(scale)  # type: ignore[union-attr, operator]
+        last.weight[0], last.bias[0] = 0, 1  # type: ignore[union-attr, operator]
+        weights = model.embedding.weight
+        weights[:, 0] = 0
+        weights[[PAD, UNK, BOS], 0] = -30
+        weights[EOS] = logit * torch.eye(model.config.d_model)[0]
+    return model
+
+
 def make_translator(
     model: Transformer,
     tokenizer: Tokenizer,

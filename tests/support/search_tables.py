@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.translation import Hypothesis
 
 BOS, EOS = 0, 1
 Prefix = tuple[int, ...]

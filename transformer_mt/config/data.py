@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
 """Fields of each kind of source; the kind is named after the fields that choose it."""
 
 NOT_FILES = ("testset", "sample")
-"""Kinds of source that never are local files. Paths of the other kinds are made absolute, and their
+"""Kinds of source that are not local files. Paths of the other kinds are made absolute, and their
 files are fingerprinted."""
 
 _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
@@ -214,7 +213,7 @@ class DataConfig:
     source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
     window_pairs: int = 2_300_000
     """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
-    is divided into windows, new in each epoch, of blocks of neighbouring pairs. Bounds memory."""
+    is divided at random into shards when it is encoded. Bounds memory."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
@@ -228,10 +227,6 @@ class DataConfig:
     workers: int | None = None
     """Processes that clean, encode, and sample segmentations (``tokenizer.sampling``). null: one
     per core; 0: none besides the main process."""
-    part: str | None = None
-    """Part of the training text to encode, e.g. ``3/8``, with ``stage=prepare`` on one of several
-    machines that share ``cache_dir``; ``rank``: that of this process under torchrun or srun. The
-    same command without it then joins the parts."""
 
     def __post_init__(self) -> None:
         require(
@@ -250,12 +245,6 @@ class DataConfig:
         choice(
             "data.normalization", self.normalization, "none", "nfc", "standard", "moses_lowercase"
         )
-        if self.part not in (None, "rank"):
-            found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(self.part))
-            require(
-                found is not None and 1 <= int(found[1]) <= int(found[2]),
-                f"data.part={self.part} must be a number and how many there are, e.g. 3/8, or rank",
-            )
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 from transformer_mt.config.checks import at_least, choice, require
 from transformer_mt.errors import InputError
 
-ENGINES = ("auto", "torch", "ctranslate2")
-"""Values of ``engine``; all but ``auto`` are registered in ``decode.engines.selection``."""
 COMPUTE_TYPES = ("auto", "fast", "float32", "int8", "float16", "bfloat16")
 """Values of ``compute_type``; few devices support all types."""
 
-_MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000}
+_MAXIMA = {"beam_size": 1000, "max_extra_tokens": 10_000, "min_length": 10_000}
 """Upper limits, so that an untrusted model folder cannot make one line take forever."""
 
 
@@ -53,6 +51,8 @@ class DecodeConfig:
     """Sampling: random seed."""
 
     def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            require(not isinstance(value, str), f"decode.{key}={value!r} must not be text")
         positive = ("batch_tokens", "beam_size", "max_source_tokens")
         at_least(1, self, *positive, prefix="decode.")
         others = ("max_extra_tokens", "min_length", "no_repeat_ngram", "top_k")
@@ -118,16 +118,14 @@ class TranslateJob:
     """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
     they are in random order."""
     engine: str = "auto"
-    """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is the faster one, with
-    this model on this CPU, of those that can do the job; they give the same translations, ties and
-    rounding aside. The first time that 256 lines or more arrive together, both are timed on some of
-    them (about 2 seconds, less for small jobs), and the result is kept in the cache; until then it
-    is CTranslate2. On a GPU it is torch."""
+    """Translation engine: ``torch``, ``ctranslate2`` or ``auto``. ``auto`` is CTranslate2 where it
+    is installed and can do the job, on a CPU, and otherwise torch; they give the same translations,
+    ties and rounding aside."""
     compute_type: str = "auto"
     """``auto``, ``float32``, ``bfloat16``, ``int8``, ``float16`` or ``fast``. ``auto`` never trades
-    accuracy for speed: it is float32. ``fast`` is the fastest of int8, bfloat16 and float32 here,
-    timed as ``engine=auto`` is; unless float32 wins, some translations and all scores change
-    slightly, and they depend on the machine. int8 needs CTranslate2, float16 a GPU."""
+    accuracy for speed: it is float32. ``fast`` is int8 where CTranslate2 can do the job, otherwise
+    bfloat16 where the hardware is fast at it, otherwise float32; unless it is float32, some
+    translations and all scores change slightly. int8 needs CTranslate2, float16 a GPU."""
     split: str = "none"
     """``none``, or ``sentences`` to translate the sentences of each line one by one."""
     markup: str = "text"
@@ -147,6 +145,9 @@ class TranslateJob:
     the input."""
     alignment: bool = False
     """Add word alignments to the output. It needs ``format=jsonl``."""
+    cache_dir: str = "~/.cache/transformer_mt"
+    """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
+    ``$XDG_CACHE_HOME`` where that is set."""
     # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
     length_penalty: float | None = None
@@ -165,7 +166,6 @@ class TranslateJob:
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")
         choice("format", self.format, "text", "jsonl")
-        choice("engine", self.engine, *ENGINES)
         choice("compute_type", self.compute_type, *COMPUTE_TYPES)
         choice("split", self.split, "none", "sentences")
         choice("markup", self.markup, "text", "keep")

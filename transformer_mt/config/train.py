@@ -247,10 +247,6 @@ class TrainJob:
 
     def __post_init__(self) -> None:
         choice("stage", self.stage, "train", "prepare")
-        require(
-            self.data.part is None or self.stage == "prepare",
-            f"data.part={self.data.part} requires stage=prepare",
-        )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"

@@ -9,16 +9,12 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 
-Indices = npt.NDArray[np.int64]
-
 _MAX_SHARE = 0.1
 """Share of suspicious pairs that real text may have."""
 _NUM_TRAIN = 1000
 """Number of training pairs that are examined."""
 _NUM_VALID = 100
 """Number of validation pairs that are searched for in the training data."""
-_NUM_SEARCHED = 5_000_000
-"""Number of training pairs in which they are searched for."""
 _MIN_LOG_RATIO = 0.5
 """Mean log-ratio of a subword's frequencies on the two sides that decides its language."""
 
@@ -27,7 +23,7 @@ def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Ite
     """Warnings to read before a long run, one sentence each.
 
     Args:
-        train: Training data.
+        train: Training data, or a random sample.
         valid: Validation set, encoded with the same vocabulary.
         pairs: Text of the validation set.
     """
@@ -53,9 +49,8 @@ def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Ite
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
     chosen = evenly_spaced(len(valid), _NUM_VALID)
-    searched = train.sample(_NUM_SEARCHED)
-    lengths = train.pair_lengths(searched)  # computed once
-    known = sum(_contains(train, searched, lengths, valid, i) for i in chosen)
+    lengths = np.stack([train.src.lengths, train.tgt.lengths])  # computed once
+    known = sum(_contains(train, lengths, valid, i) for i in chosen)
     if known > _MAX_SHARE * len(chosen):
         yield (
             f"{known / len(chosen):.0%} of the validation pairs are training pairs, too: BLEU and "
@@ -88,12 +83,10 @@ def evenly_spaced(length: int, number: int) -> list[int]:
     return indices
 
 
-def _contains(
-    train: TokenStore, searched: Indices, lengths: Indices, valid: TokenStore, i: int
-) -> bool:
-    """Whether the searched pairs of the training data, of these lengths, contain a valid pair."""
+def _contains(train: TokenStore, lengths: npt.NDArray[np.int32], valid: TokenStore, i: int) -> bool:
+    """Whether the training data, of these [2, pairs] lengths, contain a validation pair."""
     src, tgt = valid.src[i], valid.tgt[i]
-    candidates = searched[(lengths[0] == len(src)) & (lengths[1] == len(tgt))]
+    candidates = np.flatnonzero((lengths[0] == len(src)) & (lengths[1] == len(tgt)))
     return any(
         np.array_equal(train.tgt[j], tgt) and np.array_equal(train.src[j], src)
         for j in candidates.tolist()

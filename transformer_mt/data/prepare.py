@@ -13,37 +13,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
+from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
 from transformer_mt.data.store.deduplication import Mask, deduplicate
-from transformer_mt.data.store.disk_space import log_disk_space
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     CleanText,
     EncodeChunk,
-    Shard,
+    EncodedChunk,
     held_out_hashes,
     read_chunks,
 )
 from transformer_mt.data.store.progress import track_progress
-from transformer_mt.data.store.token_store import EncodedPairs, Side, TokenStore
+from transformer_mt.data.store.token_store import Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, reservoir_sample, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.errors import InputError
-from transformer_mt.files import expand_user, sha256
+from transformer_mt.errors import InputError, first_line
+from transformer_mt.files import cache_path, expand_user, sha256
 
 log = logging.getLogger(__name__)
 
 REPORT = "cleaning.json"
 """Name of the cleaning report in the folder of the corpus."""
+
+_TEXT_VERSION = 3
+"""Version of the reading and cleaning of text; it is part of the cache keys."""
 
 SourceFingerprints = list[dict[str, Any]]
 """Identity of each training source's content; see ``fingerprint``."""
@@ -53,7 +54,7 @@ SourceFingerprints = list[dict[str, Any]]
 class Prepared:
     """The prepared data of a training job.
 
-    Pickles as paths and text: a process that receives it opens the token stores itself.
+    Pickles as paths and text: a process that receives it opens the corpus itself.
     """
 
     config: DataConfig
@@ -75,9 +76,9 @@ class Prepared:
     """Samples the segmentation of the training data, with ``tokenizer.sampling``."""
 
     @cached_property
-    def train(self) -> TokenStore:
+    def train(self) -> Corpus:
         """The training pairs, memory-mapped."""
-        return TokenStore.load(self.corpus)
+        return Corpus.load(self.corpus)
 
     @cached_property
     def valid_store(self) -> TokenStore:
@@ -105,7 +106,7 @@ def prepare(job: TrainJob) -> Prepared:
     data, inputs = job.data, _read_inputs(job)
     corpus = inputs.corpus
     cache.build_once(corpus, lambda to: _encode_corpus(inputs.task, inputs.sources, to))
-    train, segmentation = TokenStore.load(corpus), None
+    train, segmentation = Corpus.load(corpus), None
     if strength := job.tokenizer.sampling:
         seed, max_length = job.train.seed, train.max_length
         segmentation = SampledSegmentation(inputs.vocabulary, strength, seed, max_length)
@@ -115,54 +116,17 @@ def prepare(job: TrainJob) -> Prepared:
         "test": cache.key(inputs.test),
     }
     if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
-        fingerprints["sources"] = " ".join(map(str, train.source_sizes))
+        fingerprints["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
     return Prepared(
         config=data,
         tokenizer_model=inputs.vocabulary,
         corpus=corpus,
-        report=CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8")),
+        report=_read_report(data, corpus),
         valid=inputs.valid,
         test=inputs.test,
         fingerprints=fingerprints,
         segmentation=segmentation,
     )
-
-
-def prepare_part(job: TrainJob, part: int, parts: int) -> dict[str, Path]:
-    """Cleans and encodes one part of the training text, on one of several machines.
-
-    Each machine reads only the files of its part (but all of a dataset of the hub), and skips
-    chunks that are encoded already. ``prepare`` then joins the parts, which it finds in the shared
-    cache.
-
-    Args:
-        job: The configuration.
-        part: Number of the part, from 0.
-        parts: Number of parts.
-
-    Returns:
-        The vocabulary, and the folder of all encoded parts; empty if they have been joined.
-
-    Raises:
-        InputError: As for ``prepare``.
-    """
-    inputs, data = _read_inputs(job), job.data
-    if inputs.corpus.exists():
-        log.info("the parts have been joined already: %s", inputs.corpus)
-        return {}
-    with cache.reported_errors(inputs.corpus):
-        inputs.task.folder.mkdir(parents=True, exist_ok=True)
-        _announce(inputs.task, f"encoding part {part + 1} of {parts} of the training data")
-        chunks = read_chunks(data, part, parts)
-        with (
-            _require_unchanged(data, inputs.sources),
-            closing(map_ordered(inputs.task, chunks, num_workers(data.workers))) as encoded,
-            closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
-        ):
-            for _ in results:
-                pass
-    log.info("part %d of %d is encoded; without data.part, the parts are joined", part + 1, parts)
-    return {"vocabulary": inputs.vocabulary, "shards": inputs.task.folder}
 
 
 @dataclass(frozen=True)
@@ -191,22 +155,30 @@ def _read_inputs(job: TrainJob) -> _Inputs:
         raise InputError(
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
-    cache_dir = expand_user(job.cache_dir).resolve()
+    cache_dir = cache_path(job.cache_dir).resolve()
     sources = _fingerprints(data)
-    text = [token_store.FORMAT, sources, data.src_lang, data.tgt_lang, data.normalization]
+    text = [_TEXT_VERSION, sources, data.src_lang, data.tgt_lang, data.normalization]
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
-        settings = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
-        entry = cache_dir / f"tokenizer-{cache.key(text, filters, settings)}"
+        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
+        entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
         cache.build_once(entry, lambda to: _learn_vocabulary(job, sources, to))
         vocabulary = entry / run_layout.TOKENIZER
     Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    corpus_key = cache.key(text, asdict(data.cleaning), sha256(vocabulary), held_out)
+    settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
+    corpus_key = cache.key(text, token_store.FORMAT, settings)
     corpus = cache_dir / f"corpus-{corpus_key}"
-    task = EncodeChunk(data, vocabulary, cache.shards_dir(corpus), held_out_hashes(held_out))
+    task = EncodeChunk(data, vocabulary, cache.intermediate_dir(corpus), held_out_hashes(held_out))
     return _Inputs(valid, test, sources, vocabulary, corpus, task)
+
+
+def _read_report(data: DataConfig, corpus: Path) -> CleaningReport:
+    try:
+        return CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(corpus, f"{REPORT}: {first_line(error)}") from None
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:
@@ -275,48 +247,36 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
 def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path) -> None:
     data = task.data
     task.folder.mkdir(exist_ok=True)
-    _announce(task, "encoding the training data")
-    shards: list[Shard] = []
+    log.info("encoding the training data")
+    if finished := len(list(task.folder.glob("*.npz"))):
+        log.info("  resuming: %d chunks are encoded already", finished)
+    chunks: list[EncodedChunk] = []
     report = CleaningReport(data.cleaning)
     with (
         _require_unchanged(data, sources),
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):
-        for shard, part in results:
-            shards.append(shard)
+        for chunk, part in results:
+            chunks.append(chunk)
             report.merge(part)
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
     tokenizer = Tokenizer(task.vocabulary)
-    masks = deduplicate(shards, data, tokenizer, report)
-    sizes = np.zeros(len(data.train), np.int64)
-    for shard, mask in zip(shards, masks, strict=True):
-        sizes[shard.chunk.source] += mask.sum()
-    token_store.write(
+    masks = deduplicate(chunks, data, tokenizer, report)
+    write_corpus(
         folder,
-        (_select(shard.read(), mask) for shard, mask in zip(shards, masks, strict=True)),
-        tokenizer.vocab_size,
-        source_sizes=sizes.tolist(),
+        map(_kept_pairs, chunks, masks),
+        num_shards=max(1, report.kept // data.window_pairs),
+        vocab_size=tokenizer.vocab_size,
         source_names=[source.name for source in data.train],
     )
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
 
 
-def _announce(task: EncodeChunk, action: str) -> None:
-    log.info("%s", action)
-    if found := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d chunks are encoded already", found)
-    else:
-        log_disk_space(task.data, Tokenizer(task.vocabulary), task.folder)
-
-
-def _select(pairs: EncodedPairs, mask: Mask) -> EncodedPairs:
-    if mask.all():
-        return pairs
-    indices = np.flatnonzero(mask)
-    src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (pairs.src, pairs.tgt))
-    return EncodedPairs(src, tgt, pairs.line_numbers[indices])
+def _kept_pairs(chunk: EncodedChunk, mask: Mask) -> EncodedPairs:
+    pairs = chunk.read()
+    return pairs if mask.all() else pairs.select(mask.nonzero()[0])
 
 
 def _summary(report: CleaningReport) -> str:

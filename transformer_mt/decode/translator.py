@@ -4,22 +4,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt import hub_models
-from transformer_mt.config import DecodeConfig
+from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.fastest_engine import FastestEngine
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.selection import EngineRequest, Report, log, open_engine
 from transformer_mt.decode.lines.alignment import align_words
 from transformer_mt.decode.lines.long_lines import join_parts, split_long
-from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.translation import Translation
-from transformer_mt.distributed import World, pick_device
+from transformer_mt.decode.translation import Hypothesis, Translation, length_penalty
 from transformer_mt.errors import InputError
-from transformer_mt.model_folder import load_models
+
+if TYPE_CHECKING:
+    from transformer_mt.distributed import World
+    from transformer_mt.model.transformer import Transformer
 
 
 class _Part(NamedTuple):
@@ -51,7 +50,7 @@ class Translator:
         token_scores: bool = True,
     ):
         self.engine = engine
-        self._tokenizer, self._normalizer, self._config = tokenizer, normalizer, config
+        self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
         limits = (config.max_source_tokens, engine.max_tokens)
         self._max_source_tokens = min(limit for limit in limits if limit is not None)
@@ -68,6 +67,7 @@ class Translator:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
+        cache_dir: str = TrainJob.cache_dir,
         **decode_settings: Any,
     ) -> "Translator":
         """Opens a model as ``mt-translate`` does; nothing in it is run as code.
@@ -76,36 +76,55 @@ class Translator:
             folder: The ``run_dir`` of a training run, or ``hf://ORG/NAME[@REVISION]``: a repository
                 of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
-            engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``, the faster one.
-            compute_type: As in ``mt-translate``: ``auto`` is float32, ``fast`` the fastest type.
+            engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``.
+            compute_type: As in ``mt-translate``: ``auto`` is float32, ``fast`` is int8 where
+                CTranslate2 does the job.
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
+            cache_dir: Stores a converted model that cannot be stored in its folder.
             decode_settings: Fields of ``DecodeConfig`` that differ from the folder's settings, for
                 example ``beam_size=1``.
 
         Raises:
             InputError: Something in a folder is missing or damaged, a repository cannot be
-                downloaded, or the engine cannot be used.
+                downloaded, the engine cannot be used, or a setting is invalid.
         """
-        folder, *others = map(hub_models.resolve, (folder, *ensemble))
-        models, tokenizer, job = load_models(folder, step, others)
-        config = replace(job.decode, **decode_settings)
-        request = EngineRequest(
-            folder=folder,
-            models=models,
-            tokenizer=tokenizer,
-            config=config,
-            device=pick_device(device),
+        request = EngineRequest.open(
+            folder,
+            device=device,
             compute_type=compute_type,
             step=step,
+            ensemble=ensemble,
+            cache_dir=cache_dir,
         )
-        return cls(open_engine(engine, request), tokenizer, Normalizer.of(job.data), config)
+        config = replace(request.config, **decode_settings)
+        return cls.open(replace(request, config=config), engine)
 
-    def choose_engine(self, lines: Sequence[str]) -> None:
-        """With ``engine=auto``, chooses the engine now, for the translation of such lines."""
-        if isinstance(self.engine, FastestEngine):
-            sources = [ids[: self._max_source_tokens] for ids in self._encode_sources(lines) if ids]
-            self.engine.choose(sources)
+    @classmethod
+    def open(
+        cls,
+        request: EngineRequest,
+        engine: str = "auto",
+        *,
+        token_scores: bool = True,
+        report: Report = log.warning,
+    ) -> "Translator":
+        """A translator with the requested engine; see ``open_engine`` for the errors."""
+        return cls(
+            open_engine(engine, request, report),
+            request.tokenizer,
+            Normalizer.of(request.trained.data),
+            request.config,
+            token_scores=token_scores,
+        )
+
+    @classmethod
+    def of_model(cls, model: "Transformer", tokenizer: Tokenizer, job: TrainJob) -> "Translator":
+        """A translator with a model in memory, in ``eval`` mode, and the settings of its job."""
+        from transformer_mt.decode.engines.torch_engine import TorchEngine  # loads PyTorch
+
+        engine = TorchEngine(model, job.decode)
+        return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one."""
@@ -162,14 +181,14 @@ class Translator:
             for line, best in zip(split_lines, nbest_lists, strict=True)
             for hypotheses in best
         ]
-        alignments = iter(align_words(self.engine, self._tokenizer, token_pairs))
+        alignments = iter(align_words(self.engine, self.tokenizer, token_pairs))
         return [
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
         ]
 
     def _split(self, ids: list[int], prefix: list[int]) -> list[_Part]:
         """The parts of a line: one unless it is too long; the prefix belongs to the first."""
-        sources = split_long(ids, self._max_source_tokens, self._tokenizer)
+        sources = split_long(ids, self._max_source_tokens, self.tokenizer)
         self.cut_lines += len(sources) > 1
         return [_Part(tuple(ids), () if i else tuple(prefix)) for i, ids in enumerate(sources)]
 
@@ -187,15 +206,15 @@ class Translator:
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
             score = log_prob / length_penalty(len(terms), self._config.length_penalty)
-            pieces = self._tokenizer.pieces([*ids, EOS])
+            pieces = self.tokenizer.pieces([*ids, EOS])
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._tokenizer.encode([self._normalizer.src(line) for line in lines])
+        return self.tokenizer.encode([self.normalizer.src(line) for line in lines])
 
     def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._tokenizer.encode([self._normalizer.tgt(line) for line in lines])
+        return self.tokenizer.encode([self.normalizer.tgt(line) for line in lines])
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
         encoded = [self._check_length(ids) for ids in self._encode_targets(prefixes)]
@@ -203,14 +222,14 @@ class Translator:
             if UNK in ids:
                 raise InputError(
                     "a prefix has characters that are not in this model's vocabulary: "
-                    f"{self._tokenizer.decode([ids])[0]!r}"
+                    f"{self.tokenizer.decode([ids])[0]!r}"
                 )
         return encoded
 
     def _check_length(self, ids: list[int]) -> list[int]:
         max_tokens = self.engine.max_tokens
         if max_tokens is not None and len(ids) > max_tokens:
-            text = self._tokenizer.decode([ids])[0]
+            text = self.tokenizer.decode([ids])[0]
             raise InputError(
                 f"a text of {len(ids)} tokens exceeds the {max_tokens} positions of this model: "
                 f"{text[:40]!r}…"
@@ -221,14 +240,14 @@ class Translator:
         """The translation of a line from the hypotheses of its parts."""
         if not parts:
             return Translation("", 0.0, 0)
-        texts = self._tokenizer.decode([h.tokens for h in parts])
+        texts = self.tokenizer.decode([h.tokens for h in parts])
         return Translation(
             # Byte pieces may decode to a line break; one line in is one line out.
-            " ".join(self._normalizer.restore(one_line(text).strip()) for text in texts),
+            " ".join(self.normalizer.restore(one_line(text).strip()) for text in texts),
             sum(h.score for h in parts),
             sum(len(h.tokens) for h in parts),
             sum(h.log_prob for h in parts),
-            self._tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
+            self.tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
             [value for h in parts for value in h.token_log_probs],
         )
 
@@ -239,7 +258,7 @@ def _as_list(lines: Iterable[str]) -> list[str]:
     return list(lines)
 
 
-def translate_sharded(translator: Translator, lines: Sequence[str], world: World) -> list[str]:
+def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:
     """``Translator.translate`` with the lines divided among the ranks; every rank gets all."""
     result = [""] * len(lines)
     own = translator.translate(lines[world.rank :: world.size])

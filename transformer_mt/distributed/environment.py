@@ -1,14 +1,52 @@
-"""Rank and number of ranks, from the environment variables of torchrun or Slurm."""
+"""Ranks: which of how many this process is, by the environment variables of torchrun or Slurm."""
 
 import os
 import re
 import socket
 from collections.abc import MutableMapping
+from typing import Any, TypeVar
 
 from transformer_mt.errors import InputError
 
+T = TypeVar("T")
+
 # Below the ephemeral ports of Linux, which begin at 32768.
 _PORTS = range(20000, 32000)
+
+
+class Ranks:
+    """The processes that share a job, as seen by one of them; by default this process alone."""
+
+    rank: int = 0
+    """Index of this process."""
+    size: int = 1
+    """Number of processes."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which alone writes files and output."""
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Values of all ranks, in the order of ranks, on each rank."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_object(self, value: T) -> T:
+        """The value of rank 0, on each rank."""
+        if self.size == 1:
+            return value
+        import torch
+        import torch.distributed as dist
+
+        values: list[Any] = [value if self.is_main else None]
+        dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
 
 def under_launcher() -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
+    Ranks,
     describe_rank,
     env_local_rank,
     env_local_size,
@@ -27,14 +27,12 @@ from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
-T = TypeVar("T")
-
 _DEFAULT = DistributedConfig()
 
 
 @dataclass(frozen=True)
-class World:
-    """The ranks that share a run, as seen by one of them."""
+class World(Ranks):
+    """The ranks that share a run, as seen by one of them, with their devices and collectives."""
 
     device: torch.device
     """Device of this rank."""
@@ -44,11 +42,6 @@ class World:
     """Number of ranks."""
     compression: str = "none"
     """Compression of gradients in the all-reduce: ``none`` or ``bf16``."""
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is rank 0, which alone writes files and output."""
-        return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sums a tensor over all ranks, in place, and returns it."""
@@ -64,22 +57,6 @@ class World:
         votes = torch.tensor(int(flag))
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
-
-    def gather(self, value: T) -> list[T]:
-        """Values of all ranks, in the order of ranks, on each rank."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
-
-    def broadcast_object(self, value: T) -> T:
-        """The value of rank 0, on each rank."""
-        if self.size == 1:
-            return value
-        values: list[Any] = [value if self.is_main else None]
-        dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
-        return values[0]
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Copies the tensors of rank 0, of any dtype and device, into those of all ranks."""

@@ -1,5 +1,6 @@
 """The folder of finished chunks, from which an interrupted translation of a file resumes."""
 
+import hashlib
 import json
 import logging
 import os
@@ -13,15 +14,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from transformer_mt import files
-from transformer_mt.decode.engines.engine import EngineChoice
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import InputStats
 
 log = logging.getLogger(__name__)
 
 _JOB, _LOCK = "job.json", ".lock"
-_CHUNK, ENGINE = "chunk", "engine"
-"""Keys of ``job.json`` that record how an attempt works, without changing the output."""
+_CHUNK = "chunk"
+"""Key of ``job.json`` for the number of lines of a chunk, which does not change the output."""
+_MAX_HEADER_BYTES = 2**16
 
 
 class ChunkFolder:
@@ -32,8 +33,14 @@ class ChunkFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other processes; delete it at the end if no chunk is finished."""
-        self.path.mkdir(exist_ok=True)
+        """Locks the folder against other processes; in the end deletes it if no chunk is done."""
+        try:
+            self.path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise InputError(
+                f"{self.path} is a file, but the folder for finished chunks needs this name: "
+                "choose a different output, or rename that file"
+            ) from None
         has_job = (self.path / _JOB).exists()
         if not has_job and any(not file.name.startswith(".") for file in self.path.iterdir()):
             raise InputError(
@@ -54,45 +61,47 @@ class ChunkFolder:
                 shutil.rmtree(self.path, ignore_errors=True)
             lock.release()
 
-    def read_job(self) -> dict[str, Any]:
-        """The job that has left chunks; empty if there is none."""
-        try:
-            known = json.loads((self.path / _JOB).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-    def start(self, job: dict[str, Any], chunk_lines: int, engine: EngineChoice | None) -> int:
-        """Keep only finished chunks of this very job; returns the number of lines of a chunk.
+    def start(self, job: dict[str, Any], chunk_lines: int) -> int:
+        """Keeps only intact chunks of this very job; returns the number of lines of a chunk.
 
         It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
         """
-        known = self.read_job()
+        known = self._read_job()
         earlier = known.pop(_CHUNK, None)
-        known.pop(ENGINE, None)
         same = known == job and isinstance(earlier, int) and earlier > 0
         chunk_lines = earlier if same else chunk_lines
         if self.num_finished() and not same:
             differ = ", ".join(key for key in job if known.get(key) != job[key])
             log.info("%s is of a different job (%s): starting again", self.path, differ)
         for file in self.path.iterdir():
-            if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
+            if file.name in (_JOB, _LOCK):
+                continue
+            if not (same and file.suffix == ".part"):
+                file.unlink()
+            elif not _is_intact(file):
+                log.warning("%s is damaged: its lines are translated again", file)
                 file.unlink()
         if not same:
-            used = None if engine is None else asdict(engine)
-            record = {**job, _CHUNK: chunk_lines, ENGINE: used}
-            files.write_text(self.path / _JOB, json.dumps(record, indent=1))
+            files.write_text(self.path / _JOB, json.dumps({**job, _CHUNK: chunk_lines}, indent=1))
         if done := self.num_finished():
             done_lines = min(done * chunk_lines, job["lines"])
             log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
         return chunk_lines
+
+    def _read_job(self) -> dict[str, Any]:
+        """The job that has left chunks; empty if there is none."""
+        try:
+            known = json.loads(files.read_regular(self.path / _JOB, _MAX_HEADER_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return known if isinstance(known, dict) else {}
 
     def num_finished(self) -> int:
         """Number of finished chunks."""
         return sum(1 for _ in self.path.glob("*.part"))
 
     def claim(self, number: int) -> bool:
-        """Claim a chunk; False if it is finished, or another rank has claimed it."""
+        """Claims a chunk; False if it is finished, or another rank has claimed it."""
         part = self._part(number)
         if part.exists():
             return False
@@ -103,12 +112,13 @@ class ChunkFolder:
         return True
 
     def write(self, number: int, text: bytes, stats: InputStats) -> None:
-        """Write the output of a chunk."""
+        """Writes the output of a chunk, after a line with its checksum and statistics."""
+        header = {"sha256": hashlib.sha256(text).hexdigest(), "stats": asdict(stats)}
         with files.atomic(self._part(number)) as temporary:
-            temporary.write_bytes(json.dumps(asdict(stats)).encode() + b"\n" + text)
+            temporary.write_bytes(json.dumps(header).encode() + b"\n" + text)
 
     def join(self, target: Path, chunks: int) -> InputStats:
-        """Join the chunks to the output, and delete them."""
+        """Joins the chunks to the output, and deletes them."""
         stats = InputStats()
         with files.atomic(target) as temporary, temporary.open("wb") as out:
             for number in range(chunks):
@@ -120,7 +130,7 @@ class ChunkFolder:
                         "system"
                     ) from None
                 with part:
-                    stats += InputStats(**json.loads(part.readline()))
+                    stats += InputStats(**json.loads(part.readline())["stats"])
                     shutil.copyfileobj(part, out)
         for finished in self.path.glob("*.part"):
             finished.unlink()
@@ -128,3 +138,14 @@ class ChunkFolder:
 
     def _part(self, number: int) -> Path:
         return self.path / f"{number:08d}.part"
+
+
+def _is_intact(part: Path) -> bool:
+    """Whether a finished chunk has the checksum in its first line."""
+    try:
+        with files.open_regular(part) as file:
+            header = json.loads(file.readline(_MAX_HEADER_BYTES))
+            InputStats(**header["stats"])
+            return bool(header["sha256"] == hashlib.file_digest(file, "sha256").hexdigest())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import distributed, files, hub_models, model_folder
+from transformer_mt import distributed, files, hub_models
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import read_pairs
-from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
@@ -101,13 +101,17 @@ class _System:
     @classmethod
     def load(cls, job: EvaluateJob) -> "_System":
         assert job.model is not None
-        folder = hub_models.resolve(job.model)
-        model, tokenizer, trained = model_folder.load_model(folder, job.step)
-        model.to(distributed.pick_device(job.device))
-        normalizer = Normalizer.of(trained.data)
-        decode = trained.decode.with_settings(job)
-        translator = Translator(TorchEngine(model, decode), tokenizer, normalizer, decode)
-        return cls(folder, model, tokenizer, trained, normalizer, translator)
+        request = EngineRequest.open(job.model, device=job.device, step=job.step)
+        request = replace(request, config=request.config.with_settings(job))
+        translator = Translator.open(request, "torch")
+        return cls(
+            request.folder,
+            request.models[0],
+            request.tokenizer,
+            request.trained,
+            translator.normalizer,
+            translator,
+        )
 
 
 def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:

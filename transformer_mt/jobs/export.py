@@ -19,7 +19,7 @@ from transformer_mt.conversion.transformers_tokenizer import (
     tokenizer_settings,
 )
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines import ctranslate2_conversion
+from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
@@ -105,7 +105,7 @@ def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
 def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
-    ctranslate2_conversion.check_shape(source.model.config)
+    converted_models.check_shape(source.model.config)
     try:
         ctranslate2_conversion.save(
             folder, source.model, source.tokenizer, source.path / run_layout.TOKENIZER, compute_type

@@ -35,7 +35,6 @@ _MAY_CHANGE = (
     "train.max_tokens_per_device",
     "train.compile",
     "data.workers",
-    "data.part",
     "stage",
     "trackers",
     "train.device",

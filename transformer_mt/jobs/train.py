@@ -14,11 +14,9 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import distributed, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare, prepare_part
+from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -48,8 +46,7 @@ class TrainResult:
     scores: list[Score] | None = None
     """Scores of the test set, on the main rank; None if there is no test set."""
     prepared: Mapping[str, Path] = field(default_factory=dict)
-    """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache; with
-    ``data.part``, the vocabulary and the folder of the encoded parts."""
+    """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache."""
 
 
 def train(job: TrainJob) -> TrainResult:
@@ -79,8 +76,6 @@ def train(job: TrainJob) -> TrainResult:
                 resume.check_config(run_dir, job)
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
-        if job.data.part is not None:
-            return TrainResult(run_dir, prepared=prepare_part(job, *_part(job.data.part)))
         data = prepare(job)
         if is_main:
             log.info("%s", data.report.to_table())
@@ -120,14 +115,6 @@ def _num_processes(job: TrainJob) -> int:
     if gpus and processes > gpus:
         raise InputError(f"distributed.processes={processes}, but only {gpus} GPU(s) are visible")
     return processes
-
-
-def _part(part: str) -> tuple[int, int]:
-    """Number of this process's part of the text, from 0, and number of parts."""
-    if part == "rank":
-        return distributed.env_rank(), distributed.env_size()
-    number, parts = part.split("/")
-    return int(number) - 1, int(parts)
 
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
@@ -197,8 +184,7 @@ def _test(
     """Translate and score the test set, if there is one; the main rank returns the scores."""
     hypotheses: list[str] = []
     if data.test:
-        engine, normalizer = TorchEngine(model, job.decode), Normalizer.of(job.data)
-        translator = Translator(engine, tokenizer, normalizer, job.decode)
+        translator = Translator.of_model(model, tokenizer, job)
         hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
     if not world.is_main:
         return None
@@ -222,7 +208,7 @@ def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
-    for message in data_diagnostics.diagnose(data.train, data.valid_store, data.valid):
+    for message in data_diagnostics.diagnose(data.train.sample, data.valid_store, data.valid):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
     unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))

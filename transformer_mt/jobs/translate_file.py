@@ -1,4 +1,4 @@
-"""Translate a file in chunks that survive an interruption, by one process or by several ranks.
+"""Translation of a file in chunks that survive an interruption, by one process or by several ranks.
 
 Finished chunks are kept (``ChunkFolder``) until all are there; then they are joined to the output.
 The same command resumes from them after a crash. A rank takes the next chunk that no other rank has
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ from tqdm import tqdm
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.decode.engines.engine import EngineChoice
-from transformer_mt.decode.engines.fastest_engine import FastestEngine
-from transformer_mt.distributed import World
+from transformer_mt.distributed import Ranks
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.chunk_folder import ENGINE, ChunkFolder
+from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import AlignedFile, InputStats
-from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
+from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_ranks
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
 
 
 def translate_file(job: TranslateJob) -> InputStats:
-    """Translate ``job.input`` to ``job.output``, resuming what an interrupted attempt has left.
+    """Translates ``job.input`` to ``job.output``, resuming what an interrupted attempt has left.
 
     Under torchrun or srun all ranks share the file.
 
@@ -57,19 +54,16 @@ def translate_file(job: TranslateJob) -> InputStats:
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
-    with translation_world(job) as world:
-        source = files.expand_user(job.input)
-        target = files.expand_user(job.output).resolve()
-        setup = TranslationSetup.open(job, world)
-        _choose_engine(setup, source, ChunkFolder(target), world)
+    with translation_ranks(job) as ranks:
+        setup = TranslationSetup.open(job, ranks)
         stats = process_file(
-            source,
-            target,
+            files.expand_user(job.input),
+            files.expand_user(job.output).resolve(),
             setup.output_settings(job),
             setup.processor.process_bytes,
-            world,
+            ranks,
             setup.processor.aligned_file,
-            engine=setup.processor.translator.engine.choice,
+            max_chunk_lines=setup.chunk_lines,
         )
         setup.log_input_stats(stats)
         return stats
@@ -81,75 +75,52 @@ def translates_file(job: TranslateJob) -> bool:
     return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
 
 
-def _choose_engine(setup: TranslationSetup, source: Path, parts: ChunkFolder, world: World) -> None:
-    """With ``engine=auto``, chooses the engine for the whole file; every rank takes the same.
-
-    It is the one of an interrupted attempt, or the fastest with the first lines of the file.
-    """
-    translator = setup.processor.translator
-    engine = translator.engine
-    if not isinstance(engine, FastestEngine):
-        return
-    if world.is_main:
-        known = parts.read_job()
-        recorded = known.get(ENGINE) if known.get("model") == setup.request.checksums else None
-        earlier = [choice for choice in engine.candidates if asdict(choice) == recorded]
-        if earlier:
-            engine.use(earlier[0])
-        else:
-            chunk = next(_read_chunks(source, *[CHUNK_LINES[world.device.type]] * 2), [])
-            lines = [line.decode(errors="replace") for line in chunk]
-            translator.choose_engine(lines)
-    engine.use(world.broadcast_object(engine.choice))
-
-
 def process_file(
     source: Path,
     target: Path,
     settings: dict[str, Any],
     process: ProcessChunk,
-    world: World,
+    ranks: Ranks,
     aligned_file: AlignedFile | None = None,
     *,
-    engine: EngineChoice | None = None,
+    max_chunk_lines: int,
 ) -> InputStats:
-    """Process a file chunk by chunk, reusing the chunks of an interrupted attempt.
+    """Processes a file chunk by chunk, reusing the chunks of an interrupted attempt.
 
     Args:
         source: The input, plain or compressed.
         target: The output; it appears once it is complete.
         settings: JSON values that the output depends on; chunks made with others are not reused.
         process: Produces the output of a chunk.
-        world: The ranks that share the work; all see the same files.
+        ranks: The ranks that share the work; all see the same files.
         aligned_file: What ``process`` reads in step with the input.
-        engine: The engine that ``process`` uses, recorded for a later attempt.
+        max_chunk_lines: Maximum number of lines of a chunk of a new job.
     """
     parts = ChunkFolder(target)
     num_lines = chunk_lines = 0
-    with parts.locked() if world.is_main else nullcontext():
-        if world.is_main:
+    with parts.locked() if ranks.is_main else nullcontext():
+        if ranks.is_main:
             num_lines, checksum = _count_lines(source)
             if aligned_file is not None:
                 aligned_file.check_line_count(num_lines)
             job = {**settings, "input": checksum, "lines": num_lines}
-            chunk_lines = parts.start(job, _default_chunk_lines(num_lines, world), engine)
-        num_lines, chunk_lines = world.broadcast_object((num_lines, chunk_lines))
-        with _FileProgress(parts, num_lines, chunk_lines, world.is_main) as progress:
+            chunk_lines = parts.start(job, _chunk_lines(num_lines, ranks.size, max_chunk_lines))
+        num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
+        with _FileProgress(parts, num_lines, chunk_lines, ranks.is_main) as progress:
             for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
                 if parts.claim(number):
                     parts.write(number, *process(chunk, number * chunk_lines + 1))
                     progress.update()
-            world.gather(None)  # wait until every rank has finished
+            ranks.gather(None)  # wait until every rank has finished
             progress.update()
-        return parts.join(target, -(-num_lines // chunk_lines)) if world.is_main else InputStats()
+        return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
 
 
-def _default_chunk_lines(num_lines: int, world: World) -> int:
+def _chunk_lines(num_lines: int, num_ranks: int, maximum: int) -> int:
     """Lines of a chunk of a new job; every rank gets several chunks."""
-    maximum = CHUNK_LINES[world.device.type]
-    if world.size == 1:
+    if num_ranks == 1:
         return maximum
-    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * world.size)))
+    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * num_ranks)))
 
 
 def _count_lines(source: Path) -> tuple[int, str]:
@@ -190,7 +161,7 @@ class _FileProgress:
             log.info("Stopped. %s. Run the same command to resume.", kept)
 
     def update(self) -> None:
-        """Show how many lines are finished now."""
+        """Shows how many lines are finished now."""
         now = time.perf_counter()
         if not self._bar.disable:
             self._bar.update(self._count() - self._bar.n)

@@ -1,4 +1,4 @@
-"""Translate a stream: each line is answered as soon as it has arrived."""
+"""Translation of a stream: each line is answered as soon as it has arrived."""
 
 import queue
 import signal
@@ -14,13 +14,13 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_world
+from transformer_mt.jobs.translation_setup import TranslationSetup, translation_ranks
 
 
 def translate_stream(
     job: TranslateJob, source: BinaryIO | None = None, sink: BinaryIO | None = None
 ) -> InputStats:
-    """Translate lines as they arrive, one line out for each line in.
+    """Translates lines as they arrive, one line out for each line in.
 
     Args:
         job: What to translate with, from ``compose(…, "translate")`` or built directly.
@@ -35,17 +35,17 @@ def translate_stream(
         InputError: A file or a model is missing or damaged, the settings conflict, or there are
             several ranks.
     """
-    with translation_world(job) as world:
-        if world.size > 1:
+    with translation_ranks(job) as ranks:
+        if ranks.size > 1:
             raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
-        setup = TranslationSetup.open(job, world)
+        setup = TranslationSetup.open(job, ranks)
         name = job.input or "standard input" if source is None else "source"
         stats, next_line = InputStats(), 1
         with (
             _open_input(job.input) if source is None else nullcontext(source) as lines_in,
             _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
         ):
-            for raw in _read_available(lines_in, name, CHUNK_LINES[world.device.type]):
+            for raw in _read_available(lines_in, name, setup.chunk_lines):
                 text, new_stats = setup.processor.process_bytes(raw, next_line)
                 lines_out.write(text)
                 lines_out.flush()

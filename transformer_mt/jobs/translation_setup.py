@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_mt import __version__, distributed, files, hub_models, model_folder
+from transformer_mt import __version__, distributed, files
 from transformer_mt.config import DistributedConfig, TrainJob, TranslateJob
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import COMPRESSED
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translator
-from transformer_mt.distributed import World
+from transformer_mt.distributed import Ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import (
     AlignedFile,
@@ -40,8 +39,11 @@ The failure of a rank is still noticed immediately."""
 
 
 @contextmanager
-def translation_world(job: TranslateJob) -> Iterator[World]:
-    """The ranks that share a translation job; usually only this process."""
+def translation_ranks(job: TranslateJob) -> Iterator[Ranks]:
+    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
+    if distributed.env_size() == 1:
+        yield Ranks()
+        return
     device = distributed.pick_device(job.device)
     with distributed.propagate_errors(), distributed.join(device, _LONG_TIMEOUT) as world:
         yield world
@@ -52,48 +54,51 @@ class TranslationSetup:
     """Everything that a translation job needs, loaded and checked."""
 
     processor: LineProcessor
-    trained: TrainJob
-    """The job that trained the model, with the decoding settings of the translation job."""
     request: EngineRequest
     """Everything that the engine is built from."""
 
     @classmethod
-    def open(cls, job: TranslateJob, world: World) -> "TranslationSetup":
-        """Check the job and load its models; see ``translate_file`` for the errors."""
+    def open(cls, job: TranslateJob, ranks: Ranks) -> "TranslationSetup":
+        """Checks the job and opens its models; see ``translate_file`` for the errors."""
         _check_output(job)
-        folder, *ensemble = map(hub_models.resolve, (job.model, *job.ensemble))
-        models, tokenizer, trained = model_folder.load_models(folder, job.step, ensemble)
-        check_outputs({"output": job.output}, _inputs(job, [folder, *ensemble], trained))
-        decode = trained.decode.with_settings(job)
-        trained = replace(trained, decode=decode)
+        request = EngineRequest.open(
+            job.model,
+            device=str(getattr(ranks, "device", job.device)),  # of several ranks, each has its own
+            compute_type=job.compute_type,
+            step=job.step,
+            ensemble=job.ensemble,
+            cache_dir=job.cache_dir,
+        )
+        trained = request.trained
+        check_outputs(
+            {"output": job.output}, _inputs(job, [request.folder, *request.ensemble], trained)
+        )
+        config = trained.decode.with_settings(job)
         if job.alignment and not Normalizer.of(trained.data).keeps_words:
             raise InputError(
                 f"alignment=true does not work with data.normalization={trained.data.normalization}"
                 ", which changes the words of the line"
             )
-        if job.nbest > decode.beam_size and not decode.sampling:
+        if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        report = log.info if world.is_main else log.debug
-        request = EngineRequest(
-            folder=folder,
-            models=models,
-            tokenizer=tokenizer,
-            config=decode,
-            device=world.device,
-            compute_type=job.compute_type,
-            step=job.step,
-            given_translations=[key for key in ("prefix", "score") if getattr(job, key)],
+        given = [key for key in ("prefix", "score") if getattr(job, key)]
+        request = replace(request, config=config, given_translations=given)
+        translator = Translator.open(
+            request,
+            job.engine,
+            token_scores=job.format == "jsonl",
+            report=log.info if ranks.is_main else log.debug,
         )
-        engine = open_engine(job.engine, request, report)
-        normalizer = Normalizer.of(trained.data)
-        token_scores = job.format == "jsonl"
-        translator = Translator(engine, tokenizer, normalizer, decode, token_scores=token_scores)
-        processor = _line_processor(job, translator, tokenizer, trained)
-        return cls(processor, trained, request)
+        return cls(_line_processor(job, translator, trained), request)
+
+    @property
+    def chunk_lines(self) -> int:
+        """Number of lines translated at a time."""
+        return CHUNK_LINES[self.request.device.partition(":")[0]]
 
     def output_settings(self, job: TranslateJob) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
-        decode = asdict(self.trained.decode)
+        decode = asdict(self.request.config)
         del decode["batch_tokens"]  # changes no translation; a second attempt may need less memory
         keys = ("nbest", "format", "split", "markup", "alignment")
         own: dict[str, object] = {key: getattr(job, key) for key in keys}
@@ -104,19 +109,19 @@ class TranslationSetup:
         own["compute_type"] = engine.compute_type
         if job.format == "jsonl" or engine.compute_type != "float32":
             own["engine"] = engine.engine  # else all give the same text
-        data = self.trained.data
+        data = self.request.trained.data
         own["data"] = [data.normalization, data.src_lang, data.tgt_lang]
         settings = {**decode, **own, "version": __version__}
         return {"model": self.request.checksums, "settings": settings}
 
     def log_input_stats(self, stats: InputStats) -> None:
-        """Log what was unusual about the input."""
-        for line in stats.messages(self.trained.decode.max_source_tokens):
+        """Logs what was unusual about the input."""
+        for line in stats.messages(self.request.config.max_source_tokens):
             log.warning("%s", line)
 
 
 def _check_output(job: TranslateJob) -> None:
-    """Refuse an output that cannot be written, or whose name would be wrong."""
+    """Refuses an output that cannot be written, or whose name would be wrong."""
     if job.output is None:
         return
     output = files.expand_user(job.output)
@@ -141,13 +146,11 @@ def _inputs(job: TranslateJob, folders: Iterable[Path], trained: TrainJob) -> It
         yield from model_files(folder, trained.data)
 
 
-def _line_processor(
-    job: TranslateJob, translator: Translator, tokenizer: Tokenizer, trained: TrainJob
-) -> LineProcessor:
+def _line_processor(job: TranslateJob, translator: Translator, trained: TrainJob) -> LineProcessor:
     segment_translator: MarkupTranslator | SentenceTranslator | None = None
     inner: Translator | MarkupTranslator = translator
     if job.markup == "keep":
-        inner = MarkupTranslator(translator, tokenizer, Normalizer.of(trained.data))
+        inner = MarkupTranslator(translator)
         segment_translator = inner
     if job.split == "sentences":
         languages = trained.data.src_lang, trained.data.tgt_lang

@@ -7,7 +7,6 @@ from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluation import score_diagnostics
@@ -49,9 +48,7 @@ class TranslationValidator:
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
-        decode = self._job.decode
-        engine = TorchEngine(model, decode)
-        translator = Translator(engine, self._tokenizer, self._normalizer, decode)
+        translator = Translator.of_model(model, self._tokenizer, self._job)
         hypotheses = self._translate(translator, self._probed_lines)
         metrics = self._score(hypotheses)
         rest = [i for i in range(len(self._sources)) if i not in hypotheses]

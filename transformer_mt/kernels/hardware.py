@@ -61,6 +61,19 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def physical_cores() -> int:
+    """Number of these cores, hardware threads of the same core counted once."""
+    cores = available_cores()
+    if not hasattr(os, "sched_getaffinity"):
+        return cores
+    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    try:
+        siblings = {Path(topology.format(n)).read_text() for n in os.sched_getaffinity(0)}
+    except OSError:
+        return cores
+    return min(cores, len(siblings))
+
+
 def background_thread(name: str) -> ThreadPoolExecutor:
     """A thread for work beside training, whose torch operations run in this thread alone.
 

@@ -10,10 +10,10 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.layout_cache import remove_leftovers
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.distributed import World, env_local_rank
+from transformer_mt.distributed import World
 from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
 from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
@@ -32,7 +32,7 @@ _SAMPLED_STEPS = 8
 class TrainingData:
     """The data of a run."""
 
-    train: TokenStore
+    train: Corpus
     """Training pairs."""
     valid: TokenStore
     """Validation pairs."""
@@ -88,8 +88,6 @@ def build_components(
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
     max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
     micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
-    if data.train.folder is not None and env_local_rank() == 0:
-        remove_leftovers(data.train.folder)
     # Ranks that measure at the same time would disturb each other.
     chosen = None
     if world.is_main:
@@ -98,7 +96,7 @@ def build_components(
     kernels = world.broadcast_object(chosen)
     assert kernels is not None
     compiled = should_compile(config.compile, job.model, device, kernels.precision)
-    # The same on all ranks: it decides the batch shapes. They wait here for ``remove_leftovers``.
+    # The same on all ranks: it decides the batch shapes.
     compiled = not world.any(not compiled)
     batches = BatchIterator(job, data.train, data.segmentation, max_tokens, compiled, world)
     if batches.buffer_shape:

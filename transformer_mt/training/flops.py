@@ -42,9 +42,6 @@ _PEAKS: dict[str, tuple[float, float | None, float]] = {
 
 Lengths = npt.NDArray[Any]
 
-_SAMPLED_PAIRS = 2**20
-"""Pairs from which the mean number of FLOPs per target token is computed."""
-
 
 def peak_token_rate(
     config: ModelConfig, vocab_size: int, train: TokenStore, precision: str, world: World
@@ -54,7 +51,7 @@ def peak_token_rate(
     Args:
         config: Sizes of the model.
         vocab_size: Number of pieces V.
-        train: Training pairs, whose mean number of FLOPs per target token is used.
+        train: Training pairs, or a sample, whose mean number of FLOPs per target token is used.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks, all assumed to have the same device.
     """
@@ -63,7 +60,7 @@ def peak_token_rate(
     peak = peak_rate(torch.cuda.get_device_name(world.device), precision)
     if peak is None:
         return None
-    src, tgt = train.pair_lengths(train.sample(_SAMPLED_PAIRS))
+    src, tgt = train.src.lengths, train.tgt.lengths
     return peak * world.size * int(tgt.sum()) / update_flops(config, vocab_size, src, tgt)
 
 

@@ -139,7 +139,7 @@ class Trainer:
             log_components(job, parts, len(self._data.train), state.step, world)
             precision = parts.kernels.precision
             peak_rate = peak_token_rate(
-                job.model, self.model.vocab_size, self._data.train, precision, world
+                job.model, self.model.vocab_size, self._data.train.sample, precision, world
             )
         return Monitor(
             self._run_dir,
@@ -255,8 +255,7 @@ class Trainer:
             return
         steps, lines = range(first, first + self._job.train.max_skipped), {}
         if self._world.is_main:
-            place, pairs = self._data.train.location, self._batches.pair_indices
-            lines = {step: [place(pair) for pair in pairs(step)] for step in steps}
+            lines = {step: self._batches.locations(step) for step in steps}
         raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:

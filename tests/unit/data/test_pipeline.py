@@ -25,9 +25,10 @@ from transformer_mt.config import (
 )
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store import corpus as corpus_module
 from transformer_mt.data.store import deduplication, encode, token_store
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.encode import EncodeChunk
-from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -81,14 +82,15 @@ def with_cleaning(job: TrainJob, **changes: Any) -> TrainJob:
 def text(prepared: Prepared) -> list[Pair]:
     """Decodes the training pairs."""
     tokenizer = Tokenizer(prepared.tokenizer_model)
-    sides = (prepared.train.src, prepared.train.tgt)
+    sides = (prepared.train.sample.src, prepared.train.sample.tgt)
     rows = [[side[i].tolist() for i in range(len(side))] for side in sides]
     assert {row[-1] for side in rows for row in side} == {EOS}
     return [Pair(*pair) for pair in zip(*(tokenizer.decode(side) for side in rows), strict=True)]
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def left_in_cache(job: TrainJob) -> set[str]:
@@ -132,7 +134,7 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
         ),
     ],
 )
-def test_duplicates_are_found_across_shards(
+def test_duplicates_are_found_across_chunks(
     job: TrainJob,
     settings: dict[str, Any],
     keys: list[Any],
@@ -149,7 +151,7 @@ def test_duplicates_are_found_across_shards(
     dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
     assert sum(dropped.values()) == len(usable()) - len(kept)
     assert all(dropped.values())
-    assert sum(prepared.train.source_sizes) == len(kept)
+    assert sum(prepared.train.sample.source_sizes) == len(kept)
 
 
 def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
 
 def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
     prepared = prepare(job)
-    assert prepared.train.source_sizes[0] == len(
+    assert prepared.train.sample.source_sizes[0] == len(
         first_of_each(
             usable()[: sum(1 for p in FIRST if p.src.strip() and len(p.src) < 100)], lambda p: p
         )
@@ -230,7 +232,7 @@ def test_normalisation_precedes_filtering_and_encoding(job: TrainJob, tmp_path: 
     source = write(tmp_path / "c.tsv", pairs)
     prepared = prepare(with_data(job, train=[*job.data.train, source], normalization="standard"))
     assert text(prepared)[-1] == pairs[1]
-    assert prepared.train.source_sizes[-1] == 1
+    assert prepared.train.sample.source_sizes[-1] == 1
 
 
 # Interruption.
@@ -273,14 +275,14 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_from_its_shards(
+def test_a_killed_run_resumes_from_its_chunks(
     job: TrainJob, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(workers)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     cache = Path(job.cache_dir)
     wait_until(
-        lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None
+        lambda: len(list(cache.glob("corpus-*.chunks/*.npz"))) >= 4 or process.poll() is not None
     )
     helpers = children(process.pid)
     process.kill()
@@ -288,13 +290,13 @@ def test_a_killed_run_resumes_from_its_shards(
     wait_until(lambda: not any(is_running(pid) for pid in helpers))
     assert len(helpers) >= workers or not Path("/proc/self/task").exists()
     assert "corpus" not in left_in_cache(job)
-    shards = sorted(cache.glob("corpus-*.shards/*.npz"))
-    assert len(shards) >= 4
-    shards[1].write_bytes(shards[1].read_bytes()[:-50])  # as after a power cut
-    shards[2].write_bytes(b"")
-    damaged = bytearray(shards[3].read_bytes())
+    chunks = sorted(cache.glob("corpus-*.chunks/*.npz"))
+    assert len(chunks) >= 4
+    chunks[1].write_bytes(chunks[1].read_bytes()[:-50])  # as after a power cut
+    chunks[2].write_bytes(b"")
+    damaged = bytearray(chunks[3].read_bytes())
     damaged[len(damaged) // 2] ^= 1
-    shards[3].write_bytes(damaged)
+    chunks[3].write_bytes(damaged)
 
     encoded: list[tuple[int, int]] = []
     real = EncodeChunk._encode
@@ -305,7 +307,7 @@ def test_a_killed_run_resumes_from_its_shards(
 
     monkeypatch.setattr(EncodeChunk, "_encode", spy)
     prepared = prepare(job)
-    intact = {shard.stem for shard in (shards[0], *shards[4:])}  # perhaps with gaps
+    intact = {chunk.stem for chunk in (chunks[0], *chunks[4:])}  # perhaps with gaps
     chunks = [chunk[:2] for chunk in encode.read_chunks(job.data)]
     assert encoded == [c for c in chunks if f"{c[0]:04}-{c[1]:08}" not in intact]
     assert left_in_cache(job) == {"corpus"}
@@ -322,17 +324,17 @@ def test_ctrl_c_ends_all_processes(job: TrainJob, tmp_path: Path) -> None:
     )
     cache = Path(job.cache_dir)
     wait_until(
-        lambda: len(list(cache.glob("corpus-*.shards/*.npz"))) >= 4 or process.poll() is not None
+        lambda: len(list(cache.glob("corpus-*.chunks/*.npz"))) >= 4 or process.poll() is not None
     )
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
     assert errors.endswith("KeyboardInterrupt\n")  # of this script, which does not catch it
     assert "SpawnProcess" not in errors  # no worker prints one of its own
-    assert left_in_cache(job) == {"shards"}
+    assert left_in_cache(job) == {"chunks"}
 
 
-def test_an_interrupted_merge_is_repeated_from_the_shards(
+def test_an_interrupted_merge_is_repeated_from_the_chunks(
     job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(folder: Path, *_: Any, **__: Any) -> None:
@@ -340,12 +342,12 @@ def test_an_interrupted_merge_is_repeated_from_the_shards(
         raise SystemExit  # cleans up; a kill would not
 
     with monkeypatch.context() as patch:
-        patch.setattr(token_store, "write", killed)
+        patch.setattr(prepare_module, "write_corpus", killed)
         with pytest.raises(SystemExit):
             prepare(job)
-    assert left_in_cache(job) == {"shards"}
-    (shards,) = Path(job.cache_dir).glob("*.shards")
-    unfinished = shards.with_name(f".{shards.stem}.tmp")
+    assert left_in_cache(job) == {"chunks"}
+    (chunks,) = Path(job.cache_dir).glob("*.chunks")
+    unfinished = chunks.with_name(f".{chunks.stem}.tmp")
     unfinished.mkdir()
     (unfinished / "rubbish").write_bytes(b"of a run that was killed")
     monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
@@ -354,11 +356,11 @@ def test_an_interrupted_merge_is_repeated_from_the_shards(
     assert left_in_cache(job) == {"corpus"}
 
 
-def test_shards_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
+def test_chunks_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
     entry = prepare(job).corpus
-    shards = entry.with_suffix(".shards")
-    shards.mkdir()  # killed between the last two steps
-    (shards / "0.npz").write_bytes(b"of no use any more")
+    chunks = entry.with_suffix(".chunks")
+    chunks.mkdir()  # killed between the last two steps
+    (chunks / "0.npz").write_bytes(b"of no use any more")
     assert len(prepare(job).train) == len(first_of_each(usable(), lambda p: p))
     assert left_in_cache(job) == {"corpus"}
 
@@ -431,15 +433,15 @@ def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def full(descriptor: int, real: Any = os.fsync) -> None:
         written.append(descriptor)
-        if len(written) == 9:  # two for each shard: the file, then its folder
+        if len(written) == 9:  # two for each chunk: the file, then its folder
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
-    (shards,) = Path(job.cache_dir).glob("*.shards")
-    assert [file.suffix for file in shards.iterdir()] == [".npz"] * 4  # kept for resuming
+    (chunks,) = Path(job.cache_dir).glob("*.chunks")
+    assert [file.suffix for file in chunks.iterdir()] == [".npz"] * 4  # kept for resuming
     assert not list(Path(job.cache_dir).glob(".*.tmp"))
     prepare(job)
 
@@ -452,7 +454,7 @@ from dataclasses import replace
 from transformer_mt.errors import InputError
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-def write(*args, real=prepare.token_store.write, **settings):
+def write(*args, real=prepare.write_corpus, **settings):
     limit(300)
     real(*args, **settings)
 prepare.prepare(job)
@@ -463,14 +465,14 @@ for size in (300, resource.RLIM_INFINITY):
         prepare.prepare(job)
     except InputError as error:
         print(error)
-    prepare.token_store.write = write
+    prepare.write_corpus = write
 """,
 )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
-    """The operating system itself refuses to write: a shard first, then a file of the store."""
+    """The operating system itself refuses to write: a chunk first, then a file of the store."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path), str(workers)], capture_output=True, text=True
     )
@@ -482,9 +484,9 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     assert done.stderr == ""
     names = sorted(path.name for path in Path(job.cache_dir).iterdir())
     assert not [name for name in names if name.endswith(".tmp")]
-    (shards,) = [name for name in names if name.endswith(".shards")]
+    (folder,) = [name for name in names if name.endswith(".chunks")]
     chunks = list(encode.read_chunks(job.data))
-    assert len(list(Path(job.cache_dir, shards).iterdir())) == len(chunks)  # all are there
+    assert len(list(Path(job.cache_dir, folder).iterdir())) == len(chunks)  # all are there
     prepare(with_cleaning(job, max_tokens=90))
     assert left_in_cache(job) == {"corpus"}
 
@@ -521,14 +523,16 @@ def test_a_store_of_another_version_is_left_alone(
 ) -> None:
     first = prepare(job).corpus
     before = content(first)
-    monkeypatch.setattr(token_store, "FORMAT", token_store.FORMAT + 1)
+    for module in (token_store, corpus_module):
+        monkeypatch.setattr(module, "FORMAT", 99)
     second = prepare(job).corpus
     assert second != first
-    assert len(TokenStore.load(second)) == len(np.fromfile(second / "src.offsets", np.int64)) - 1
+    (offsets,) = second.glob("*/src.offsets")
+    assert len(Corpus.load(second)) == len(np.fromfile(offsets, np.int64)) - 1
     assert content(first) == before
 
 
-def test_a_killed_worker_is_reported_and_its_shards_are_kept(
+def test_a_killed_worker_is_reported_and_its_chunks_are_kept(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(job)
@@ -545,4 +549,4 @@ def test_a_killed_worker_is_reported_and_its_shards_are_kept(
     monkeypatch.setattr(prepare_module, "read_chunks", killing)
     job = with_data(with_cleaning(job, max_tokens=90), workers=2)
     refused(job, r"a worker process was killed")
-    assert left_in_cache(job) == {"corpus", "shards"}
+    assert left_in_cache(job) == {"corpus", "chunks"}

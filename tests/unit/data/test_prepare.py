@@ -1,23 +1,16 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
-import logging
 import os
 import pickle
 import random
-import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -28,10 +21,10 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data.prepare import prepare, prepare_part
-from transformer_mt.data.store import deduplication, disk_space, encode, token_store
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.store import deduplication, encode
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.sources import READERS, Pair
+from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees"]
@@ -101,12 +94,13 @@ def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
     # Computed independently: distinct pairs with two sides that are not too long.
     kept = [*dict.fromkeys(sentences(80, seed=1)), Pair("twice", "doppelt")]
     assert len(prepared.train) == len(kept)
+    store = prepared.train.sample
     for i, pair in enumerate(kept):
-        for side, text in zip((prepared.train.src, prepared.train.tgt), pair, strict=True):
+        for side, text in zip((store.src, store.tgt), pair, strict=True):
             ids = side[i].tolist()
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
-    assert prepared.train.source_sizes == (len(kept),)
+    assert prepared.train.source_sizes.tolist() == [[len(kept)]]
     report = prepared.cleaning
     assert (report["total"], report["kept"]) == (84, len(kept))
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
@@ -115,7 +109,7 @@ def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
     text = (tmp_path / "train.tsv").read_text().splitlines()
     for i, pair in enumerate(kept):  # its first occurrence
         line = text.index("\t".join(pair)) + 1
-        assert prepared.train.location(i) == f"{tmp_path}/train.tsv:{line}"
+        assert prepared.train.sample.location(i) == f"{tmp_path}/train.tsv:{line}"
 
 
 def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
@@ -138,7 +132,7 @@ def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     copy = pickle.loads(pickled)
     assert copy.fingerprints == prepared.fingerprints
     assert copy.train.fingerprint == prepared.fingerprints["corpus"]
-    assert isinstance(copy.train.tgt.tokens.base, np.memmap)
+    assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
     assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
     assert copy.segmentation == prepared.segmentation
     assert copy.cleaning == prepared.cleaning
@@ -166,11 +160,11 @@ def test_a_second_call_finds_everything_in_the_cache(
         raise AssertionError("built again")
 
     monkeypatch.setattr(prepare_module, "train_tokenizer", fail)
-    monkeypatch.setattr(token_store, "write", fail)
+    monkeypatch.setattr(prepare_module, "write_corpus", fail)
     second = prepare(job)
     assert second.tokenizer_model == first.tokenizer_model
     assert second.cleaning == first.cleaning
-    assert second.train.src.tokens.tolist() == first.train.src.tokens.tolist()
+    assert second.train.sample.src.tokens.tolist() == first.train.sample.src.tokens.tolist()
     files = {p: t for p, t in stamps.items() if p.suffix != ".lock"}
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
@@ -297,112 +291,6 @@ def fingerprint_of(job: TrainJob, cache_dir: Path) -> str:
     return prepare(dataclasses.replace(job, cache_dir=str(cache_dir))).fingerprints["corpus"]
 
 
-def test_parts_are_joined_to_the_same_corpus(
-    alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = fingerprint_of(alone, tmp_path / "other")
-    encoded: list[int] = []
-    real = encode.EncodeChunk._encode
-
-    def spy(self: encode.EncodeChunk, chunk: encode.Chunk, *more: Any) -> Any:
-        encoded.append(chunk.number)
-        return real(self, chunk, *more)
-
-    monkeypatch.setattr(encode.EncodeChunk, "_encode", spy)
-    for part in (2, 0):  # in any order, and the second part not at all
-        folder = prepare_part(alone, part, 3)["shards"]
-    done = list(encoded)
-    assert 5 <= len(done) <= 7  # of nine chunks
-    assert len(list(folder.glob("*.npz"))) == len(done)
-    prepare_part(alone, 0, 3)  # again: nothing is left to do
-    assert encoded == done
-    assert prepare(alone).fingerprints["corpus"] == expected  # encodes what is missing
-    assert sorted(encoded) == list(range(9))
-    assert not folder.exists()
-    assert prepare_part(alone, 1, 3) == {}
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    sizes=st.lists(st.integers(0, 400), min_size=1, max_size=6),
-    parts=st.integers(1, 7),
-    unknown=st.booleans(),
-)
-def test_parts_have_every_chunk_once(sizes: list[int], parts: int, unknown: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode, "CHUNK_PAIRS", 2)
-        if unknown:
-            patch.setattr(encode, "text_bytes", lambda _: 0)
-        sources = [SourceConfig(tsv=f"{folder}/{i}.tsv") for i in range(len(sizes))]
-        for i, size in enumerate(sizes):
-            (Path(folder) / f"{i}.tsv").write_text(f"a {i}\tb\n" * size)
-        data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources)
-        found = [list(encode.read_chunks(data, part, parts)) for part in range(parts)]
-        everything = list(encode.read_chunks(data))
-    assert [pair for chunk in everything for pair in chunk.pairs] == [
-        Pair(f"a {i}", "b") for i, size in enumerate(sizes) for _ in range(size)
-    ]
-    assert sorted(chunk for part in found for chunk in part) == everything
-    share = len(everything) / parts
-    for part in found:  # equal but for the moving of its ends, and the rounding of each source
-        assert abs(len(part) - share) <= 0.1 * share + 2 + 2 * len(sizes)
-
-
-def test_a_part_reads_only_its_own_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = [SourceConfig(tsv=str(tmp_path / f"{i}.tsv")) for i in range(6)]
-    for i, source in enumerate(sources):  # of nearly the same size
-        Path(str(source.tsv)).write_text("ein\tPaar\n" * (500 + i))
-    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources)
-    opened, real = [], READERS["tsv"]
-
-    def spy(source: SourceConfig, *languages: str) -> Iterator[Pair]:
-        opened.append(sources.index(source))
-        return real(source, *languages)
-
-    monkeypatch.setitem(READERS, "tsv", spy)
-    for part, wanted in enumerate([[0, 1], [2, 3], [4, 5]]):
-        opened.clear()
-        assert [chunk.source for chunk in encode.read_chunks(data, part, 3)] == wanted
-        assert opened == wanted
-    opened.clear()
-    list(encode.read_chunks(data, 1, 4))  # 1.5 sources
-    assert opened == [1, 2]
-
-
-def test_an_interrupted_part_resumes(
-    alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = fingerprint_of(alone, tmp_path / "other")
-    real, calls = encode._write_shard, 0
-
-    def interrupted(path: Path, arrays: dict[str, Any]) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        real(path, arrays)
-
-    monkeypatch.setattr(encode, "_write_shard", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prepare_part(alone, 0, 2)
-    (shard,) = sorted((tmp_path / "cache").glob("corpus-*.shards/*.npz"))[:1]
-    shard.write_bytes(shard.read_bytes()[:100])  # a damaged one is encoded again
-    prepare_part(alone, 0, 2)
-    assert calls == 3 + 4  # of five chunks, one was intact
-    assert fingerprint_of(alone, tmp_path / "cache") == expected
-
-
-def test_a_full_disk_is_reported_by_a_part(
-    alone: TrainJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(encode, "_write_shard", full)
-    with pytest.raises(InputError, match=r"No space left on device.*set cache_dir"):
-        prepare_part(alone, 0, 1)
-
-
 def test_duplicates_are_found_in_passes_of_bounded_memory(
     alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,28 +301,44 @@ def test_duplicates_are_found_in_passes_of_bounded_memory(
     assert prepare(alone).cleaning == report
 
 
-def test_the_disk_space_of_a_large_corpus_is_told_before_encoding(
-    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) -> None:
+    whole = prepare(alone)
+    pairs = len(whole.train)
+    for window_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
+        job = changed(alone, "data", window_pairs=window_pairs)
+        prepared = prepare(job)
+        assert prepared.train.num_shards == shards
+        assert len(prepared.train) == pairs
+        locations = [
+            store.location(i)
+            for store in map(prepared.train.open_shard, range(shards))
+            for i in range(len(store))
+        ]
+        sample = whole.train.sample
+        assert sorted(locations) == sorted(sample.location(i) for i in range(len(sample)))
+        same = prepared.fingerprints == whole.fingerprints
+        assert same == (shards == 1)
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"total": 84}', '{"dropped": 1}', b"\xff"]
+)
+def test_a_damaged_report_in_the_cache_is_a_one_line_error(
+    job: TrainJob, damage: str | bytes
 ) -> None:
-    lines = [f"{i} {src}\t{tgt}\n" for i, (src, tgt) in enumerate(sentences(4_000, seed=5))]
-    (tmp_path / "train.tsv").write_text("".join(lines))
-    monkeypatch.setattr(disk_space, "_SMALL_CORPUS", 10**5)
-    monkeypatch.setattr(disk_space, "_SAMPLE_PAIRS", 1_000)
-    usage = shutil.disk_usage(tmp_path)
-    for free, warned in ((10**9, False), (10**5, True)):
-        caplog.clear()
-        monkeypatch.setattr(
-            disk_space.shutil, "disk_usage", lambda _, n=free: usage._replace(free=n)
-        )
-        with caplog.at_level(logging.INFO, logger="transformer_mt"):
-            prepared = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / str(free))))
-        (line,) = [m for m in caplog.messages if "GB of disk" in m]
-        assert any("disk may be too small" in m for m in caplog.messages) == warned
-        pairs, during, after, _ = map(float, re.findall(r"([\d.]+) (?:million|GB)", line))
-        assert pairs == pytest.approx(0.004, rel=0.1)
-        measured = sum(f.stat().st_size for f in prepared.corpus.iterdir())
-        assert after * 1e9 == pytest.approx(measured, rel=0.15)
-        assert during > 1.5 * after  # which the shards take as well
+    report = prepare(job).corpus / "cleaning.json"
+    report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
+    message = r"is damaged \(cleaning.json.*: delete the folder"
+    with pytest.raises(InputError, match=message) as error:
+        prepare(job)
+    assert "\n" not in str(error.value)
+
+
+def test_a_report_of_other_numbers_is_damaged(job: TrainJob) -> None:
+    report = prepare(job).corpus / "cleaning.json"
+    report.write_text(report.read_text().replace('"total": 84', '"total": 94'))
+    with pytest.raises(InputError, match=r"is damaged \(cleaning.json"):
+        prepare(job)
 
 
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:

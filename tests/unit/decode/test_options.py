@@ -17,8 +17,7 @@ from support.models import (
 
 from transformer_mt.config import DecodeConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.search.hypothesis import length_penalty
-from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translation import Translation, length_penalty
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

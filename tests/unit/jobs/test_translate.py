@@ -39,7 +39,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.decode.engines import selection as engine
-from transformer_mt.decode.engines.ctranslate2_conversion import convert
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -50,8 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
     if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        network, tokenizer, _ = model_folder.load_model(folder)
-        convert(folder, network, tokenizer, "float32")
+        EngineRequest.open(folder, device="cpu").converted("float32")
     return folder
 
 
@@ -478,13 +477,13 @@ def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixt
     """Weights that are finite, and so large that what comes of them is not."""
     folder, lines = tmp_path / "model", tmp_path / "in"
     write_model(folder)
-    network, tokenizer, _ = model_folder.load_model(folder)
+    network, _, _ = model_folder.load_model(folder)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.fill_(3e38)
     ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
     if find_spec("ctranslate2") is not None:
-        convert(folder, network, tokenizer, "float32")
+        EngineRequest.open(folder, device="cpu").converted("float32")
     lines.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):

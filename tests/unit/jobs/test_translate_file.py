@@ -4,7 +4,6 @@ import gzip
 import io
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +24,6 @@ from support.training_runs import start_ranks
 
 from transformer_mt.cli import translate
 from transformer_mt.config import TranslateJob
-from transformer_mt.decode.engines import engine_speeds, fastest_engine
-from transformer_mt.decode.engines.engine import EngineChoice
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
@@ -75,7 +72,9 @@ def upper_case(source: Path) -> str:
 def run(
     files: tuple[Path, Path], process: UpperCase, settings: dict[str, Any] | None = None
 ) -> InputStats:
-    return process_file(*files, settings or {"a": 1}, process, ALONE)
+    return process_file(
+        *files, settings or {"a": 1}, process, ALONE, max_chunk_lines=file_job.CHUNK_LINES["cpu"]
+    )
 
 
 def interrupt(files: tuple[Path, Path], at: int = 21) -> None:
@@ -192,7 +191,7 @@ def test_ctrl_c_reports_what_is_kept(
     files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        process_file(*files, {}, UpperCase(21, KeyboardInterrupt()), ALONE)
+        process_file(*files, {}, UpperCase(21, KeyboardInterrupt()), ALONE, max_chunk_lines=10)
     parts = files[1].with_name("out.parts")
     (message,) = caplog.messages
     assert f"20 of 35 lines are kept in {parts}" in message
@@ -204,7 +203,7 @@ def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
             run(files, UpperCase())
         return UpperCase()(lines, first)
 
-    process_file(*files, {}, second, ALONE)
+    process_file(*files, {}, second, ALONE, max_chunk_lines=10)
     assert files[1].read_text() == upper_case(files[0])
 
 
@@ -226,7 +225,7 @@ def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> Non
             file.write("more\n" * 20)
         return UpperCase()(lines, first)
 
-    process_file(*files, {}, grow, ALONE)
+    process_file(*files, {}, grow, ALONE, max_chunk_lines=10)
     assert target.read_text() == expected
 
 
@@ -284,6 +283,7 @@ def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
         threading.Thread(
             target=process_file,
             args=(*files, {}, process, Rank(torch.device("cpu"), rank, 3)),
+            kwargs={"max_chunk_lines": 10},
         )
         for rank, process in enumerate(processes)
     ]
@@ -391,57 +391,6 @@ def test_different_beam_or_model_starts_again(
     assert len(firsts) == 9
 
 
-def test_a_resumed_job_keeps_its_engine(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever is the fastest meanwhile; a different job takes that."""
-    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(fastest_engine, "MIN_SENTENCES", 3)
-    source, target = tmp_path / "in", tmp_path / "out"
-    source.write_text("\n".join(TEXT[:25]))
-    used = []
-
-    def translate_with(fastest: str, error: type[Exception] | None = None, **more: Any) -> None:
-        def measure(engines: Any, *_: Any) -> dict[EngineChoice, float]:
-            return {choice: float(choice.engine == fastest) for choice in engines}
-
-        process_bytes, calls = LineProcessor.process_bytes, 0
-
-        def process(self: LineProcessor, raw: list[bytes], first_line: int) -> Any:
-            nonlocal calls
-            calls += 1
-            if error is not None and calls == 2:
-                raise error
-            used.append(self.translator.engine.choice.engine)
-            return process_bytes(self, raw, first_line)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(engine_speeds, "measure", measure)
-            patched.setattr(LineProcessor, "process_bytes", process)
-            settings: dict[str, Any] = {"format": "jsonl", "device": "cpu", **more}
-            translate.run(
-                TranslateJob(model=str(model), input=str(source), output=str(target), **settings)
-            )
-
-    for engine, other in (("torch", "ctranslate2"), ("ctranslate2", "torch")):
-        with pytest.raises(ZeroDivisionError):
-            translate_with(engine, ZeroDivisionError)
-        shutil.rmtree(tmp_path / ".cache")
-        translate_with(other)
-        assert used == [engine] * 3
-        assert "resuming: 10 of 25 lines are done" in capfd.readouterr().err
-        used.clear()
-    with pytest.raises(ZeroDivisionError):
-        translate_with("torch", ZeroDivisionError)
-    shutil.rmtree(tmp_path / ".cache")
-    write_model(tmp_path / "other", seed=2)
-    used.clear()
-    model = tmp_path / "other"
-    translate_with("ctranslate2")
-    assert used == ["ctranslate2"] * 3
-
-
 def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     lines = TEXT * 35  # two chunks
@@ -476,7 +425,7 @@ def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatc
     def second_of_two(_: TranslateJob) -> Iterator[World]:
         yield World(torch.device("cpu"), 1, 2)
 
-    monkeypatch.setattr(stream_job, "translation_world", second_of_two)
+    monkeypatch.setattr(stream_job, "translation_ranks", second_of_two)
     with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
         translate_stream(TranslateJob(model=str(model)))
 

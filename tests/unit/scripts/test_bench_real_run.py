@@ -321,7 +321,7 @@ def test_peers_and_mt_train_read_the_same_tokens(tmp_path: Path, recipe: Any) ->
     ours = prepare(compose(real_run.mt_train_overrides(tmp_path / "a", recipe)))
     theirs = recipe.read("train")
     for side in ("src", "tgt"):
-        mine, peer = getattr(ours.train, side), getattr(theirs, side)
+        mine, peer = getattr(ours.train.sample, side), getattr(theirs, side)
         np.testing.assert_array_equal(mine.tokens, peer.tokens)
         np.testing.assert_array_equal(mine.offsets, peer.offsets)
 

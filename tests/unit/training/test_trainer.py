@@ -29,6 +29,7 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -116,7 +117,7 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    data = TrainingData(pairs(60), pairs(7), V)
+    data = TrainingData(Corpus.of(pairs(60)), pairs(7), V)
     return Trainer(job, data, translate or Bleu(), CPU, recorded)
 
 
@@ -554,7 +555,7 @@ def test_too_many_skipped_updates_stop_the_run(
     lines = json.loads((tmp_path / "not_finite.json").read_text())
     assert list(lines) == ["9", "10", "11"]
     assert all(
-        len(places) == len(run._batches.pair_indices(int(step))) for step, places in lines.items()
+        len(places) == len(run._batches.locations(int(step))) for step, places in lines.items()
     )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())

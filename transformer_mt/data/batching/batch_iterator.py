@@ -19,17 +19,15 @@ from transformer_mt.data.batching.sampled_segmentation import (
     SampledShares,
     Share,
 )
-from transformer_mt.data.batching.windowed_plan import make_plan
-from transformer_mt.data.store.token_store import TokenStore, verify
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
+from transformer_mt.data.store.corpus import Corpus
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.store.workers import num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed import World, env_local_rank, env_local_size
 
 _MAX_SAMPLING_PROCESSES = 16
-"""Processes that sample segmentations for one rank: more would only take memory."""
-
-_PROBED_PAIRS = 2**21
-"""Pairs among which the longest are found to probe the memory."""
+"""Maximum number of processes that sample segmentations for one rank, to save memory."""
 
 
 class BatchIterator:
@@ -38,7 +36,7 @@ class BatchIterator:
     With subword regularisation, the plan is that of the stored segmentation: updates have
     ``train.batch_tokens`` target tokens on average.
 
-    The tokens are verified here, on each machine, or window by window as they are read. Threads and
+    The tokens are verified here, on each machine, or shard by shard as they are read. Threads and
     processes start with the first update that is read; ``close`` ends them.
 
     Args:
@@ -61,7 +59,7 @@ class BatchIterator:
     def __init__(
         self,
         job: TrainJob,
-        train: TokenStore,
+        train: Corpus,
         segmentation: SampledSegmentation | None,
         max_tokens: int,
         fixed_shape: bool,
@@ -69,19 +67,12 @@ class BatchIterator:
     ):
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        weights = epoch_weights(job.data, train.source_sizes)
-        growth = segmentation.growth(train, weights) if segmentation else (1.0, 1.0)
-        self._plan = make_plan(
-            train,
-            max(1, round(job.train.batch_tokens / growth[1])),
-            job.train.seed,
-            weights,
-            window_pairs=job.data.window_pairs,
-            shared=world.size > 1,
-        )
-        by_window = self._plan.num_windows > 1 and train.has_checksums
-        if train.folder is not None and not by_window and env_local_rank() == 0:
-            verify(train, train.folder)  # of each machine, which may have a cache of its own
+        weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
+        growth = segmentation.growth(train.sample, weights) if segmentation else (1.0, 1.0)
+        batch_tokens = max(1, round(job.train.batch_tokens / growth[1]))
+        self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
+        if train.num_shards == 1 and env_local_rank() == 0:
+            train.sample.verify()  # on each machine, which may have a cache of its own
         self._lock = Lock()
         self._sampled: SampledShares | None = None
         if segmentation:
@@ -91,7 +82,8 @@ class BatchIterator:
             )
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
-            self.buffer_shape = plan_buffers(train, self._plan, max_tokens, world.size, growth)
+            store, plan = self._plan.first_shard()
+            self.buffer_shape = plan_buffers(store, plan, max_tokens, world.size, growth)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -111,8 +103,8 @@ class BatchIterator:
             store, batch = self._sampled.read(step, int(min(self.num_steps, sys.maxsize - 1)))
             parts = self._micro_batches(store, batch, 0, 1)
         else:
-            batch = self.global_batch(step)
-            parts = self._micro_batches(self._train, batch, self._world.rank, self._world.size)
+            store, batch = self.global_batch(step)
+            parts = self._micro_batches(store, batch, self._world.rank, self._world.size)
         if self._world.device.type == "cuda":
             parts = [part.pin_memory() for part in parts]
         return parts, batch.num_targets
@@ -131,8 +123,8 @@ class BatchIterator:
         """Share of padding in this rank's rows of the given updates, as the pairs are stored."""
         rows = tokens = 0
         for step in steps:
-            share = self._train, self.global_batch(step), self._world.rank, self._world.size
-            for batch in self._micro_batches(*share):
+            share = self.global_batch(step)
+            for batch in self._micro_batches(*share, self._world.rank, self._world.size):
                 rows += len(batch.src.tokens) + len(batch.tgt_out)
                 tokens += int((batch.src.tokens != PAD).sum())
                 tokens += int((batch.tgt_out != IGNORE_INDEX).sum())
@@ -140,20 +132,19 @@ class BatchIterator:
 
     def worst_case(self) -> list[Batch]:
         """Micro-batches that need the most memory, made of the longest pairs."""
-        pairs = self._train.sample(_PROBED_PAIRS)
-        lengths = self._train.pair_lengths(pairs)
+        store = self._train.sample
+        lengths = np.stack([store.src.lengths, store.tgt.lengths])
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
         num_targets = int(lengths[1, order].sum())
-        return micro_batches(
-            self._train, GlobalBatch((pairs[order],), num_targets), self._max_tokens
-        )
+        return micro_batches(store, GlobalBatch((order,), num_targets), self._max_tokens)
 
-    def pair_indices(self, step: int) -> list[int]:
-        """Indices in the store of all pairs of an update, over all ranks."""
-        return [int(pair) for chunk in self.global_batch(step).chunks for pair in chunk]
+    def locations(self, step: int) -> list[str]:
+        """File and line of all pairs of an update, over all ranks."""
+        store, batch = self.global_batch(step)
+        return [store.location(int(pair)) for chunk in batch.chunks for pair in chunk]
 
-    def global_batch(self, step: int) -> GlobalBatch:
+    def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
         """The pairs of an update over all ranks, as they are stored. Thread-safe."""
         with self._lock:
             return self._plan[step - 1]
@@ -170,15 +161,15 @@ class BatchIterator:
 
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""
-        batch, epoch = self.global_batch(step), (step - 1) // self.steps_per_epoch
-        chunks = split_batch(self._train, batch, self._world.size)[self._world.rank]
+        (store, batch), epoch = self.global_batch(step), (step - 1) // self.steps_per_epoch
+        chunks = split_batch(store, batch, self._world.size)[self._world.rank]
         pairs = np.concatenate(chunks or batch.chunks)
         if not chunks:
-            return Share.read(self._train, epoch, pairs[:1], [0])
-        return Share.read(self._train, epoch, pairs, [len(chunk) for chunk in chunks])
+            return Share.read(store, epoch, pairs[:1], [0])
+        return Share.read(store, epoch, pairs, [len(chunk) for chunk in chunks])
 
     def close(self) -> None:
-        """Ends what has run in the background since the first update was read."""
+        """Ends the threads and processes that started with the first update."""
         if self._sampled:
             self._sampled.close()
         self._plan.close()

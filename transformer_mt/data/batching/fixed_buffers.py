@@ -16,7 +16,7 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
 from transformer_mt.data.batching.micro_batches import shift_right, split_batch
-from transformer_mt.data.batching.plan import GlobalBatch, Indices, Plan
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, Indices
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
 
@@ -45,7 +45,7 @@ class BufferShape:
 
 def plan_buffers(
     store: TokenStore,
-    plan: Plan,
+    plan: BatchPlan,
     max_tokens: int,
     world_size: int = 1,
     growth: tuple[float, float] = (1.0, 1.0),
@@ -60,7 +60,7 @@ def plan_buffers(
         growth: Mean growth of source and target by subword regularisation.
     """
     max_length = _round_up(store.max_length)
-    batches = plan.representative_batches(_SAMPLED_STEPS)
+    batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
     largest = max(_largest_share(store, batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:

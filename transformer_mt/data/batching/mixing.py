@@ -10,7 +10,10 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.errors import InputError
 
 MAX_EPOCH_FACTOR = 100
-"""Maximum size of an epoch, relative to the corpus: a larger one is taken for a mistake."""
+"""Maximum size of an epoch relative to the corpus; larger ones are refused."""
+
+_SAMPLE_RUNS = 64
+"""Runs of neighbouring pairs in a sample of a store."""
 
 
 def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
@@ -44,9 +47,16 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 
 
 def sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
-    """Indices of about ``count`` evenly spaced pairs of an epoch; a pair may occur repeatedly."""
+    """Indices of about ``count`` evenly spaced pairs of an epoch; a pair may occur repeatedly.
+
+    With equal weights, pairs in evenly spaced runs, or all if there are no more.
+    """
     if len(set(weights)) <= 1:
-        return store.sample(count)
+        run = max(1, count // _SAMPLE_RUNS)
+        if len(store) <= count or len(store) < run * _SAMPLE_RUNS:
+            return np.arange(len(store))
+        starts = np.linspace(0, len(store) - run, _SAMPLE_RUNS).astype(np.int64)
+        return (starts[:, None] + np.arange(run)).reshape(-1)
     sizes = np.array(store.source_sizes)
     ends = np.cumsum(weights * sizes)
     positions = np.linspace(0, ends[-1], count, endpoint=False)

@@ -1,4 +1,4 @@
-"""Plan of the global batches of every epoch, of a corpus that is planned as a whole.
+"""Plan of the global batches of every epoch, of a token store that is planned as a whole.
 
 "Sentence pairs were batched together by approximate sequence length" (§5.1). As in the authors'
 training on 8 GPUs, each of which had sentences of one length, a global batch mixes 8 *chunks*: a
@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
-
-_GUESSES = 6
-"""Guesses of the smallest limit of chunks, from their number, before it is found by bisection."""
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
@@ -40,27 +37,6 @@ class GlobalBatch:
     """Number of target tokens: the denominator of the update's loss."""
 
 
-class Plan(Protocol):
-    """The global batches of every epoch, a function of data and seed."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of updates in an epoch, the same for every epoch."""
-
-    @property
-    def num_windows(self) -> int:
-        """Number of parts of an epoch that are planned one after another."""
-
-    def __getitem__(self, step: int) -> GlobalBatch:
-        """The global batch of an update, counted from 0 over all epochs."""
-
-    def representative_batches(self, count: int) -> list[GlobalBatch]:
-        """At most ``count`` updates whose sizes represent those of all epochs."""
-
-    def close(self) -> None:
-        """Stops background work."""
-
-
 class BatchPlan:
     """The global batches of every epoch, each pair exactly once per epoch.
 
@@ -71,6 +47,8 @@ class BatchPlan:
         weights: How often a pair of each source of the store occurs in an epoch. With weight 1.25,
             every pair occurs once, and a quarter of them, different in each epoch, twice; batches
             may then be slightly larger than ``batch_tokens``. Without weights, once.
+        num_updates: Number of updates in an epoch, of about as many target tokens each; at most the
+            number of pairs. None: as few as ``batch_tokens`` allows.
     """
 
     def __init__(
@@ -79,6 +57,7 @@ class BatchPlan:
         batch_tokens: int,
         seed: int,
         weights: Sequence[float] = (),
+        num_updates: int | None = None,
     ):
         self._src_lengths, self._tgt_lengths = (
             _compact(side.lengths) for side in (store.src, store.tgt)
@@ -102,7 +81,13 @@ class BatchPlan:
         by_length = np.argsort(self._max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
         lengths = self._tgt_lengths[first_epoch[self._position_to_sorted]]
-        self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
+        self._chunks_per_batch = CHUNKS_PER_BATCH
+        if num_updates is None:
+            self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
+        else:
+            self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
+            num_chunks = self._chunks_per_batch * num_updates
+            self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
         self._epoch = -1
         self._batches: list[Indices] = []
         self._order = first_epoch
@@ -110,12 +95,7 @@ class BatchPlan:
     @property
     def steps_per_epoch(self) -> int:
         """Number of updates in an epoch, the same for every epoch."""
-        return math.ceil((len(self._boundaries) - 1) / CHUNKS_PER_BATCH)
-
-    @property
-    def num_windows(self) -> int:
-        """1: an epoch is planned as a whole."""
-        return 1
+        return math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
 
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""
@@ -126,13 +106,6 @@ class BatchPlan:
             self._order[self._boundaries[c] : self._boundaries[c + 1]] for c in self._batches[index]
         ]
         return global_batch(chunks, [self._tgt_lengths[chunk] for chunk in chunks])
-
-    def representative_batches(self, count: int) -> list[GlobalBatch]:
-        """The first updates."""
-        return [self[step] for step in range(min(self.steps_per_epoch, count))]
-
-    def close(self) -> None:
-        """Does nothing: there is no background work."""
 
     def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
@@ -163,7 +136,7 @@ class BatchPlan:
         src_tokens = np.add.reduceat(
             self._src_lengths[self._order], self._boundaries[:-1], dtype=np.int64
         )
-        self._batches = combine_chunks(src_tokens, rng)
+        self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
         self._epoch = epoch
 
 
@@ -195,17 +168,9 @@ def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
     Returns:
         [chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    return _greedy_boundaries(_cumulative(lengths), max_tokens)
-
-
-def _cumulative(lengths: npt.NDArray[Any]) -> Indices:
     cumulative = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=cumulative[1:])
-    return cumulative
-
-
-def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
-    numbers, last = cumulative.data, len(cumulative) - 1  # bisect is fastest on a buffer
+    numbers, last = cumulative.data, len(lengths)  # bisect is fastest on a buffer
     boundaries, size = [0], last
     while (start := boundaries[-1]) < last:
         limit = numbers[start] + max_tokens
@@ -218,8 +183,8 @@ def _greedy_boundaries(cumulative: Indices, max_tokens: int) -> Indices:
     return np.array(boundaries, dtype=np.int64)
 
 
-def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
-    """Boundaries of ``num_chunks`` consecutive non-empty chunks whose largest sum is minimal.
+def equal_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
+    """Boundaries of consecutive non-empty chunks with about as many tokens each.
 
     Args:
         lengths: [pairs] number of tokens of each pair, in order.
@@ -228,34 +193,13 @@ def balanced_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Ind
     Returns:
         [num_chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    boundaries = _balanced_boundaries(lengths, num_chunks)
-    while len(boundaries) <= num_chunks:  # slightly too few: halve the chunk with the most pairs
-        widest = int(np.diff(boundaries).argmax())
-        middle = (boundaries[widest] + boundaries[widest + 1]) // 2
-        boundaries = np.insert(boundaries, widest + 1, middle)
-    return boundaries
-
-
-def _balanced_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
-    """The greedy boundaries of at most ``num_chunks`` chunks whose limit is the smallest."""
-    cumulative = _cumulative(lengths)
-    total, boundaries = int(cumulative[-1]), None
-    # ``low`` is certainly too small, ``high`` certainly large enough.
-    low, high = total // num_chunks - 1, total // num_chunks + int(lengths.max())
-    # On average, half of the pair that does not fit is missing in a chunk.
-    squares = float(np.square(lengths, dtype=np.float32).sum())
-    guesses, guess = 0, round(total / num_chunks + squares / (2 * total))
-    while high - low > 1:
-        guess = min(max(guess, low + 1), high - 1)
-        found = _greedy_boundaries(cumulative, guess)
-        excess = len(found) - 1 - num_chunks
-        if excess > 0:
-            low = guess
-        else:
-            high, boundaries = guess, found
-        guesses += 1
-        guess = guess + excess * guess // num_chunks if guesses < _GUESSES else (low + high) // 2
-    return _greedy_boundaries(cumulative, high) if boundaries is None else boundaries
+    ends = np.cumsum(lengths, dtype=np.int64)
+    inner = np.arange(1, num_chunks)
+    # A pair is in the chunk in which its middle lies.
+    boundaries = np.searchsorted(ends - lengths / 2, inner * (ends[-1] / num_chunks))
+    boundaries = np.maximum.accumulate(boundaries - inner) + inner  # at least one pair in each
+    boundaries = np.clip(boundaries, inner, len(lengths) - num_chunks + inner)
+    return np.array([0, *boundaries, len(lengths)], np.int64)
 
 
 def combine_chunks(

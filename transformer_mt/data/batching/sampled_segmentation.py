@@ -16,7 +16,7 @@ import numpy as np
 
 from transformer_mt.data.batching.mixing import sample_epoch
 from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
-from transformer_mt.data.store.token_store import Side, TokenStore, verify
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.store.workers import WorkerKilledError, map_ordered
 from transformer_mt.data.subwords.subword_regularization import SubwordRegularizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 _SEED = 4
-"""Last number of the seeds, which no other generator has."""
+"""Last number of the seeds; those of other generators differ."""
 
 _GROWTH_PAIRS = 2**11
 """Pairs from which the growth is estimated."""
@@ -96,8 +96,7 @@ class SampledSegmentation:
         try:
             sampled, _ = self(stored)
         except IndexError:  # ids beyond the vocabulary
-            if store.folder:
-                verify(store, store.folder)
+            store.verify()
             raise
         src, tgt = (
             len(after.tokens) / len(before.tokens)

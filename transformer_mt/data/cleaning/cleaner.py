@@ -70,11 +70,21 @@ class CleaningReport:
 
     @classmethod
     def from_json(cls, config: CleaningConfig, text: str) -> Self:
-        """Reads a report that ``to_json`` wrote."""
-        report, content = cls(config), json.loads(text)
-        report.total = content["total"]
-        report.dropped.update(content["dropped"])
-        report.examples.update(content["examples"])
+        """Reads a report that ``to_json`` wrote.
+
+        Raises:
+            ValueError: The report is damaged.
+        """
+        report = cls(config)
+        try:
+            content = json.loads(text)
+            report.total = content["total"]
+            report.dropped.update(content["dropped"])
+            report.examples.update(content["examples"])
+            if content["kept"] != report.kept:
+                raise ValueError("its numbers do not add up")
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not a report ({error})") from None
         return report
 
     @property

@@ -32,9 +32,9 @@ def key(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def shards_dir(entry: Path) -> Path:
+def intermediate_dir(entry: Path) -> Path:
     """Folder of the intermediate results of an entry; it survives a killed process."""
-    return entry.with_suffix(".shards")
+    return entry.with_suffix(".chunks")
 
 
 def build_once(entry: Path, build: Callable[[Path], None]) -> None:
@@ -47,19 +47,19 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     Raises:
         InputError: The entry cannot be built or written.
     """
-    with reported_errors(entry):
+    with _reported_errors(entry):
         if entry.exists():
-            shutil.rmtree(shards_dir(entry), ignore_errors=True)  # left by a killed process
+            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)  # left by a killed process
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
         with files.locked(entry.with_suffix(".lock"), _waiting):
             if not entry.exists():
                 _build(entry, build)
-            shutil.rmtree(shards_dir(entry), ignore_errors=True)
+            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
 
 
 @contextmanager
-def reported_errors(entry: Path) -> Iterator[None]:
+def _reported_errors(entry: Path) -> Iterator[None]:
     """Turns errors of the file system into an ``InputError`` while an entry is being built."""
     try:
         yield
@@ -79,7 +79,7 @@ def _build(entry: Path, build: Callable[[Path], None]) -> None:
     except InputError as error:
         if not isinstance(error, WorkerKilledError):
             # The input must change, and the entry's name with it: no build would resume.
-            shutil.rmtree(shards_dir(entry), ignore_errors=True)
+            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""De-duplication of the training pairs by hashes, over all shards."""
+"""De-duplication of the training pairs by hashes, over all chunks."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, CleaningReport
 from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
-from transformer_mt.data.store.encode import Shard
+from transformer_mt.data.store.encode import EncodedChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _HASHES_PER_PASS = 2**24
@@ -19,48 +19,48 @@ Mask = npt.NDArray[np.bool_]
 
 
 def deduplicate(
-    shards: list[Shard], data: DataConfig, tokenizer: Tokenizer, report: CleaningReport
+    chunks: list[EncodedChunk], data: DataConfig, tokenizer: Tokenizer, report: CleaningReport
 ) -> list[Mask]:
     """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
 
     Args:
-        shards: All shards, in order.
+        chunks: All encoded chunks, in order.
         data: The configuration; its cleaning settings define what a duplicate is.
         tokenizer: Decodes the examples of the report.
         report: Receives the dropped pairs.
 
     Returns:
-        For each shard, a [pairs] bool mask, True for pairs to keep.
+        For each chunk, a [pairs] bool mask, True for pairs to keep.
     """
-    boundaries = np.cumsum([0, *(shard.kept for shard in shards)])
+    boundaries = np.cumsum([0, *(chunk.kept for chunk in chunks)])
     kept = np.ones(boundaries[-1], np.bool_)
     masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
     for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
         first: list[int] = []
-        for duplicates in _find_duplicates(shards, masks, boundaries, name):
+        for duplicates in _find_duplicates(chunks, masks, boundaries, name):
             kept[duplicates] = False
             report.dropped[name] += len(duplicates)
             first = sorted([*first, *duplicates[:EXAMPLES].tolist()])[:EXAMPLES]
         report.dropped[name] -= len(first)  # which the examples count again
         for index in first:
             number = int(np.searchsorted(boundaries, index, side="right")) - 1
-            shard, i = shards[number], int(index - boundaries[number])
-            pairs = shard.read()
+            chunk, i = chunks[number], int(index - boundaries[number])
+            pairs = chunk.read()
             src, tgt = tokenizer.decode([side[i].tolist() for side in (pairs.src, pairs.tgt)])
-            source = data.train[shard.chunk.source].name
+            source = data.train[chunk.chunk.source].name
             report.add(name, f"{source}:{pairs.line_numbers[i]}", src, tgt)
     return masks
 
 
 def _find_duplicates(
-    shards: list[Shard], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
+    chunks: list[EncodedChunk], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Corpus indices of the kept pairs whose hash occurred before, in parts, each in order."""
     passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
     for remainder in range(passes):  # equal hashes meet in the same pass
         indices, hashes = [], []
-        for shard, mask, start in zip(shards, masks, boundaries, strict=False):
-            column = shard.hashes(name)
+        for chunk, mask, start in zip(chunks, masks, boundaries, strict=False):
+            column = chunk.hashes(name)
             selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
             indices.append(start + selected)
             hashes.append(column[selected])

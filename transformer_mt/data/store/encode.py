@@ -1,18 +1,16 @@
-"""Cleaning and encoding of the training text: worker processes turn chunks into shards.
+"""Cleaning and encoding of the training text: worker processes encode it chunk by chunk.
 
-A shard is one file, written atomically, so an interrupted run resumes from the shards it finds. The
-result does not depend on which process wrote a shard: the shards' order is the corpus's.
+An encoded chunk is one file, written atomically, so an interrupted run resumes from the files it
+finds. The result does not depend on which process wrote a file: their order is the corpus's.
 """
 
 import io
 import json
-import math
 import zipfile
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt import files
-from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
+from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
 from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
-from transformer_mt.data.store.disk_space import text_bytes
-from transformer_mt.data.store.token_store import EncodedPairs, Side, token_type
+from transformer_mt.data.store.corpus import EncodedPairs
+from transformer_mt.data.store.token_store import Side, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
@@ -33,12 +31,6 @@ from transformer_mt.data.text.sources import Pair, read_pairs
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
-
-_GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
-"""The fractional parts of its multiples are spread evenly over [0, 1), however many there are."""
-
-_TOLERANCE = 0.05
-"""Share of a part by which its ends may be moved to the end of a source."""
 
 
 class Chunk(NamedTuple):
@@ -53,75 +45,19 @@ class Chunk(NamedTuple):
     pairs: list[Pair]
 
 
-def read_chunks(data: DataConfig, part: int = 0, parts: int = 1) -> Iterator[Chunk]:
-    """Streams the training text, or one of several parts of it.
-
-    The chunk boundaries depend only on the text. Parts are of about the same size, and a source
-    without chunks of the part is not read.
-
-    Args:
-        data: The configuration.
-        part: Number of the part, from 0.
-        parts: Number of parts.
-    """
-    for source, owner in enumerate(_chunk_owners(data.train, parts)):
-        if part in owner.parts:
-            for chunk in _read_source(data, source):
-                if owner(chunk.number) == part:
-                    yield chunk
-
-
-def _read_source(data: DataConfig, source: int) -> Iterator[Chunk]:
-    text = read_pairs([data.train[source]], src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    number, first_row, characters, pairs = 0, 1, 0, list[Pair]()
-    for pair in text:
-        pairs.append(pair)
-        characters += len(pair.src) + len(pair.tgt)
-        if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+def read_chunks(data: DataConfig) -> Iterator[Chunk]:
+    """Streams the training text; the chunk boundaries depend only on the text."""
+    for source, config in enumerate(data.train):
+        number, first_row, characters, pairs = 0, 1, 0, list[Pair]()
+        for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
+            pairs.append(pair)
+            characters += len(pair.src) + len(pair.tgt)
+            if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+                yield Chunk(source, number, first_row, pairs)
+                number, first_row = number + 1, first_row + len(pairs)
+                characters, pairs = 0, []
+        if pairs:
             yield Chunk(source, number, first_row, pairs)
-            number, first_row = number + 1, first_row + len(pairs)
-            characters, pairs = 0, []
-    if pairs:
-        yield Chunk(source, number, first_row, pairs)
-
-
-class _ChunkOwner(NamedTuple):
-    """The part to which each chunk of a source belongs.
-
-    The sources are laid end to end and cut into parts. The chunks of a source that is cut are
-    scattered over its length, because their number is not known in advance.
-    """
-
-    start: int
-    size: int
-    cuts: list[float]
-
-    @property
-    def parts(self) -> range:
-        """The parts that have chunks of the source."""
-        end = self.start + self.size
-        return range(bisect_right(self.cuts, self.start), bisect_left(self.cuts, end) + 1)
-
-    def __call__(self, number: int) -> int:
-        position = self.start + number * _GOLDEN_RATIO % 1 * self.size
-        return min(bisect_right(self.cuts, position), self.parts[-1])
-
-
-def _chunk_owners(sources: Sequence[SourceConfig], parts: int) -> Iterator[_ChunkOwner]:
-    sizes = [text_bytes(source) for source in sources]
-    ends = list(accumulate(sizes))
-    cuts = [_snapped(ends[-1] * cut / parts, ends, ends[-1] / parts) for cut in range(1, parts)]
-    for end, size in zip(ends, sizes, strict=True):
-        if size:
-            yield _ChunkOwner(end - size, size, cuts)
-        else:  # unknown: every part has its share
-            yield _ChunkOwner(0, parts, [float(cut) for cut in range(1, parts)])
-
-
-def _snapped(cut: float, ends: Sequence[int], part_size: float) -> float:
-    """A cut, or the end of a source that is so near that it is not worth reading it twice."""
-    nearest = min(ends, key=lambda end: abs(end - cut))
-    return nearest if abs(nearest - cut) <= _TOLERANCE * part_size else cut
 
 
 @dataclass(frozen=True)
@@ -146,8 +82,8 @@ class CleanText:
         return Cleaner(self.data.cleaning, self.data.src_lang, self.data.tgt_lang)
 
 
-class Shard(NamedTuple):
-    """An encoded chunk, whose tokens are in a file."""
+class EncodedChunk(NamedTuple):
+    """A chunk whose tokens are in a file."""
 
     path: Path
     chunk: Chunk
@@ -168,17 +104,17 @@ class Shard(NamedTuple):
                 for name in ("src", "tgt")
             )
             line_numbers = (self.chunk.first_row + arrays["rows"]).astype(np.uint32)
-            return EncodedPairs(src, tgt, line_numbers)
+            return EncodedPairs(self.chunk.source, src, tgt, line_numbers)
 
 
 @dataclass(frozen=True)
 class EncodeChunk:
-    """Worker task: cleans and encodes a chunk into a shard, unless the shard exists.
+    """Worker task: cleans and encodes a chunk into a file, unless the file exists.
 
     Args:
         data: The configuration.
         vocabulary: A SentencePiece model.
-        folder: Folder of the shards.
+        folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
     """
 
@@ -187,20 +123,20 @@ class EncodeChunk:
     folder: Path
     held_out: frozenset[int] = frozenset()
 
-    def __call__(self, chunk: Chunk) -> tuple[Shard, CleaningReport]:
-        """The shard, and the report of the pairs that the filters dropped."""
+    def __call__(self, chunk: Chunk) -> tuple[EncodedChunk, CleaningReport]:
+        """The encoded chunk, and the report of the pairs that the filters dropped."""
         path = self.folder / f"{chunk.source:04}-{chunk.number:08}.npz"
         identity = [chunk.source, chunk.first_row, len(chunk.pairs)]
-        report = _find_shard(path, identity, self.data.cleaning)
+        report = _read_report(path, identity, self.data.cleaning)
         if report is None:
             report = CleaningReport(self.data.cleaning)
             arrays = self._encode(chunk, report)
             header = json.dumps([identity, report.to_json()]).encode()
-            _write_shard(path, arrays | {"header": np.frombuffer(header, np.uint8)})
-        return Shard(path, chunk._replace(pairs=[]), report.kept), report
+            _write_chunk(path, arrays | {"header": np.frombuffer(header, np.uint8)})
+        return EncodedChunk(path, chunk._replace(pairs=[]), report.kept), report
 
     def _encode(self, chunk: Chunk, report: CleaningReport) -> dict[str, Any]:
-        """The arrays of the shard; adds the dropped pairs to the report."""
+        """The arrays of the file; adds the dropped pairs to the report."""
         text, cleaner = self._text, self._text.cleaner
         report.total += len(chunk.pairs)
         source = self.data.train[chunk.source].name
@@ -238,8 +174,8 @@ class EncodeChunk:
         return arrays
 
     def _held_out(self, pair: Pair) -> str | None:
-        found = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
-        return "held_out" if found else None
+        overlaps = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
+        return "held_out" if overlaps else None
 
     @cached_property
     def _text(self) -> CleanText:
@@ -256,19 +192,19 @@ def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
     return frozenset(hash_text(text) for text in folded if text)
 
 
-def _find_shard(path: Path, identity: list[int], config: CleaningConfig) -> CleaningReport | None:
-    """The report of an intact shard of that chunk, if there is one."""
+def _read_report(path: Path, identity: list[int], config: CleaningConfig) -> CleaningReport | None:
+    """The report of an intact file of that chunk, if there is one."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found, report = json.loads(arrays["header"].tobytes())
+            recorded, report = json.loads(arrays["header"].tobytes())
             for name in arrays:  # reading checks the checksum of each
                 arrays[name]
+        return CleaningReport.from_json(config, report) if recorded == identity else None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    return CleaningReport.from_json(config, report) if found == identity else None
 
 
-def _write_shard(path: Path, arrays: dict[str, Any]) -> None:
+def _write_chunk(path: Path, arrays: dict[str, Any]) -> None:
     content = io.BytesIO()  # one write, so that a full disk is one error
     np.savez(content, **arrays)
     with files.atomic(path) as temporary:

@@ -5,30 +5,25 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.store import blocks
-from transformer_mt.data.store.blocks import BLOCK_PAIRS, Advice
 from transformer_mt.errors import InputError
+from transformer_mt.files import sha256
 
-FORMAT = 3
+FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
 
 Lengths = npt.NDArray[np.int32]
 LineNumbers = npt.NDArray[np.uint32]
 
 _NO_LINE_NUMBERS = np.empty(0, np.uint32)
-
-_SAMPLE_RUNS = 64
-"""Runs of neighbouring pairs in a sample of a store."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,6 @@ class Side:
     """[N] token ids, uint16 or uint32, all sequences end to end."""
     offsets: npt.NDArray[np.int64]
     """[pairs + 1] sequence boundaries, from 0 to N."""
-    index: blocks.Index = field(default_factory=blocks.empty_index)
-    """[blocks, 3] index of the blocks of ``BLOCK_PAIRS`` sequences; empty if there is none."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -67,22 +60,6 @@ class Side:
     def lengths_of(self, indices: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """[B] number of tokens of the sequences at ``indices`` [B]."""
         return self.offsets[indices + 1] - self.offsets[indices]
-
-    def boundaries(self, pairs: int) -> npt.NDArray[np.int64]:
-        """First token of every sequence whose number is a multiple of ``pairs``."""
-        if len(self.index) and pairs == BLOCK_PAIRS:
-            return self.index[:, 0]
-        return self.offsets[:-1:pairs].copy()
-
-    def advise(self, start: int, stop: int, advice: Advice) -> None:
-        """Advises the kernel about the tokens of the sequences ``start`` to ``stop - 1``."""
-        if advice is Advice.WILL_NEED:  # a fault on their boundaries would read far around them
-            self.advise_offsets(start, stop, advice)
-        blocks.advise(self.tokens, int(self.offsets[start]), int(self.offsets[stop]), advice)
-
-    def advise_offsets(self, start: int, stop: int, advice: Advice) -> None:
-        """Advises the kernel about the boundaries of the sequences ``start`` to ``stop - 1``."""
-        blocks.advise(self.offsets, start, stop + 1, advice)
 
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
@@ -133,34 +110,11 @@ class TokenStore:
         """[2, B] source and target lengths of the pairs at ``indices``."""
         return np.stack([side.lengths_of(indices) for side in (self.src, self.tgt)])
 
-    def sample(self, count: int) -> npt.NDArray[np.int64]:
-        """Indices of about ``count`` pairs in evenly spaced runs; of all if there are no more."""
-        run = max(1, count // _SAMPLE_RUNS)
-        if len(self) <= count or len(self) < run * _SAMPLE_RUNS:
-            return np.arange(len(self))
-        starts = np.linspace(0, len(self) - run, _SAMPLE_RUNS).astype(np.int64)
-        return (starts[:, None] + np.arange(run)).reshape(-1)
-
-    def unmap(self) -> None:
-        """Gives the pages that were read back to the page cache: they no longer count as memory."""
-        for side in (self.src, self.tgt):
-            blocks.advise(side.tokens, 0, len(side.tokens), Advice.DONT_NEED)
-            blocks.advise(side.offsets, 0, len(side.offsets), Advice.DONT_NEED)
-
     @property
-    def has_checksums(self) -> bool:
-        """Whether every block can be verified by itself."""
-        return bool(len(self.src.index))
-
-    def verify_block(self, block: int) -> None:
-        """Checks a block of ``BLOCK_PAIRS`` pairs; without an index, does nothing.
-
-        Raises:
-            InputError: The block is damaged.
-        """
-        for side in (self.src, self.tgt):
-            if len(side.index) and not blocks.matches(side.index, block, side.tokens, side.offsets):
-                raise _damaged(self.folder, f"the checksum of block {block} does not match")
+    def source_tokens(self) -> tuple[int, ...]:
+        """Number of target tokens of each data source."""
+        bounds = np.cumsum([0, *self.source_sizes])
+        return tuple(np.diff(self.tgt.offsets[bounds]).tolist())
 
     def location(self, index: int) -> str:
         """Origin of a pair, as ``corpus/train.en.gz:1234``: file and line, or dataset and row."""
@@ -171,7 +125,7 @@ class TokenStore:
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
-        """Memory-maps a folder written by ``write``; reads only the header.
+        """Memory-maps a folder of a corpus (``corpus.py``); reads only the header.
 
         Raises:
             InputError: The folder is damaged.
@@ -180,8 +134,8 @@ class TokenStore:
             meta = json.loads((folder / "meta.json").read_text())
             if meta["format"] != FORMAT:
                 raise ValueError(f"format {meta['format']}, expected {FORMAT}")
-            if meta["lines"] not in (0, meta["pairs"]):
-                raise ValueError(f"{meta['lines']} line numbers for {meta['pairs']} pairs")
+            if sum(meta["sources"]) != meta["pairs"]:
+                raise ValueError(f"sources of {sum(meta['sources'])} pairs, not {meta['pairs']}")
             src, tgt = (_open_side(folder, name, meta) for name in ("src", "tgt"))
             return cls(
                 src,
@@ -189,27 +143,26 @@ class TokenStore:
                 source_sizes=tuple(meta["sources"]),
                 fingerprint=meta["sha256"],
                 source_names=tuple(meta["names"]),
-                line_numbers=_memory_map(folder / "lines", np.dtype(np.uint32), meta["lines"]),
+                line_numbers=_memory_map(folder / "lines", np.dtype(np.uint32), meta["pairs"]),
                 max_length_bound=int(meta["longest"]),
                 folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise _damaged(folder, str(error)) from None
+            raise damaged(folder.parent, f"{folder.name}: {error}") from None
 
+    def verify(self) -> None:
+        """Checks the tokens against their checksum; reads all of them, a gigabyte in about 1 s.
 
-def verify(store: TokenStore, folder: Path) -> None:
-    """Checks a store against its checksum; reads all of it, a gigabyte in about a second.
-
-    Raises:
-        InputError: The checksum does not match.
-    """
-    checksums = [
-        hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest()
-        for side in (store.src, store.tgt)
-        for array in (side.tokens, side.offsets)
-    ]
-    if hashlib.sha256(b"".join(checksums)).hexdigest() != store.fingerprint:
-        raise _damaged(folder, "its checksum does not match")
+        Raises:
+            InputError: The checksum does not match.
+        """
+        if self.folder is None:
+            return
+        names = [f"{side}.{kind}" for side in ("src", "tgt") for kind in ("tokens", "offsets")]
+        # From the files: pages that are read through the memory map would count as memory.
+        digests = "".join(sha256(self.folder / name) for name in names)
+        if hashlib.sha256(bytes.fromhex(digests)).hexdigest() != self.fingerprint:
+            raise damaged(self.folder.parent, f"{self.folder.name}: its checksum does not match")
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
@@ -217,94 +170,12 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
-class EncodedPairs(NamedTuple):
-    """Consecutive pairs of a corpus, in memory."""
-
-    src: Side
-    tgt: Side
-    line_numbers: LineNumbers = _NO_LINE_NUMBERS
-    """[pairs] line or row of each pair in its data source; empty in all parts, or in none."""
-
-
-def write(
-    folder: Path,
-    parts: Iterable[EncodedPairs],
-    vocab_size: int,
-    *,
-    source_sizes: Sequence[int] = (),
-    source_names: Sequence[str] = (),
-) -> None:
-    """Writes a corpus, one part at a time, into an existing folder.
-
-    ``meta.json`` is written last: without it, a folder is incomplete. The checksum does not depend
-    on how the corpus is divided into parts.
-
-    Args:
-        folder: Where to write.
-        parts: The corpus, in order.
-        vocab_size: Number of token ids.
-        source_sizes: Number of pairs of each data source.
-        source_names: File or dataset name of each data source.
-    """
-    dtype = token_type(vocab_size)
-    with ExitStack() as files:
-        src, tgt = (_SideWriter(folder, name, dtype, files) for name in ("src", "tgt"))
-        lines = files.enter_context((folder / "lines").open("wb"))
-        for part in parts:
-            src.append(part.src)
-            tgt.append(part.tgt)
-            lines.write(part.line_numbers.astype(np.uint32, copy=False).data)
-        num_lines = lines.tell() // 4
-    for side in (src, tgt):
-        side.index.index().tofile(folder / f"{side.name}.index")
-    meta = {
-        "format": FORMAT,
-        "dtype": dtype.name,
-        "pairs": tgt.num_sequences,
-        "tokens": {"src": src.num_tokens, "tgt": tgt.num_tokens},
-        "longest": max(src.max_length, tgt.max_length),
-        "sources": list(source_sizes),
-        "names": list(source_names),
-        "lines": num_lines,
-        "block_pairs": BLOCK_PAIRS,
-        "sha256": hashlib.sha256(src.digest() + tgt.digest()).hexdigest(),
-    }
-    (folder / "meta.json").write_text(json.dumps(meta))
-
-
-class _SideWriter:
-    """Appends sequences to the token and offset files of a side."""
-
-    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], files: ExitStack):
-        self.name, self._dtype = name, dtype
-        self.index = blocks.IndexWriter()
-        self._files = [
-            files.enter_context((folder / f"{name}.{kind}").open("wb"))
-            for kind in ("tokens", "offsets")
-        ]
-        self._checksums = hashlib.sha256(), hashlib.sha256()
-        self.num_sequences = self.num_tokens = self.max_length = 0
-        self._write(np.empty(0, dtype), np.zeros(1, np.int64))
-
-    def append(self, part: Side) -> None:
-        tokens, offsets = (
-            part.tokens.astype(self._dtype, copy=False),
-            part.offsets + self.num_tokens,
-        )
-        self._write(tokens, offsets[1:])
-        self.index.append(tokens, offsets)
-        self.num_sequences += len(part)
-        self.num_tokens += len(part.tokens)
-        self.max_length = max(self.max_length, int(part.lengths.max(initial=0)))
-
-    def _write(self, *arrays: npt.NDArray[Any]) -> None:
-        for array, file, checksum in zip(arrays, self._files, self._checksums, strict=True):
-            content = np.ascontiguousarray(array).view(np.uint8).data
-            file.write(content)
-            checksum.update(content)
-
-    def digest(self) -> bytes:
-        return b"".join(checksum.digest() for checksum in self._checksums)
+def damaged(folder: Path, reason: str) -> InputError:
+    """The error of a damaged folder of a corpus."""
+    return InputError(
+        f"the encoded corpus {folder} is damaged ({reason}): delete the folder; it will be built "
+        "again"
+    )
 
 
 def _open_side(folder: Path, name: str, meta: dict[str, Any]) -> Side:
@@ -315,12 +186,7 @@ def _open_side(folder: Path, name: str, meta: dict[str, Any]) -> Side:
     offsets = _memory_map(folder / f"{name}.offsets", np.dtype(np.int64), meta["pairs"] + 1)
     if (offsets[0], offsets[-1]) != (0, num_tokens):
         raise ValueError(f"{name}.offsets does not match {name}.tokens")
-    if meta.get("block_pairs") != BLOCK_PAIRS:  # written by an earlier version
-        return Side(tokens, offsets)
-    index = np.fromfile(folder / f"{name}.index", np.int64).reshape(-1, len(blocks.COLUMNS))
-    if len(index) != -(-meta["pairs"] // BLOCK_PAIRS):
-        raise ValueError(f"{name}.index has the wrong size")
-    return Side(tokens, offsets, index)
+    return Side(tokens, offsets)
 
 
 def _memory_map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
@@ -328,10 +194,3 @@ def _memory_map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]
         raise ValueError(f"{path.name} has the wrong size")
     # As a plain array over the mapped file: slices of np.memmap itself cost five times more.
     return np.asarray(np.memmap(path, dtype, mode="r")) if size else np.empty(0, dtype)
-
-
-def _damaged(folder: Path | None, reason: str) -> InputError:
-    return InputError(
-        f"the encoded corpus {folder} is damaged ({reason}): delete the folder; it will be built "
-        "again"
-    )

@@ -16,25 +16,37 @@ are compensated here:
 In the last three cases, all rare, the PyTorch engine translates the sentence instead, except that a
 greedy translation of maximum length is kept and our model scores its end symbol. So the best
 translation is the same, ties and rounding aside; an n-best list may lack a dropped hypothesis.
+PyTorch is loaded only when one of these cases occurs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
-from transformer_mt.decode.engines.ctranslate2_conversion import num_positions
-from transformer_mt.decode.engines.engine import EngineChoice, TokenPair, WordIds
-from transformer_mt.decode.engines.torch_engine import TorchEngine
-from transformer_mt.decode.search.hypothesis import Hypothesis, length_penalty
-from transformer_mt.decode.translation import Link
-from transformer_mt.errors import InputError
+from transformer_mt.decode.engines.converted_models import num_positions
+from transformer_mt.decode.engines.engine import (
+    CPU_BATCH_TOKENS,
+    EngineChoice,
+    TokenPair,
+    UnavailableError,
+    WordIds,
+    max_output_tokens,
+    max_tokens,
+)
+from transformer_mt.decode.translation import Hypothesis, Link, length_penalty
+from transformer_mt.kernels import hardware
+
+if TYPE_CHECKING:
+    from transformer_mt.decode.engines.torch_engine import TorchEngine
 
 _SPECIAL = {PAD, UNK, BOS}
 _MAX_BATCH_SENTENCES = 32
@@ -42,83 +54,98 @@ _MAX_BATCH_SENTENCES = 32
 on 1,000 lines; with smaller ones float32 is slower."""
 
 
-def check_available(compute_type: str, device: torch.device) -> None:
-    """Raises ``InputError`` if CTranslate2 is not installed or does not support a type here."""
+def check_available(compute_type: str, device: str) -> None:
+    """Raises ``UnavailableError`` without CTranslate2, or if it does not support a type here."""
     try:
         from ctranslate2 import get_supported_compute_types
     except ImportError as error:
-        raise InputError(
+        raise UnavailableError(
             f"engine=ctranslate2 needs CTranslate2: pip install 'transformer-mt[fast]' ({error})"
         ) from None
-    supported = get_supported_compute_types(device.type, device.index or 0)
+    kind, index = _split_device(device)
+    supported = get_supported_compute_types(kind, index)
     if compute_type not in supported:
         choice = ", ".join(name for name in COMPUTE_TYPES if name in supported)
-        raise InputError(
-            f"compute_type={compute_type} is not supported on this {device.type}: choose from "
-            f"{choice}"
+        raise UnavailableError(
+            f"compute_type={compute_type} is not supported on this {kind}: choose from {choice}"
         )
 
 
-@contextmanager
-def _explain_missing_libraries() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:  # CUDA libraries of another version than torch's
-        if "cannot be loaded" not in str(error):
-            raise
-        message = f"CTranslate2: {error}; set engine=torch, which does not need it"
-        raise InputError(message) from None
+def _split_device(device: str) -> tuple[str, int]:
+    """Type and index of a device, ``cuda:1`` for example."""
+    kind, _, index = device.partition(":")
+    return kind, int(index or 0)
 
 
 class CTranslate2Engine:
     """Beam search by CTranslate2; see ``Engine``.
 
     Args:
-        converted: Folder of the converted model (``ctranslate2_conversion.convert``).
-        fallback: The same model and its search settings, for the sentences, scores and alignments
-            that CTranslate2 cannot do.
+        converted: Folder of the converted model (``converted_models.find_or_convert``).
         vocabulary: The pieces of the model's vocabulary.
+        model: The shape of the model.
+        config: Search settings.
+        fallback: Builds the PyTorch engine of the same model and settings, for the sentences,
+            scores and alignments that CTranslate2 cannot do; called when it is needed first.
         compute_type: Data type of the computation (``check_available``).
+        device: As PyTorch names it.
 
     Raises:
-        InputError: CTranslate2 cannot read the converted model.
+        UnavailableError: CTranslate2 cannot read the converted model.
     """
 
     def __init__(
         self,
         converted: Path,
-        fallback: TorchEngine,
         vocabulary: Sequence[str],
+        model: ModelConfig,
+        config: DecodeConfig,
+        fallback: "Callable[[], TorchEngine]",
+        *,
         compute_type: str = "float32",
+        device: str = "cpu",
     ):
         import ctranslate2
 
-        self._fallback, self._config = fallback, fallback.config
+        self._converted, self._config, self._build_fallback = converted, config, fallback
         self.choice = EngineChoice("ctranslate2", compute_type)
-        self.max_tokens = fallback.max_tokens
-        device = fallback.device
-        # One worker per core, with one thread each: workers share nothing, so none waits.
-        threads = torch.get_num_threads()
-        self._workers = threads if device.type == "cpu" else 1
-        try:
-            with _explain_missing_libraries():
-                self._translator = ctranslate2.Translator(
-                    str(converted),
-                    device=device.type,
-                    device_index=device.index or 0,
-                    compute_type=compute_type,
-                    inter_threads=self._workers,
-                    intra_threads=1,
-                )
-        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-            raise InputError(
-                f"CTranslate2 cannot read {converted} ({error}): delete that folder, or set "
-                "engine=torch"
-            ) from None
-        torch.set_num_threads(threads)  # CTranslate2 has set OpenMP's threads to 1 in this process
+        self.max_tokens = max_tokens([model])
         self._pieces = vocabulary
         self._ids = {piece: i for i, piece in enumerate(vocabulary)}
-        self._num_positions = num_positions(fallback.model.config)
+        self._num_positions = num_positions(model)
+        kind, index = _split_device(device)
+        # One worker per core, with one thread each: workers share nothing, so none waits.
+        self._workers = _num_threads() if kind == "cpu" else 1
+        with self._errors_explained(), _torch_threads_unchanged():
+            self._translator = ctranslate2.Translator(
+                str(converted),
+                device=kind,
+                device_index=index,
+                compute_type=compute_type,
+                inter_threads=self._workers,
+                intra_threads=1,
+            )
+
+    @contextmanager
+    def _errors_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+            if "cannot be loaded" in str(error):  # CUDA libraries of another version than torch's
+                message = f"CTranslate2: {error}; set engine=torch, which does not need it"
+                raise UnavailableError(message) from None
+            raise UnavailableError(
+                f"CTranslate2 cannot use {self._converted} ({error}): delete that folder, or set "
+                "engine=torch"
+            ) from None
+
+    @cached_property
+    def _fallback(self) -> "TorchEngine":
+        loads_torch = "torch" not in sys.modules
+        engine = self._build_fallback()
+        if loads_torch and engine.device.type == "cpu":  # after CTranslate2 has set OpenMP's to 1
+            sys.modules["torch"].set_num_threads(self._workers)
+        return engine
 
     def search(
         self,
@@ -130,8 +157,9 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``.
 
-        The PyTorch engine does all with prefixes or without plain beam search. CTranslate2 gives
-        no scores of tokens: for float32 the PyTorch model computes them; other types have none.
+        Searches with prefixes, sampling or constraints are left to the PyTorch engine. CTranslate2
+        gives no scores of tokens: for float32 the PyTorch model computes them; other types have
+        none.
         """
         if prefixes is not None or not self._config.is_plain_beam_search:
             return self._fallback.search(sources, nbest, prefixes)
@@ -141,12 +169,6 @@ class CTranslate2Engine:
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
         return [[replace(h, token_log_probs=next(log_probs)) for h in best] for best in results]
-
-    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
-        """See ``Engine``."""
-        beams = self._config.beam_size
-        for answer in self._submit(sources, range(len(sources)), beams, max_length).values():
-            self._result(answer)
 
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
@@ -169,18 +191,15 @@ class CTranslate2Engine:
                 results[i] = hypotheses[:nbest]
             elif beams == 1 and (tokens := self._truncated(result, sources[i])):
                 unfinished[i] = tokens
-        results.update(self._finish(sources, unfinished))
-        missing = [i for i in range(len(sources)) if i not in results]
-        found = self._fallback.search([sources[i] for i in missing], nbest)
-        results.update(zip(missing, found, strict=True))
+        if unfinished:
+            results.update(self._finish(sources, unfinished))
+        if missing := [i for i in range(len(sources)) if i not in results]:
+            others = self._fallback.search([sources[i] for i in missing], nbest)
+            results.update(zip(missing, others, strict=True))
         return [results[i] for i in range(len(sources))]
 
     def _submit(
-        self,
-        sources: Sequence[list[int]],
-        indices: Sequence[int],
-        beams: int,
-        max_length: int | None = None,
+        self, sources: Sequence[list[int]], indices: Sequence[int], beams: int
     ) -> dict[int, Any]:
         """Starts the translation of the sources with these indices; the workers do it."""
         pending: dict[int, Any] = {}
@@ -193,7 +212,7 @@ class CTranslate2Engine:
                 length_penalty=_ctranslate2_penalty(self._config.length_penalty),
                 max_input_length=0,
                 min_decoding_length=0,  # its default, 1, changes probabilities in the first step
-                max_decoding_length=(longest if max_length is None else max_length) + 1,
+                max_decoding_length=longest + 1,
                 return_scores=True,
                 return_end_token=True,
                 asynchronous=True,
@@ -201,14 +220,13 @@ class CTranslate2Engine:
             pending.update(zip(batch, answers, strict=True))
         return pending
 
-    @staticmethod
-    def _result(answer: Any) -> Any:
-        with _explain_missing_libraries():  # some are loaded only when they are needed
+    def _result(self, answer: Any) -> Any:
+        with self._errors_explained():  # some libraries are loaded only when they are needed
             return answer.result()
 
     def _truncated(self, result: Any, source: list[int]) -> list[int]:
         """The tokens of a greedy translation, cut off at its maximum length; empty if shorter."""
-        max_length = self._fallback.max_output_tokens(source)
+        max_length = max_output_tokens(self._config, source, self.max_tokens)
         tokens = [self._ids[piece] for piece in result.hypotheses[0][:max_length]]
         is_full = len(tokens) == max_length and not _SPECIAL.union([EOS]).intersection(tokens)
         return tokens if is_full and not math.isnan(result.scores[0]) else []
@@ -230,9 +248,10 @@ class CTranslate2Engine:
         """Sentences of similar length, longest first; small batches if workers would be idle."""
         order = sorted(indices, key=lambda i: -len(sources[i]))
         max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
+        batch_tokens = self._config.batch_tokens or CPU_BATCH_TOKENS
         batches = []
         while order:
-            rows = self._fallback.batch_tokens // ((len(sources[order[0]]) + 1) * beams)
+            rows = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
             size = min(max_size, max(1, rows))
             batches.append(order[:size])
             order = order[size:]
@@ -240,7 +259,7 @@ class CTranslate2Engine:
 
     def _max_output_tokens(self, source: list[int]) -> int:
         """Maximum number of tokens that CTranslate2 may generate, end symbol not counted."""
-        return min(self._fallback.max_output_tokens(source), self._num_positions - 1)
+        return max_output_tokens(self._config, source, self._num_positions - 1)
 
     def _hypotheses(self, result: Any, source: list[int]) -> list[Hypothesis]:
         """The hypotheses of CTranslate2, rescored and sorted; none if ours could find a better."""
@@ -287,3 +306,24 @@ def _ctranslate2_penalty(alpha: float) -> float:
     10). At 0 CTranslate2 would stop at the first translation that ends.
     """
     return max(0.4 * alpha, 1e-9)
+
+
+def _num_threads() -> int:
+    """Number of worker threads: as many as torch would use, which is not loaded for it."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if (torch := sys.modules.get("torch")) is not None:
+        threads = int(torch.get_num_threads())
+        return threads if given else min(threads, hardware.available_cores())
+    return max(1, int(given)) if given.isdecimal() else hardware.physical_cores()
+
+
+@contextmanager
+def _torch_threads_unchanged() -> Iterator[None]:
+    """Restores torch's number of threads: CTranslate2 sets OpenMP's to 1 in this process."""
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch is not None else 0
+    try:
+        yield
+    finally:
+        if torch is not None:
+            torch.set_num_threads(threads)

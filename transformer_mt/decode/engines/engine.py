@@ -1,17 +1,25 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from transformer_mt.decode.search.hypothesis import Hypothesis
-from transformer_mt.decode.translation import Link
+from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.decode.translation import Hypothesis, Link
+from transformer_mt.errors import InputError
 
 TokenPair = tuple[list[int], list[int]]
 """Token ids of a source and of its translation, without special symbols."""
 
 WordIds = tuple[list[int], list[int]]
 """Index of the word that each token belongs to, for a source and for its translation."""
+
+CPU_BATCH_TOKENS = 8192
+"""Maximum number of tokens of a batch on a CPU, padding and beams included."""
+
+
+class UnavailableError(InputError):
+    """An engine cannot do a job on this machine, which another engine may be able to do."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,6 @@ class Engine(Protocol):
             For each sentence, up to ``nbest`` hypotheses, best first, and at least one.
         """
 
-    def benchmark(self, sources: Sequence[list[int]], max_length: int) -> None:
-        """Runs a search of at most ``max_length`` tokens per translation, to be timed."""
-
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
     ) -> list[list[float]]:
@@ -70,3 +75,18 @@ class Engine(Protocol):
 
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
         """Links each word of given translations to a word of its source."""
+
+
+def max_tokens(configs: Iterable[ModelConfig]) -> int | None:
+    """``Engine.max_tokens`` of models of these shapes."""
+    positions = [config.max_positions for config in configs if config.positions == "learned"]
+    return min(positions) - 1 if positions else None
+
+
+def max_output_tokens(
+    config: DecodeConfig, source: Sequence[int], max_tokens: int | None = None
+) -> int:
+    """Maximum number of tokens of a sentence's translation, end symbol not counted."""
+    limit = max(len(source) + config.max_extra_tokens, config.min_length)
+    limits = (limit, config.max_length, max_tokens)
+    return min(limit for limit in limits if limit is not None)

@@ -1,56 +1,129 @@
-"""Choice of the translation engine: the requested one, or the fastest that can do the job."""
+"""Choice of the translation engine, by a fixed rule, and what engines are built from."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from importlib.metadata import version
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from transformer_mt import __version__
-from transformer_mt.config import DecodeConfig
+from transformer_mt import hub_models, model_folder, run_layout
+from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
-from transformer_mt.config.decode import COMPUTE_TYPES, ENGINES
+from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, checksum, convert
+from transformer_mt.decode.engines.converted_models import check_shape, checksum, find_or_convert
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.decode.engines.engine import Engine, EngineChoice
-from transformer_mt.decode.engines.fastest_engine import FastestEngine
-from transformer_mt.decode.engines.torch_engine import TorchEngine, max_tokens
+from transformer_mt.decode.engines.engine import Engine, UnavailableError
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.model.transformer import Transformer
+
+if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
+    from transformer_mt.decode.engines.torch_engine import TorchEngine
+    from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
+
+Report = Callable[[str], None]
+"""Called with each message for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRequest:
-    """Everything that an engine is built from."""
+    """Everything that an engine is built from; weights are loaded only when they are needed."""
 
     folder: Path
     """Model folder; a converted model is stored in it."""
-    models: Sequence[Transformer]
-    """The folder's model and further members of an ensemble, on the CPU; building an engine moves
-    them to ``device``."""
+    trained: TrainJob
+    """The job that trained it."""
     tokenizer: Tokenizer
     config: DecodeConfig
     """Search settings."""
-    device: torch.device
+    device: str = "cpu"
+    """As PyTorch names it."""
     compute_type: str = "auto"
     step: int | None = None
-    """Step of the checkpoint that the weights are from; None for the folder's final weights."""
+    """Step of the checkpoint whose weights to use; None for the folder's final weights."""
+    ensemble: Sequence[Path] = ()
+    """Folders of further models, whose probabilities are averaged with the first one's."""
     given_translations: Sequence[str] = ()
     """Names of the settings that give (parts of) translations: ``prefix``, ``score``."""
+    cache_dir: str = TrainJob.cache_dir
+    """Stores a converted model that cannot be stored in its folder."""
+
+    @classmethod
+    def open(
+        cls,
+        reference: str | Path,
+        *,
+        device: str = "auto",
+        compute_type: str = "auto",
+        step: int | None = None,
+        ensemble: Sequence[str | Path] = (),
+        cache_dir: str = TrainJob.cache_dir,
+    ) -> "EngineRequest":
+        """Opens a model folder, or a repository of the Hugging Face Hub, to translate with it.
+
+        Raises:
+            InputError: The configuration or the vocabulary is missing or damaged, a repository
+                cannot be downloaded, or there is no such device.
+        """
+        folder, *others = map(hub_models.resolve, (reference, *ensemble))
+        tokenizer, trained = model_folder.load_tokenizer(folder)
+        return cls(
+            folder=folder,
+            trained=trained,
+            tokenizer=tokenizer,
+            config=trained.decode,
+            device=_pick_device(device),
+            compute_type=compute_type,
+            step=step,
+            ensemble=others,
+            cache_dir=cache_dir,
+        )
+
+    @cached_property
+    def models(self) -> "list[Transformer]":
+        """The folder's model and further members of an ensemble, on the CPU at first."""
+        known = vars(self).get("checksums")  # computed before
+        models, _, _ = model_folder.load_models(self.folder, self.step, self.ensemble)
+        if known is not None and known != self._compute_checksums():
+            raise InputError(f"{self.folder} was changed while it was read: try again")
+        return models
 
     @cached_property
     def checksums(self) -> list[str]:
         """Checksum of each model and its vocabulary."""
-        return [checksum(model, self.tokenizer) for model in self.models]
+        try:
+            return self._compute_checksums()
+        except OSError:
+            assert self.models  # loading them explains what is wrong
+            raise
+
+    def _compute_checksums(self) -> list[str]:
+        weights = self.folder / run_layout.WEIGHTS
+        if self.step is not None:
+            from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
+
+            weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
+        first = checksum(self.folder, self.trained.model, weights)
+        return [first] + [
+            checksum(folder, model_folder.read_config(folder).model, folder / run_layout.WEIGHTS)
+            for folder in self.ensemble
+        ]
+
+    def converted(self, compute_type: str) -> tuple[Path, str | None]:
+        """The folder's model in CTranslate2's format; see ``find_or_convert``."""
+        return find_or_convert(
+            self.folder,
+            self.checksums[0],
+            self.tokenizer,
+            compute_type,
+            lambda: self.models[0],
+            self.cache_dir,
+        )
 
     @property
     def torch_only(self) -> list[str]:
@@ -61,7 +134,7 @@ class EngineRequest:
         """
         used = {
             "step": self.step is not None,
-            "ensemble": len(self.models) > 1,
+            "ensemble": bool(self.ensemble),
             "prefix": "prefix" in self.given_translations,
             "score": "score" in self.given_translations,
             "min_length": self.config.min_length > 0,
@@ -71,122 +144,120 @@ class EngineRequest:
         return [key for key, is_used in used.items() if is_used]
 
 
-def open_engine(
-    engine: str, request: EngineRequest, report: Callable[[str], None] = log.warning
-) -> Engine:
-    """Builds the requested engine, or one that switches to the fastest.
+def _pick_device(name: str) -> str:
+    """The device that a setting names; finds out without PyTorch that there is no GPU."""
+    if name.startswith("cuda:"):
+        return name
+    choice("device", name, "auto", "cpu", "cuda")
+    if name == "auto" and not Path("/dev/kfd").exists():  # a GPU that CTranslate2 does not see
+        try:
+            from ctranslate2 import get_cuda_device_count
 
-    Args:
-        engine: ``auto`` or a name in ``BUILDERS``.
-        request: What to build it from.
-        report: Called with each message for the user.
+            name = "auto" if get_cuda_device_count() else "cpu"
+        except ImportError:
+            pass
+    if name == "cpu":
+        return name
+    from transformer_mt.distributed import pick_device
+
+    return str(pick_device(name))
+
+
+def open_engine(name: str, request: EngineRequest, report: Report = log.warning) -> Engine:
+    """Builds an engine.
+
+    ``auto`` is CTranslate2 where it is installed and can do the job, on a CPU: it is faster there
+    for single lines and for small models (``scripts/bench/RESULTS.md``), and on a GPU it needs
+    CUDA libraries other than torch's. Otherwise it is PyTorch.
 
     Raises:
-        InputError: The engine cannot do the job on this device.
+        InputError: There is no engine of this name, or it cannot do the job on this device, or the
+            model folder is damaged.
     """
-    choice("engine", engine, *ENGINES)
+    choice("engine", name, "auto", *BUILDERS)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    candidates = _candidates(engine, request)
-
-    def build(candidate: EngineChoice) -> Engine:
-        return BUILDERS[candidate.engine](request, candidate.compute_type, report)
-
-    if len(candidates) == 1:
-        return build(candidates[0])
-    return FastestEngine(
-        candidates,
-        build,
-        max_tokens=max_tokens(request.models),
-        conditions=partial(_conditions, request, tuple(candidates)),
-        report=report,
-    )
+    engine = (_open_default if name == "auto" else BUILDERS[name])(request, report)
+    if request.compute_type == "fast":
+        differs = ": some translations and all scores differ from float32's"
+        effect = "" if engine.choice.compute_type == "float32" else differs
+        report(f"compute_type=fast is {engine.choice}{effect}")
+    return engine
 
 
-def _candidates(engine: str, request: EngineRequest) -> list[EngineChoice]:
-    """The engines that may do the job; until they have been timed, the first one does.
+def _open_default(request: EngineRequest, report: Report) -> Engine:
+    if request.torch_only or request.compute_type in ("bfloat16", "float16"):
+        return _build_torch(request, report)
+    if request.compute_type == "int8":
+        return _build_ctranslate2(request, report)
+    if request.device == "cpu" and find_spec("ctranslate2") is not None:
+        try:
+            check_shape(request.trained.model)
+        except UnavailableError:
+            return _build_torch(request, report)
+        try:
+            return _build_ctranslate2(request, report)
+        except UnavailableError as error:
+            report(f"{error}; using engine=torch")
+    return _build_torch(request, report)
 
-    It is CTranslate2: it is faster for single lines and for small models on every CPU measured
-    (``scripts/bench/RESULTS.md``). On a GPU it needs CUDA libraries other than torch's, so it is
-    used only on request.
-    """
+
+def _build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngine":
     compute_type = request.compute_type
-    if compute_type in ("int8", "bfloat16", "float16"):
-        if engine == "auto":  # one engine has it
-            with_int8 = compute_type == "int8" and not request.torch_only
-            engine = "ctranslate2" if with_int8 else "torch"
-        return [EngineChoice(engine, compute_type)]
-    names = [engine]
-    if engine == "auto":
-        names = ["ctranslate2", "torch"] if request.device.type == "cpu" else ["torch"]
-    types = ["int8", "bfloat16", "float32"] if compute_type == "fast" else ["float32"]
-    all_choices = [EngineChoice(name, each) for each in types for name in names]
-    suitable = [each for each in all_choices if _is_suitable(each, request)]
-    return suitable or all_choices[-1:]  # which reports why it is impossible
-
-
-def _is_suitable(candidate: EngineChoice, request: EngineRequest) -> bool:
-    """Whether an engine can do the job in this type, and may be fast at it."""
-    if candidate.engine == "torch":  # where bfloat16 is not fast, it may be 20 times slower
-        return candidate.compute_type == "float32" or (
-            candidate.compute_type == "bfloat16" and hardware.has_fast_bf16(request.device)
-        )
-    if request.torch_only or find_spec("ctranslate2") is None:
-        return False
-    try:
-        check_shape(request.models[0].config)
-        if candidate.compute_type != "float32":
-            check_available(candidate.compute_type, request.device)
-    except InputError:
-        return False
-    return True
-
-
-def _conditions(request: EngineRequest, candidates: Sequence[EngineChoice]) -> dict[str, Any]:
-    """Everything that the speeds of engines depend on, as JSON values."""
-    packages = ("torch", "ctranslate2") if find_spec("ctranslate2") else ("torch",)
-    return {
-        "models": request.checksums,
-        "processor": hardware.exact_model(request.device),
-        "threads": torch.get_num_threads(),
-        "versions": {"transformer_mt": __version__, **{name: version(name) for name in packages}},
-        "beam_size": request.config.beam_size,
-        "candidates": [str(candidate) for candidate in candidates],
-    }
-
-
-def _build_torch(request: EngineRequest, compute_type: str, _: Callable[[str], None]) -> Engine:
     if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
         raise InputError(
             f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
             "set compute_type=float32 or bfloat16"
         )
-    if compute_type == "float16" and request.device.type == "cpu":
+    if compute_type == "float16" and request.device == "cpu":
         raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
-    dtype: torch.dtype = getattr(torch, compute_type)
+    if compute_type == "fast":
+        import torch
+
+        fast = hardware.has_fast_bf16(torch.device(request.device))
+        compute_type = "bfloat16" if fast else "float32"
+    return _torch_engine(request, "float32" if compute_type == "auto" else compute_type)
+
+
+def _torch_engine(request: EngineRequest, dtype: str) -> "TorchEngine":
+    import torch
+
+    from transformer_mt.decode.engines.torch_engine import TorchEngine
+
+    if request.device == "cpu":
+        hardware.keep_freed_memory()
+        if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
+            torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     model, *ensemble = (model.to(request.device) for model in request.models)
-    return TorchEngine(model, request.config, ensemble, dtype)
+    return TorchEngine(model, request.config, ensemble, getattr(torch, dtype))
 
 
-def _build_ctranslate2(
-    request: EngineRequest, compute_type: str, report: Callable[[str], None]
-) -> Engine:
+def _build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engine:
     if request.torch_only:
-        raise InputError(
+        raise UnavailableError(
             f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
         )
+    types = {"auto": "float32", "fast": "int8"}
+    compute_type = types.get(request.compute_type, request.compute_type)
     check_available(compute_type, request.device)
-    model, tokenizer = request.models[0], request.tokenizer
-    converted, note = convert(request.folder, model, tokenizer, compute_type)
+    check_shape(request.trained.model)
+    converted, note = request.converted(compute_type)
     if note:
         report(note)
-    fallback = TorchEngine(model.to(request.device), request.config)
-    return CTranslate2Engine(converted, fallback, tokenizer.vocabulary, compute_type)
+
+    return CTranslate2Engine(
+        converted,
+        request.tokenizer.vocabulary,
+        request.trained.model,
+        request.config,
+        lambda: _torch_engine(request, "float32"),
+        compute_type=compute_type,
+        device=request.device,
+    )
 
 
-BUILDERS: dict[str, Callable[[EngineRequest, str, Callable[[str], None]], Engine]] = {
+BUILDERS: dict[str, Callable[[EngineRequest, Report], Engine]] = {
     "torch": _build_torch,
     "ctranslate2": _build_ctranslate2,
 }
-"""The registry of engines: (request, data type, report) → engine. Names are listed in
-``config.decode.ENGINES`` too."""
+"""The registry of engines, by the names that ``engine`` accepts besides ``auto``."""

@@ -1,55 +1,14 @@
-"""Word alignment of a translation with its source, from the decoder's cross-attention."""
+"""Word alignment of a translation with its source: from tokens to words, from parts to lines."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 
-import torch
-from torch import Tensor
-
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines.engine import Engine, TokenPair
 from transformer_mt.decode.translation import Link
-from transformer_mt.model.attention_maps import cross_attention_maps
-from transformer_mt.model.transformer import Transformer
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""
-
-
-def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tensor]:
-    """The attention of each target token to each source token, [T, S]; rows sum to at most 1.
-
-    It is the cross-attention of the last layer but one, averaged over its heads, at the step that
-    predicts the target token, which Garg et al. 2019 ("Jointly Learning to Align and Translate with
-    Transformer Models") find best. On a small model of ours it agreed with IBM Model 1 on 7 of 10
-    words; other layers agreed less often, and the step that reads the token, which Chen et al. 2020
-    prefer, rarely. Attention to the end symbol of the source is left out.
-    """
-    maps = cross_attention_maps(
-        model,
-        max(len(model.decoder) - 2, 0),
-        [[*source, EOS] for source, _ in pairs],
-        [[BOS, *target] for _, target in pairs],
-    )
-    return [weights.mean(0)[:-1, :-1] for weights in maps]
-
-
-def word_alignment(
-    weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]
-) -> list[Link]:
-    """Links each target word, in order, to the source word that its tokens attend to most.
-
-    Args:
-        weights: [T, S], attention between tokens.
-        source_words: Index of the word that each source token belongs to; S values.
-        target_words: Index of the word that each target token belongs to; T values.
-    """
-    if not source_words or not target_words:
-        return []
-    table = weights.new_zeros(max(target_words) + 1, max(source_words) + 1)
-    for word, row in zip(target_words, weights, strict=True):
-        table[word].index_add_(0, torch.tensor(source_words), row)
-    return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
 def align_words(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.lines.alignment import WORD_START
-from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.translation import Hypothesis
 
 
 def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[list[int]]:

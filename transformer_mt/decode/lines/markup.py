@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
 
-from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
 from transformer_mt.decode.translation import Translation
 from transformer_mt.decode.translator import Translator
@@ -56,7 +54,8 @@ class MarkupTranslator:
         InputError: The normalisation changes the words of a line.
     """
 
-    def __init__(self, translator: Translator, tokenizer: Tokenizer, normalizer: Normalizer):
+    def __init__(self, translator: Translator):
+        tokenizer, normalizer = translator.tokenizer, translator.normalizer
         if not normalizer.keeps_words:
             raise InputError(
                 f"markup=keep cannot be used with data.normalization={normalizer.name}, which "

@@ -5,12 +5,12 @@ from typing import TypeVar
 
 import torch
 
+from transformer_mt.decode.engines.engine import CPU_BATCH_TOKENS
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.model.transformer import Transformer
 
 T = TypeVar("T")
 
-_CPU_TOKENS = 8192
 _MAX_GPU_TOKENS = 524288
 """17,000 rows of 30 tokens. A step of 4,000 rows fills a GPU, but batches shrink as sentences
 finish. Not measured."""
@@ -25,7 +25,7 @@ def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
     """
     device = models[0].embedding.weight.device
     if device.type != "cuda":
-        return _CPU_TOKENS
+        return CPU_BATCH_TOKENS
     free, _ = torch.cuda.mem_get_info(device)
     # torch keeps freed memory, above all that of the training before a validation.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

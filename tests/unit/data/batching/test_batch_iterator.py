@@ -32,6 +32,7 @@ from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_bu
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation, Share
 from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed import World
@@ -108,6 +109,11 @@ def iterator(prepared: Prepared) -> Iterator[BatchIterator]:
         yield iterator
 
 
+def pair_indices(iterator: BatchIterator, step: int) -> list[int]:
+    """Indices of all pairs of an update, over all ranks."""
+    return [int(pair) for chunk in iterator.global_batch(step)[1].chunks for pair in chunk]
+
+
 Sequences = tuple[tuple[int, ...], ...]
 
 
@@ -136,19 +142,20 @@ def texts(prepared: Prepared, pairs: Counter[Sequences]) -> Counter[tuple[str, .
 
 
 def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
-    sides = prepared.train.src, prepared.train.tgt
+    store = prepared.train.sample
+    sides = store.src, store.tgt
     return Counter(tuple(tuple(side[i].tolist()) for side in sides) for i in indices)
 
 
 def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepared) -> None:
-    plan = BatchPlan(prepared.train, TOKENS, 1)
+    plan = BatchPlan(prepared.train.sample, TOKENS, 1)
     with closing(iterator_of(prepared, sampled=False)) as iterator:
         assert iterator.steps_per_epoch == plan.steps_per_epoch
         for step in range(1, 3 * plan.steps_per_epoch + 1):
             batches, num_targets = iterator.read(step)
             assert iterator.total_targets(num_targets) == plan[step - 1].num_targets
             pairs = np.concatenate(plan[step - 1].chunks).tolist()
-            assert iterator.pair_indices(step) == pairs
+            assert pair_indices(iterator, step) == pairs
             assert content(batches) == stored(prepared, pairs)
 
 
@@ -162,7 +169,7 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
             batches, num_targets = iterator.read(step)
             found = content(batches)
             assert texts(prepared, found) == texts(
-                prepared, stored(prepared, iterator.pair_indices(step))
+                prepared, stored(prepared, pair_indices(iterator, step))
             )
             assert num_targets == sum(len(tgt) for _, tgt in found.elements())
             pairs += found
@@ -220,9 +227,10 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
 ) -> None:
     """Its cache may be its own: of the second machine, rank 2 or 3 of 4."""
     shutil.copytree(prepared.corpus, tmp_path / "corpus")
-    damaged = bytearray((tmp_path / "corpus" / "src.tokens").read_bytes())
+    (tokens,) = (tmp_path / "corpus").glob("*/src.tokens")
+    damaged = bytearray(tokens.read_bytes())
     damaged[8] ^= 1
-    (tmp_path / "corpus" / "src.tokens").write_bytes(damaged)
+    tokens.write_bytes(damaged)
     copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus")
     launched = {"RANK": 2 + local_rank, "WORLD_SIZE": 4, "LOCAL_RANK": local_rank}
     for variable, value in launched.items():
@@ -230,6 +238,14 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
     expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
     with expected:
         iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
+
+
+def test_locations_of_an_update(iterator: BatchIterator, prepared: Prepared) -> None:
+    (first, second), lines = (source.name for source in prepared.config.train), Counter[str]()
+    for step in range(1, iterator.steps_per_epoch + 1):
+        lines.update(iterator.locations(step))
+    expected = [f"{first}:{i}" for i in range(1, 101)]
+    assert lines == Counter(expected + [f"{second}:{i}" for i in range(1, PAIRS - 99)])
 
 
 def test_no_update_is_sampled_after_the_last(
@@ -253,7 +269,7 @@ def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
         per_epoch = iterator.steps_per_epoch
         for epoch in range(3):
             steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
-            found = [i for step in steps for i in iterator.pair_indices(step)]
+            found = [i for step in steps for i in pair_indices(iterator, step)]
             times = np.bincount(found, minlength=PAIRS)
             assert (times[:100] == 1).all()
             assert times[100:].sum() == (PAIRS - 100) / 2
@@ -261,7 +277,7 @@ def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
 
 
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
-    store, tokenizer = prepared.train, Tokenizer(prepared.tokenizer_model)
+    store, tokenizer = prepared.train.sample, Tokenizer(prepared.tokenizer_model)
     task = dataclasses.replace(segmentation_of(prepared), strength=1.0)
     sampled, _ = task(Share.read(store, 0, np.arange(PAIRS), [PAIRS]))
     longest = max(store.src.lengths.max(), store.tgt.lengths.max())
@@ -282,7 +298,7 @@ def test_growth_is_that_of_an_epoch_of_weighted_sources(
     prepared: Prepared, weights: tuple[float, float]
 ) -> None:
     task = segmentation_of(prepared)
-    first = Share.read(prepared.train, 0, np.arange(100), [100])
+    first = Share.read(prepared.train.sample, 0, np.arange(100), [100])
     # A second source of single characters: its segmentation shrinks when it is sampled again.
     second, _ = dataclasses.replace(task, strength=1.0)(first)
     src, tgt = (
@@ -351,9 +367,9 @@ def test_sources_occur_as_often_as_configured(
     sources = [SourceConfig(tsv="unused")] * 2
     data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources, **settings)
     job = TrainJob(run_dir=str(tmp_path), data=data, train=TrainConfig(batch_tokens=50))
-    batches = BatchIterator(job, store, None, 50, False, World(torch.device("cpu")))
+    batches = BatchIterator(job, Corpus.of(store), None, 50, False, World(torch.device("cpu")))
     steps = range(1, batches.steps_per_epoch + 1)
-    seen = Counter(pair for step in steps for pair in batches.pair_indices(step))
+    seen = Counter(pair for step in steps for pair in pair_indices(batches, step))
     first = sum(count for pair, count in seen.items() if pair < sizes[0])
     # Fractional weights are rounded to whole pairs: one more or less.
     assert first == pytest.approx(times[0] * sizes[0], abs=1)

@@ -10,7 +10,7 @@ from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import Batch, Buckets
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, balanced_chunk_boundaries
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, equal_chunk_boundaries
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
@@ -212,28 +212,29 @@ def test_collate_packs_buckets_and_shifts_targets_right() -> None:
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
-def test_balanced_boundaries_minimise_the_largest_chunk(
-    lengths: list[int], data: st.DataObject
-) -> None:
-    parts = data.draw(st.integers(1, len(lengths)))
+def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.DataObject) -> None:
+    num_chunks = data.draw(st.integers(1, len(lengths)))
     row = np.array(lengths, np.uint8)
-    boundaries = balanced_chunk_boundaries(row, parts)
-    assert len(boundaries) == parts + 1
+    boundaries = equal_chunk_boundaries(row, num_chunks).tolist()
+    assert len(boundaries) == num_chunks + 1
     assert (boundaries[0], boundaries[-1]) == (0, len(lengths))
-    sums = [int(row[a:b].sum(dtype=np.int64)) for a, b in pairwise(boundaries)]
-    assert all(a < b for a, b in pairwise(boundaries.tolist()))
+    assert all(a < b for a, b in pairwise(boundaries))
+    mean = sum(lengths) / num_chunks
+    if max(lengths) <= mean:  # otherwise a pair may fill a chunk, and the next be nearly empty
+        sums = [sum(lengths[a:b]) for a, b in pairwise(boundaries)]
+        assert max(abs(total - mean) for total in sums) <= max(lengths)
 
-    # The largest sum is minimal: greedy chunks need more than ``parts`` below it.
-    def num_chunks(limit: int) -> int:
-        count, used = 1, 0
-        for length in lengths:
-            if used + length > limit:
-                count, used = count + 1, 0
-            used += length
-        return count
 
-    limits = range(max(lengths), sum(lengths) + 1)
-    assert max(sums) <= next(limit for limit in limits if num_chunks(limit) <= parts)
+@pytest.mark.parametrize("num_updates", [1, 7, 20, 60, 150])
+def test_a_given_number_of_updates(num_updates: int) -> None:
+    store = many_pairs(150)
+    plan = BatchPlan(store, 1, 1, num_updates=num_updates)
+    for epoch in (0, 1):
+        batches = plan_of_epoch(plan, epoch)
+        assert len(batches) == num_updates
+        assert sorted(i for batch in batches for i in indices(batch)) == list(range(150))
+        targets = [batch.num_targets for batch in batches]
+        assert np.ptp(targets) <= 2 * 8 * 12
 
 
 def test_an_empty_share_gets_a_placeholder_of_weight_0() -> None:

@@ -1,37 +1,58 @@
 """Converted models: complete, of the current weights, usable by any CTranslate2 program."""
 
+import contextlib
+import hashlib
 import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece as spm
 import torch
+from support.model_folders import JOB
 from support.models import make_tokenizer, random_lines, random_model
 
-from transformer_mt import run_layout
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.engines.ctranslate2_conversion import check_shape, convert
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.decode.engines import converted_models
+from transformer_mt.decode.engines.converted_models import check_shape
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
 ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
 
 
+def random_weights(folder: Path, model: Transformer | None = None) -> EngineRequest:
+    """Writes a model into a folder that has a vocabulary, and opens it."""
+    model = model or random_model()
+    ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
+    data = replace(JOB.data, cleaning=replace(JOB.data.cleaning, max_tokens=20))
+    model_folder.write_config(folder, replace(JOB, data=data, model=model.config))
+    return EngineRequest.open(folder, device="cpu")
+
+
+def convert(folder: Path, compute_type: str = "float32") -> tuple[Path, str | None]:
+    return EngineRequest.open(folder, device="cpu").converted(compute_type)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The part of a model folder that the conversion needs; the cache is in ``tmp_path``."""
+    """A model folder; the cache is in ``tmp_path``."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     (tmp_path / "run").mkdir()
     make_tokenizer(tmp_path)
     (tmp_path / "m").rename(tmp_path / "run" / run_layout.TOKENIZER)
+    random_weights(tmp_path / "run")
     return tmp_path / "run"
-
-
-def tokenizer_of(folder: Path) -> Tokenizer:
-    return Tokenizer(folder / run_layout.TOKENIZER)
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -53,10 +74,10 @@ def test_converted_folder_is_a_plain_ctranslate2_model(folder: Path, shape: dict
     torch.manual_seed(1)
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
     config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
-    model, tokenizer = Transformer(config, 330).eval(), tokenizer_of(folder)
+    model = Transformer(config, 330).eval()
     for parameter in model.parameters():
         parameter += torch.randn_like(parameter) / 10  # biases and norms too
-    place, _ = convert(folder, model, tokenizer, "float32")
+    place, _ = random_weights(folder, model).converted("float32")
 
     pieces = spm.SentencePieceProcessor(model_file=str(place / "tokenizer.model"))
     sources, targets = random_lines(20, 6), random_lines(20, 6, seed=2)
@@ -73,8 +94,7 @@ def test_converted_folder_is_a_plain_ctranslate2_model(folder: Path, shape: dict
 
 
 def test_converted_only_once(folder: Path) -> None:
-    model, tokenizer = random_model(), tokenizer_of(folder)
-    place, note = convert(folder, model, tokenizer, "float32")
+    place, note = convert(folder)
     assert place == folder / "ctranslate2" / "float32"
     assert note == f"converted the model for CTranslate2: {place}"
     before = files(place)
@@ -85,18 +105,18 @@ def test_converted_only_once(folder: Path) -> None:
         "shared_vocabulary.json",
         "tokenizer.model",
     }
-    assert convert(folder, model, tokenizer, "float32") == (place, None)
+    assert convert(folder) == (place, None)
     assert files(place) == before
     assert files(folder / "ctranslate2").keys() == {"float32", ".lock"}
 
 
 def test_changed_weights_are_converted_again(folder: Path) -> None:
-    model, tokenizer = random_model(), tokenizer_of(folder)
-    place, _ = convert(folder, model, tokenizer, "float32")
+    place, _ = convert(folder)
     before = (place / "model.bin").read_bytes()
+    model = random_model()
     with torch.no_grad():
         model.encoder[0].feed_forward.linear1.bias[3] += 1e-3  # type: ignore[index, union-attr, operator]
-    again, note = convert(folder, model, tokenizer, "float32")
+    again, note = random_weights(folder, model).converted("float32")
     assert (again, note is None) == (place, False)
     after = (place / "model.bin").read_bytes()
     assert before != after
@@ -104,23 +124,24 @@ def test_changed_weights_are_converted_again(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"model": "x"}'])
 def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
-    model, tokenizer = random_model(), tokenizer_of(folder)
-    place, _ = convert(folder, model, tokenizer, "float32")
+    place, _ = convert(folder)
     (place / "made_from.json").write_text(damage)
     (place / "model.bin").write_bytes(b"half of it")
     unfinished = place.with_name(".float32.tmp")  # as a killed process leaves it
     unfinished.mkdir()
     (unfinished / "model.bin").write_bytes(b"half of it")
-    assert convert(folder, model, tokenizer, "float32")[1] is not None
+    assert convert(folder)[1] is not None
     ct2.Translator(str(place))
     assert not unfinished.exists()
 
 
 def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) -> None:
-    model, tokenizer = random_model(), tokenizer_of(folder)
+    model, _, _ = model_folder.load_model(folder)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    whole, _ = convert(folder, model, tokenizer, "float32")
-    small, _ = convert(folder, model, tokenizer, "int8")
+    request = EngineRequest.open(folder, device="cpu")
+    whole, _ = request.converted("float32")
+    small, _ = request.converted("int8")
+    model = request.models[0]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
     positions = 2048 * 16 * 4  # stay in float32
@@ -139,36 +160,126 @@ def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) 
 
 
 def test_cache_is_used_if_the_folder_cannot_be_written(folder: Path) -> None:
-    model, tokenizer = random_model(), tokenizer_of(folder)
     (folder / "ctranslate2").write_text("a file is in the way, as for root no permission is")
-    place, note = convert(folder, model, tokenizer, "float32")
+    place, note = convert(folder)
     assert place.is_relative_to(folder.parent / "home" / ".cache" / "transformer_mt")
     assert note is not None
     assert str(place) in note
     assert f"{folder / 'ctranslate2'} cannot be written" in note
     ct2.Translator(str(place))
-    assert convert(folder, model, tokenizer, "float32") == (place, None)
+    assert convert(folder) == (place, None)
 
 
 def test_unwritable_folder_and_cache(folder: Path) -> None:
     (folder / "ctranslate2").write_text("")
     (folder.parent / "home").write_text("")
     with pytest.raises(InputError, match=r"cannot store the converted model: .*cannot be written"):
-        convert(folder, random_model(), tokenizer_of(folder), "float32")
+        convert(folder)
 
 
 @pytest.mark.parametrize(("key", "size"), [("d_k", 5), ("d_v", 4)])
 def test_unsupported_shapes(folder: Path, key: str, size: int) -> None:
-    model: Transformer = random_model(**{key: size})
+    request = random_weights(folder, random_model(**{key: size}))
     with pytest.raises(InputError, match=rf"model\.{key}={size} is not d_model / num_heads"):
-        convert(folder, model, tokenizer_of(folder), "float32")
+        open_engine("ctranslate2", request)
     assert not (folder / "ctranslate2").exists()
     check_shape(random_model(**{key: 8}).config)  # the default, given explicitly
 
 
 def test_special_tokens_of_the_vocabulary(folder: Path) -> None:
-    place, _ = convert(folder, random_model(), tokenizer_of(folder), "float32")
+    place, _ = convert(folder)
     config = json.loads((place / "config.json").read_text())
     assert config["add_source_eos"] is True
     assert (config["decoder_start_token"], config["eos_token"]) == ("<s>", "</s>")
     assert len(json.loads((place / "shared_vocabulary.json").read_text())) == 330
+
+
+def vouch(place: Path, **damage: bytes) -> None:
+    """Replaces files of a conversion, and lets ``made_from.json`` vouch for them."""
+    record = json.loads((place / "made_from.json").read_text())
+    for name, content in damage.items():
+        file = place / name.replace("_json", ".json").replace("_bin", ".bin")
+        file.write_bytes(content)
+        record["files"][file.name] = hashlib.sha256(content).hexdigest()
+    (place / "made_from.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"shared_vocabulary_json": b'["<pad>", "<unk>"]'},
+        {"config_json": b"[]"},
+        {"config_json": b'{"eos_token": "a"}'},
+        {"model_bin": b"too small"},
+    ],
+)
+def test_a_checksum_does_not_make_a_file_fit(folder: Path, damage: dict[str, bytes]) -> None:
+    place, _ = convert(folder)
+    whole = {path.name: path.read_bytes() for path in place.iterdir()}
+    vouch(place, **damage)
+    assert convert(folder)[1] is not None
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == whole
+
+
+@pytest.mark.parametrize("name", ["model.bin", "shared_vocabulary.json", "made_from.json"])
+@pytest.mark.parametrize("kind", ["pipe", "sparse", "device"])
+def test_files_that_never_end_are_not_read(folder: Path, name: str, kind: str) -> None:
+    """Also if ``made_from.json`` names no files."""
+    place, _ = convert(folder)
+    record = json.loads((place / "made_from.json").read_text())
+    (place / "made_from.json").write_text(json.dumps({**record, "files": {}}))
+    (place / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(place / name)
+    elif kind == "device":
+        (place / name).symlink_to("/dev/zero")
+    else:
+        with (place / name).open("wb") as file:
+            file.truncate(10**12)
+    assert convert(folder)[1] is not None
+    ct2.Translator(str(place))
+
+
+def test_one_of_several_processes_says_that_it_has_converted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have waited for it."""
+    requests = [EngineRequest.open(folder, device="cpu") for _ in range(3)]
+    barrier = threading.Barrier(3)
+    check = converted_models._is_valid
+
+    def check_together(*arguments: Any) -> bool:
+        is_valid = check(*arguments)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            barrier.wait(5)  # all find that there is none
+        barrier.abort()
+        return is_valid
+
+    monkeypatch.setattr(converted_models, "_is_valid", check_together)
+    with ThreadPoolExecutor(3) as threads:
+        notes = [note for _, note in threads.map(lambda r: r.converted("float32"), requests)]
+    assert [note is None for note in sorted(notes, key=str)] == [True, True, False]
+
+
+def test_the_cache_can_be_moved(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "ctranslate2").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    place, _ = convert(folder)
+    assert place.is_relative_to(tmp_path / "xdg" / "transformer_mt")
+    moved = EngineRequest.open(folder, device="cpu", cache_dir=str(tmp_path / "moved"))
+    place, _ = moved.converted("float32")
+    assert place.is_relative_to(tmp_path / "moved")
+
+
+def test_weights_that_change_while_they_are_read(folder: Path) -> None:
+    request = EngineRequest.open(folder, device="cpu")
+    assert request.checksums
+    model = random_model()
+    with torch.no_grad():
+        model.embedding.weight[5, 5] += 1
+    random_weights(folder, model)
+    with pytest.raises(InputError, match="was changed while it was read"):
+        request.converted("float32")
+    assert not (folder / "ctranslate2" / "float32").exists()

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import PLAIN, constant_model, make_translator, random_lines, random_model
+from support.models import PLAIN, constant_model, make_translator, model_that_ends, random_lines
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import ctranslate2_conversion as conversion
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -42,7 +43,13 @@ def fallback_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def ctranslate2_engine(
     folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig
 ) -> CTranslate2Engine:
-    return CTranslate2Engine(folder, FallbackEngine(model, config), tokenizer.vocabulary)
+    return CTranslate2Engine(
+        folder,
+        tokenizer.vocabulary,
+        model.config,
+        config,
+        lambda: FallbackEngine(model, config),
+    )
 
 
 def ctranslate2_translator(
@@ -50,23 +57,6 @@ def ctranslate2_translator(
 ) -> Translator:
     engine = ctranslate2_engine(folder, model, tokenizer, config)
     return Translator(engine, tokenizer, PLAIN, config)
-
-
-def model_that_ends(logit: float, scale: float = 1.0, **config: Any) -> Transformer:
-    """A random model that, like a trained one, ends sentences and never generates special symbols.
-
-    The first dimension of its last hidden state is 1, and only these symbols have weights for it.
-    """
-    model = random_model(**config)
-    last = model.decoder_norm if model.config.norm == "pre" else model.decoder[-1].residual3.norm
-    with torch.no_grad():
-        last.weight.fill_(scale)  # type: ignore[union-attr, operator]
-        last.weight[0], last.bias[0] = 0, 1  # type: ignore[index, union-attr, operator]
-        weights = model.embedding.weight
-        weights[:, 0] = 0
-        weights[[PAD, UNK, BOS], 0] = -30
-        weights[EOS] = logit * torch.eye(model.config.d_model)[0]
-    return model
 
 
 def converted(folder: Path, model: Transformer, tokenizer: Tokenizer) -> Path:
@@ -218,27 +208,6 @@ def test_greedy_translations_that_never_end(
         assert other.score == pytest.approx(mine.score, abs=1e-4)
 
 
-def test_a_benchmark_is_done_by_ctranslate2_alone(
-    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
-) -> None:
-    """Also if no translation ends within its maximum length."""
-    model = model_that_ends(-30.0)
-    engine = ctranslate2_engine(
-        converted(tmp_path / "m", model, tokenizer), model, tokenizer, DecodeConfig()
-    )
-    asked: list[int] = []
-
-    class Library:
-        def translate_batch(self, batch: list[list[str]], **settings: Any) -> Any:
-            asked.extend(settings["max_decoding_length"] for _ in batch)
-            return library.translate_batch(batch, **settings)
-
-    library, engine._translator = engine._translator, Library()
-    engine.benchmark(tokenizer.encode(random_lines(10, 9)), 3)
-    assert asked == [4] * 10
-    assert fallback_lengths == []
-
-
 def test_special_symbols_are_never_generated(
     tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
@@ -257,7 +226,8 @@ def test_sentences_longer_than_the_converted_model_takes(
     monkeypatch: pytest.MonkeyPatch,
     fallback_lengths: list[int],
 ) -> None:
-    monkeypatch.setattr(conversion, "_SINUSOIDS", 20)
+    for module in (conversion, converted_models):
+        monkeypatch.setattr(module, "SINUSOIDS", 20)
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(beam_size=4)
@@ -271,13 +241,13 @@ def test_sentences_longer_than_the_converted_model_takes(
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"pip install 'transformer-mt\[fast\]'"):
-        check_available("float32", torch.device("cpu"))
+        check_available("float32", "cpu")
 
 
 def test_unsupported_compute_type() -> None:
-    check_available("float32", torch.device("cpu"))
+    check_available("float32", "cpu")
     with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
-        check_available("float15", torch.device("cpu"))
+        check_available("float15", "cpu")
 
 
 def test_missing_gpu_library(

@@ -1,95 +1,196 @@
-"""Which engines may do a job, the first of them without a measurement."""
+"""Which engine does a job: by a fixed rule, whatever the machine is doing."""
 
+import os
+import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from support.models import random_model
+from support.model_folders import JOB
+from support.models import make_tokenizer, make_translator, model_that_ends, random_lines
+from support.paths import ROOT
 
-from transformer_mt.config import DecodeConfig
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.decode.engines import selection
-from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.decode.engines.engine import EngineChoice, UnavailableError
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
-
-def candidates(
-    engine: str = "auto",
-    compute_type: str = "auto",
-    device: torch.device = CPU,
-    **settings: Any,
-) -> list[str]:
-    request = EngineRequest(
-        folder=Path(),
-        models=settings.pop("models", [random_model()]),
-        tokenizer=SimpleNamespace(),  # type: ignore[arg-type]
-        config=DecodeConfig(**settings),
-        device=device,
-        compute_type=compute_type,
-    )
-    found = selection._candidates(engine, request)
-    return [f"{each.engine} {each.compute_type}" for each in found]
-
-
-@pytest.fixture(autouse=True)
-def _without_fast_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
-
 
 needs_ctranslate2 = pytest.mark.skipif(
     find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
 )
 
 
+class Built:
+    """Stands for an engine."""
+
+    def __init__(self, engine: str, compute_type: str):
+        self.choice = EngineChoice(engine, compute_type)
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns the engine and the type that are chosen, and the messages."""
+    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
+    monkeypatch.setattr(selection, "_torch_engine", lambda _, dtype: Built("torch", dtype))
+    monkeypatch.setattr(EngineRequest, "converted", lambda *_: (Path(), None))
+    monkeypatch.setattr(
+        selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
+    )
+
+    def chosen(
+        engine: str = "auto",
+        compute_type: str = "auto",
+        device: str = "cpu",
+        model: ModelConfig = JOB.model,
+        **settings: Any,
+    ) -> tuple[str, list[str]]:
+        request = EngineRequest(
+            folder=Path(),
+            trained=replace(JOB, model=model),
+            tokenizer=SimpleNamespace(vocabulary=[]),  # type: ignore[arg-type]
+            ensemble=settings.pop("ensemble", ()),
+            config=DecodeConfig(**settings),
+            device=device,
+            compute_type=compute_type,
+        )
+        messages: list[str] = []
+        choice = open_engine(engine, request, messages.append).choice
+        return f"{choice.engine} {choice.compute_type}", messages
+
+    return chosen
+
+
 @needs_ctranslate2
 @pytest.mark.parametrize("compute_type", ["auto", "float32"])
-def test_auto_never_trades_accuracy(compute_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_never_trades_accuracy(
+    choose: Any, compute_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for fast in (False, True):
         monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
-        found = candidates(compute_type=compute_type)
-        assert found == ["ctranslate2 float32", "torch float32"]
-        assert candidates("torch", compute_type) == ["torch float32"]
-        assert candidates("ctranslate2", compute_type) == ["ctranslate2 float32"]
-        assert candidates("auto", compute_type, GPU) == ["torch float32"]
+        assert choose(compute_type=compute_type) == ("ct2 float32", [])
+        assert choose("torch", compute_type) == ("torch float32", [])
+        assert choose("ctranslate2", compute_type) == ("ct2 float32", [])
+        assert choose("auto", compute_type, "cuda") == ("torch float32", [])
 
 
 @needs_ctranslate2
-def test_fast_tries_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = ["ctranslate2 float32", "torch float32"]
-    assert candidates(compute_type="fast") == ["ctranslate2 int8", *both]
-    assert candidates("ctranslate2", "fast") == ["ctranslate2 int8", "ctranslate2 float32"]
-    assert candidates("torch", "fast") == ["torch float32"]
-    assert candidates(compute_type="fast", device=GPU) == ["torch float32"]
-    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: True)
-    assert candidates(compute_type="fast") == ["ctranslate2 int8", "torch bfloat16", *both]
-    bf16 = ["torch bfloat16", "torch float32"]
-    assert candidates("torch", "fast") == bf16
-    assert candidates(compute_type="fast", device=GPU) == bf16
-    assert candidates(compute_type="fast", min_length=3) == bf16
+def test_fast_is_int8_then_bfloat16_then_float32(
+    choose: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fast in (False, True):
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
+        other = "torch bfloat16" if fast else "torch float32"
+        assert choose(compute_type="fast")[0] == "ct2 int8"
+        assert choose("ctranslate2", "fast")[0] == "ct2 int8"
+        assert choose("torch", "fast")[0] == other
+        assert choose(compute_type="fast", device="cuda")[0] == other
+        chosen, (message,) = choose(compute_type="fast", min_length=3)
+        assert chosen == other
+        assert message.startswith("compute_type=fast is engine=torch")
+        assert ("scores differ" in message) == fast
 
 
 @needs_ctranslate2
-def test_jobs_that_ctranslate2_cannot_do() -> None:
-    for settings in ({"min_length": 2}, {"sampling": True}, {"models": [random_model(d_k=5)]}):
-        assert candidates(**settings) == ["torch float32"]
-        assert candidates("ctranslate2", **settings) == ["ctranslate2 float32"]  # which refuses
+def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
+    for settings in ({"min_length": 2}, {"sampling": True}, {"ensemble": [Path("other")]}):
+        assert choose(**settings)[0] == "torch float32"
+        (name,) = settings
+        with pytest.raises(InputError, match=f"does not support {name}"):
+            choose("ctranslate2", **settings)
+        with pytest.raises(InputError, match=f"int8 .* does not support {name}"):
+            choose(compute_type="int8", **settings)
+    odd = replace(JOB.model, d_k=5)
+    assert choose(model=odd) == ("torch float32", [])
+    with pytest.raises(InputError, match="d_k=5"):
+        choose("ctranslate2", model=odd)
 
 
-@pytest.mark.parametrize("engine", ["auto", "torch", "ctranslate2"])
-@pytest.mark.parametrize("compute_type", ["int8", "bfloat16", "float16"])
-def test_a_named_type_is_what_is_asked_for(engine: str, compute_type: str) -> None:
-    has_it = "ctranslate2" if compute_type == "int8" else "torch"
-    expected = f"{has_it if engine == 'auto' else engine} {compute_type}"
-    assert candidates(engine, compute_type) == [expected]
+@needs_ctranslate2
+def test_a_named_type_is_what_is_asked_for(choose: Any) -> None:
+    for engine in ("auto", "ctranslate2"):
+        assert choose(engine, "int8") == ("ct2 int8", [])
+    for engine in ("auto", "torch"):
+        assert choose(engine, "bfloat16") == ("torch bfloat16", [])
+        assert choose(engine, "float16", "cuda") == ("torch float16", [])
+        with pytest.raises(InputError, match="float16 needs a GPU"):
+            choose(engine, "float16")
 
 
-def test_without_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    assert candidates() == candidates(compute_type="fast") == ["torch float32"]
-    assert candidates("ctranslate2") == ["ctranslate2 float32"]
+    assert choose() == ("torch float32", [])
+    assert choose(compute_type="fast")[0] == "torch float32"
+    with pytest.raises(InputError, match="pip install"):
+        choose("ctranslate2")
+
+
+@needs_ctranslate2
+def test_an_unavailable_ctranslate2_is_reported(
+    choose: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UnavailableError("cannot store it")
+
+    monkeypatch.setattr(EngineRequest, "converted", fail)
+    assert choose() == ("torch float32", ["cannot store it; using engine=torch"])
+    with pytest.raises(InputError, match="cannot store it"):
+        choose("ctranslate2")
+
+
+def test_a_registered_engine_is_accepted(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(selection.BUILDERS, "mine", lambda *_: Built("mine", "float32"))
+    assert choose("mine") == ("mine float32", [])
+    with pytest.raises(InputError, match="engine='none' is not one of: auto, torch, ctranslate2"):
+        choose("none")
+
+
+CHILD = """
+import sys
+from transformer_mt.cli.entry_points import translate
+
+try:
+    translate()
+finally:
+    slow = {"torch", "pandas", "matplotlib", "datasets", "sacremoses"}
+    print(sorted(slow & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("to_file", [False, True])
+def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
+    """Once the model is converted; a line that it cannot do loads it."""
+    folder, source = tmp_path / "model", tmp_path / "in"
+    folder.mkdir()
+    tokenizer, model = make_tokenizer(folder), model_that_ends(4.0, 1.5)
+    (folder / "m").rename(folder / run_layout.TOKENIZER)
+    model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
+    ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
+    EngineRequest.open(folder, device="cpu").converted("float32")
+    lines = [*random_lines(9, 9), ""]
+    source.write_text("".join(f"{line}\n" for line in lines))
+    command = [sys.executable, "-c", CHILD, f"model='{folder}'", "device=cpu"]
+    if to_file:
+        command += [f"input='{source}'", f"output='{tmp_path / 'out'}'"]
+    done = subprocess.run(
+        command,
+        stdin=source.open("rb"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    found = (tmp_path / "out").read_text() if to_file else done.stdout
+    assert found.split("\n")[:-1] == make_translator(model, tokenizer, DecodeConfig()).translate(
+        lines
+    )
+    assert done.stderr == "[]\n"

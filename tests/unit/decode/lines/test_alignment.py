@@ -6,12 +6,8 @@ from support.models import WORDS, make_translator, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.lines.alignment import (
-    soft_alignment,
-    source_word_ids,
-    target_word_ids,
-    word_alignment,
-)
+from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
+from transformer_mt.decode.lines.alignment import source_word_ids, target_word_ids
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 

@@ -187,11 +187,9 @@ class Lengths:
 
 
 def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
-    return MarkupTranslator(
-        inner,
-        cast(Tokenizer, Lengths()),
-        Normalizer(normalization, "en", "de"),
-    )
+    inner.tokenizer = cast(Tokenizer, Lengths())
+    inner.normalizer = Normalizer(normalization, "en", "de")
+    return MarkupTranslator(inner)
 
 
 def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:

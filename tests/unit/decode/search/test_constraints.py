@@ -10,7 +10,7 @@ from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, Table
 
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints, repeating_tokens
-from transformer_mt.decode.search.hypothesis import Hypothesis
+from transformer_mt.decode.translation import Hypothesis
 
 
 def obeys(tokens: Prefix, rule: Constraints) -> bool:

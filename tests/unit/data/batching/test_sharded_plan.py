@@ -1,0 +1,301 @@
+"""The plan of a corpus in shards: every pair once, wherever and by whomever it is read."""
+
+import dataclasses
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.stores import store_of_lengths
+
+from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
+from transformer_mt.data.batching.micro_batches import split_batch
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
+from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.errors import InputError
+
+BATCH_TOKENS = 60
+
+
+def corpus_of(folder: Path, lengths: Any, num_shards: int, *sizes: int) -> Corpus:
+    """A corpus on disk of pairs of these [2, pairs] lengths, whose line numbers are unique."""
+    parts, first = [], 0
+    for source, size in enumerate(sizes or (lengths.shape[1],)):
+        rows = lengths[:, first : first + size].astype(np.int32)
+        src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint16), row) for row in rows)
+        numbers = np.arange(first, first + size, dtype=np.uint32)
+        parts.append(EncodedPairs(source, src, tgt, numbers))
+        first += size
+    names = [f"source {i}" for i in range(len(parts))]
+    write_corpus(folder, parts, num_shards=num_shards, vocab_size=1000, source_names=names)
+    return Corpus.load(folder)
+
+
+def random_corpus(folder: Path, seed: int, pairs: int, num_shards: int, *sizes: int) -> Corpus:
+    """Pairs of up to 15 tokens, whose mean length changes every 20 pairs."""
+    rng = np.random.default_rng(seed)
+    longest = np.repeat(rng.integers(2, 16, -(-pairs // 20)), 20)[:pairs]
+    lengths = np.stack([rng.integers(1, longest + 1), rng.integers(1, longest + 1)])
+    return corpus_of(folder, lengths, num_shards, *sizes)
+
+
+def realistic_lengths(seed: int, pairs: int, max_length: int = 100) -> Any:
+    """[2, pairs] lengths like those of real text."""
+    rng = np.random.default_rng(seed)
+    src = np.clip(rng.lognormal(3, 0.6, pairs), 2, max_length).astype(np.int64)
+    tgt = np.clip(src * rng.lognormal(0.05, 0.2, pairs), 2, max_length).astype(np.int64)
+    return np.stack([src, tgt])
+
+
+Update = tuple[TokenStore, GlobalBatch]
+
+
+def pairs_of(update: Update) -> Any:
+    """The pairs of an update, by their line numbers."""
+    store, batch = update
+    return store.line_numbers[np.concatenate(batch.chunks)]
+
+
+def epoch_of(plan: ShardedPlan, epoch: int) -> list[Update]:
+    return [plan[epoch * plan.steps_per_epoch + i] for i in range(plan.steps_per_epoch)]
+
+
+cases = st.tuples(st.integers(0, 2**63 - 1), st.integers(50, 300), st.integers(1, 12))
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases, st.integers(1, 200), st.integers(0, 6), st.integers(1, 9))
+def test_an_epoch_has_each_pair_once_for_any_shards_and_ranks(
+    tmp_path_factory: pytest.TempPathFactory,
+    case: tuple[int, int, int],
+    batch_tokens: int,
+    epoch: int,
+    world_size: int,
+) -> None:
+    seed, pairs, num_shards = case
+    corpus = random_corpus(tmp_path_factory.mktemp("corpus"), seed % 1000, pairs, num_shards)
+    assert (len(corpus), corpus.num_shards) == (pairs, num_shards)
+    with closing(ShardedPlan(corpus, batch_tokens, seed)) as plan:
+        seen: list[int] = []
+        for store, batch in epoch_of(plan, epoch):
+            whole = sorted(np.concatenate(batch.chunks))
+            assert whole
+            shares = split_batch(store, batch, world_size)
+            assert sorted(i for share in shares for part in share for i in part) == whole
+            assert batch.num_targets == store.tgt.lengths[whole].sum()
+            seen += pairs_of((store, batch)).tolist()
+        assert sorted(seen) == list(range(pairs))
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases, st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.5, 7.75]), min_size=3, max_size=3))
+def test_a_pair_occurs_as_often_as_its_source_weighs(
+    tmp_path_factory: pytest.TempPathFactory, case: tuple[int, int, int], weights: list[float]
+) -> None:
+    seed, _, num_shards = case
+    sizes = 8 * num_shards, 20 * num_shards, 4 * num_shards  # whole numbers in every shard
+    folder = tmp_path_factory.mktemp("corpus")
+    corpus = random_corpus(folder, seed % 1000, sum(sizes), num_shards, *sizes)
+    with closing(ShardedPlan(corpus, BATCH_TOKENS, seed, weights)) as plan:
+        epochs = np.zeros((4, sum(sizes)), np.int64)
+        for epoch in range(4):
+            for update in epoch_of(plan, epoch):
+                np.add.at(epochs[epoch], pairs_of(update), 1)
+    for times, weight in zip(np.split(epochs, np.cumsum(sizes)[:-1], axis=1), weights, strict=True):
+        assert times.min() >= int(weight)
+        assert times.max() <= np.ceil(weight)
+        assert (times.sum(axis=1) == weight * times.shape[1]).all()
+
+
+def test_a_source_of_a_tiny_weight_occurs_in_no_shard(tmp_path: Path) -> None:
+    corpus = random_corpus(tmp_path, 1, 400, 40, 50, 350)
+    with closing(ShardedPlan(corpus, BATCH_TOKENS, 1, [1e-300, 1])) as plan:
+        pairs = np.sort(np.concatenate([pairs_of(update) for update in epoch_of(plan, 0)]))
+    assert pairs.tolist() == list(range(50, 400))
+    with pytest.raises(InputError, match=r"data\.weights leave no pairs"):
+        ShardedPlan(corpus, BATCH_TOKENS, 1, [1e-300, 1e-300])
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases, st.data())
+def test_random_access_equals_sequential_access(
+    tmp_path_factory: pytest.TempPathFactory, case: tuple[int, int, int], data: st.DataObject
+) -> None:
+    seed, pairs, num_shards = case
+    corpus = random_corpus(tmp_path_factory.mktemp("corpus"), seed % 1000, pairs, num_shards)
+    with (
+        closing(ShardedPlan(corpus, BATCH_TOKENS, seed)) as plan,
+        closing(ShardedPlan(corpus, BATCH_TOKENS, seed)) as fresh,
+    ):
+        step = data.draw(st.integers(0, 3 * plan.steps_per_epoch - 1))
+        for before in range(step):
+            plan[before]
+        for wanted in (step, 0):
+            assert pairs_of(plan[wanted]).tolist() == pairs_of(fresh[wanted]).tolist()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpus_of(tmp_path_factory.mktemp("corpus"), realistic_lengths(0, 40_000), 10)
+
+
+@pytest.fixture(scope="module")
+def plan(corpus: Corpus) -> Iterator[ShardedPlan]:
+    with closing(ShardedPlan(corpus, 2000, 1)) as plan:
+        yield plan
+
+
+def visits(plan: ShardedPlan, epoch: int) -> list[Path]:
+    """The folders of the shards in order, one for each run of updates from the same shard."""
+    folders = [store.folder for store, _ in epoch_of(plan, epoch)]
+    assert None not in folders
+    return [f for i, f in enumerate(folders) if f and (i == 0 or folders[i - 1] != f)]
+
+
+def test_an_epoch_visits_each_shard_once_in_an_order_of_its_own(
+    corpus: Corpus, plan: ShardedPlan
+) -> None:
+    orders = [visits(plan, epoch) for epoch in range(3)]
+    assert all(sorted(order) == list(corpus.shards) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_pairs_of_a_shard_meet_in_other_updates_in_each_epoch(plan: ShardedPlan) -> None:
+    updates = [
+        {frozenset(pairs_of(update).tolist()) for update in epoch_of(plan, epoch)}
+        for epoch in (0, 1)
+    ]
+    assert not updates[0] & updates[1]
+
+
+def test_updates_are_as_full_as_those_of_a_plan_of_the_whole(
+    corpus: Corpus, plan: ShardedPlan
+) -> None:
+    store = store_of_lengths(*realistic_lengths(0, 40_000))
+    whole = BatchPlan(store, 2000, 1)
+    ours = epoch_of(plan, 0)
+    targets = np.array([batch.num_targets for _, batch in ours])
+    assert targets.max() <= 1.005 * 2000
+    # Up to one update more in each shard, and chunks that are not quite as full.
+    assert whole.steps_per_epoch <= len(ours) <= 1.02 * whole.steps_per_epoch + 10
+
+    def padding(updates: list[Update]) -> float:
+        lengths = [s.pair_lengths(chunk) for s, batch in updates for chunk in batch.chunks]
+        padded = sum(part.shape[1] * part.max(axis=1) for part in lengths)
+        return float(1 - sum(part.sum() for part in lengths) / padded.sum())
+
+    theirs = [(store, whole[step]) for step in range(whole.steps_per_epoch)]
+    assert padding(ours) < padding(theirs) + 0.01  # in shards of 4,000 pairs
+
+
+def test_updates_of_all_shards_fit_the_buffers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    ratio = np.repeat(rng.lognormal(0, 0.2, 160), 500)  # source languages of different lengths
+    tgt = np.clip(rng.lognormal(3, 0.6, 80_000), 2, 100).astype(np.int64)
+    src = np.clip(tgt * ratio, 2, 100).astype(np.int64)
+    corpus = corpus_of(tmp_path, np.stack([src, tgt]), 4)
+    with closing(ShardedPlan(corpus, 4000, 1)) as plan:
+        shape = plan_buffers(*plan.first_shard(), 4000)
+        parts = [len(buffered_batches(*update, shape)) for update in epoch_of(plan, 0)]
+    assert np.mean(np.array(parts) > shape.parts) < 0.05  # split over two buffers
+
+
+def digest(updates: Iterator[GlobalBatch]) -> str:
+    checksum = hashlib.sha256()
+    for batch in updates:
+        for chunk in batch.chunks:
+            checksum.update(chunk.tobytes() + b"|")
+        checksum.update(str(batch.num_targets).encode())
+    return checksum.hexdigest()[:16]
+
+
+def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
+    store = store_of_lengths(*realistic_lengths(0, 3000))
+    small = Corpus.of(dataclasses.replace(store, source_sizes=(2000, 1000)))
+    # Recorded before large corpora were divided.
+    for weights, expected in ((), "37255ce04d7f7a45"), ([1.25, 0.5], "42344e17dfc60038"):
+        plan = ShardedPlan(small, 2000, 7, weights)
+        assert digest(plan[i][1] for i in range(3 * plan.steps_per_epoch)) == expected
+    # Recorded when shards were introduced.
+    large = corpus_of(tmp_path, realistic_lengths(0, 3000), 3, 2000, 1000)
+    for weights, expected in ((), "635735b45cdb0c78"), ([1.25, 0.5], "048fb91435d843f2"):
+        with closing(ShardedPlan(large, 2000, 7, weights)) as plan:
+            assert digest(plan[i][1] for i in range(3 * plan.steps_per_epoch)) == expected
+
+
+def test_the_next_shard_is_planned_in_the_background(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, done = [], threading.Event()
+    real = ShardedPlan._plan_visit
+
+    def spy(self: ShardedPlan, visit: int) -> Any:
+        result = real(self, visit)
+        planned.append((visit, threading.current_thread().name))
+        if visit == 1:
+            done.set()
+        return result
+
+    monkeypatch.setattr(ShardedPlan, "_plan_visit", spy)
+    with closing(ShardedPlan(corpus, 2000, 1)) as plan:
+        plan[0]
+        assert done.wait(30)  # although no update of it was asked for
+        assert [visit for visit, _ in planned] == [0, 1]
+        assert all(thread.startswith("next-shard") for _, thread in planned)
+
+
+def test_no_thread_runs_until_an_update_is_read(corpus: Corpus) -> None:
+    """So a plan that nothing is read from, like that of a finished run, needs no closing."""
+    before = set(threading.enumerate())
+    plan = ShardedPlan(corpus, 2000, 1)
+    plan.first_shard()
+    assert set(threading.enumerate()) <= before
+    with closing(plan):
+        plan[0]
+        assert set(threading.enumerate()) - before
+
+
+def test_any_update_needs_only_its_own_shard_and_the_next(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    real = Corpus.open_shard
+
+    def spy(self: Corpus, number: int) -> Any:
+        opened.append(number)
+        return real(self, number)
+
+    monkeypatch.setattr(Corpus, "open_shard", spy)
+    with closing(ShardedPlan(corpus, 2000, 1)) as plan:
+        plan[int(9.95 * plan.steps_per_epoch)]
+    assert len(opened) <= 2
+
+
+@pytest.mark.parametrize("file", ["src.tokens", "tgt.tokens", "src.offsets", "tgt.offsets"])
+def test_a_damaged_shard_is_reported_before_it_is_read(tmp_path: Path, file: str) -> None:
+    corpus = random_corpus(tmp_path, 0, 900, 9)
+    with closing(ShardedPlan(corpus, BATCH_TOKENS, 1)) as plan:
+        expected = [pairs_of(update).tolist() for update in epoch_of(plan, 0)]
+    path = corpus.shards[4] / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    intact, errors = 0, []
+    with closing(ShardedPlan(Corpus.load(tmp_path), BATCH_TOKENS, 1)) as plan:
+        for step, pairs in enumerate(expected):
+            try:
+                assert pairs_of(plan[step]).tolist() == pairs
+                intact += 1
+            except InputError as error:
+                errors.append(str(error))
+    assert intact > 0.8 * len(expected)
+    (message,) = set(errors)
+    assert f"{tmp_path} is damaged (shard-00005-of-00009: its checksum" in message

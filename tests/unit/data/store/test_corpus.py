@@ -1,0 +1,119 @@
+"""The corpus in shards: each has its part of every source, and every pair is in one of them."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_mt.data.store import corpus as corpus_module
+from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.errors import InputError
+
+SIZES = (500, 0, 120, 7)
+NAMES = ["a.en", "empty", "b.en", "c.en"]
+
+
+def parts(*bounds: int) -> list[EncodedPairs]:
+    """The pairs of four sources, cut at these numbers too; a pair's first token is its number."""
+    starts = np.cumsum([0, *SIZES])
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 9, (2, starts[-1])).astype(np.int32)
+    result = []
+    for source, (start, stop) in enumerate(pairwise(starts.tolist())):
+        inside = [bound for bound in bounds if start < bound < stop]
+        for first, last in pairwise(sorted({start, stop, *inside})):
+            src, tgt = (
+                Side.from_lengths(np.zeros(row.sum(), np.uint16), row)
+                for row in lengths[:, first:last]
+            )
+            for side in (src, tgt):
+                side.tokens[side.offsets[:-1]] = np.arange(first, last)
+            lines = np.arange(first - start + 1, last - start + 1, dtype=np.uint32)
+            result.append(EncodedPairs(source, src, tgt, lines))
+    return result
+
+
+def write(folder: Path, num_shards: int, *bounds: int) -> Corpus:
+    folder.mkdir(exist_ok=True)
+    write_corpus(folder, parts(*bounds), num_shards=num_shards, vocab_size=700, source_names=NAMES)
+    return Corpus.load(folder)
+
+
+def numbers(store: TokenStore) -> list[int]:
+    """The number of each pair, from its first tokens."""
+    both = [[int(side[i][0]) for i in range(len(store))] for side in (store.src, store.tgt)]
+    assert both[0] == both[1]
+    return both[0]
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 7, 150])
+def test_every_pair_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
+    corpus = write(tmp_path, num_shards)
+    assert len(corpus) == sum(SIZES)
+    assert corpus.source_sizes.sum(axis=0).tolist() == list(SIZES)
+    seen = []
+    starts = np.cumsum([0, *SIZES])
+    for number in range(num_shards):
+        store = corpus.open_shard(number)
+        store.verify()
+        pairs = numbers(store)
+        assert pairs == sorted(pairs)  # source by source
+        assert abs(len(pairs) - sum(SIZES) / num_shards) < 1
+        sources = (np.searchsorted(starts, pairs, side="right") - 1).tolist()
+        for i, (pair, source) in enumerate(zip(pairs, sources, strict=True)):
+            assert store.location(i) == f"{NAMES[source]}:{pair - starts[source] + 1}"
+        by_source = np.split(store.tgt.lengths, np.cumsum(store.source_sizes)[:-1])
+        assert corpus.source_tokens[number].tolist() == [part.sum() for part in by_source]
+        seen += pairs
+    assert sorted(seen) == list(range(sum(SIZES)))
+
+
+def test_shards_are_random_samples_of_every_source(tmp_path: Path) -> None:
+    corpus = write(tmp_path, 5)
+    for number in range(5):
+        store = corpus.open_shard(number)
+        assert (abs(np.array(store.source_sizes) - np.array(SIZES) / 5) <= 1).all()
+        gaps = np.diff(numbers(store))
+        assert gaps.min() < 5 < gaps.max()  # not every fifth pair
+
+
+def test_the_division_does_not_depend_on_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = []
+    for name, bounds, buffered in (("a", (), 2**22), ("b", range(0, 600, 7), 50), ("c", (499,), 1)):
+        monkeypatch.setattr(corpus_module, "_BUFFERED_TOKENS", buffered)
+        corpus = write(tmp_path / name, 4, *bounds)
+        files = sorted((tmp_path / name).rglob("*"))
+        contents.append(
+            [(f.relative_to(tmp_path / name), f.read_bytes()) for f in files if f.is_file()]
+        )
+    assert contents[0] == contents[1] == contents[2]
+    assert len(contents[0]) == 4 * 6
+    assert {path.name for path in corpus.shards} == {f"shard-{i:05}-of-00004" for i in range(1, 5)}
+
+
+def test_the_longest_sequence_of_all_shards_bounds_each(tmp_path: Path) -> None:
+    corpus = write(tmp_path, 150)
+    longest = max(int(s.lengths.max()) for part in parts() for s in (part.src, part.tgt))
+    assert corpus.max_length == longest
+    assert {corpus.open_shard(number).max_length for number in range(150)} == {longest}
+
+
+def test_fingerprints_tell_corpora_apart(tmp_path: Path) -> None:
+    one, two, three = (write(tmp_path / str(n), n) for n in (1, 2, 3))
+    assert len({one.fingerprint, two.fingerprint, three.fingerprint}) == 3
+    assert one.fingerprint == one.sample.fingerprint  # as runs of earlier versions recorded it
+
+
+@pytest.mark.parametrize("lost", [[0], [2], [0, 1, 2]])
+def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path, lost: list[int]) -> None:
+    corpus = write(tmp_path, 3)
+    for number in lost:
+        shutil.rmtree(corpus.shards[number])
+    with pytest.raises(InputError, match="a shard is missing") as error:
+        Corpus.load(tmp_path)
+    assert "\n" not in str(error.value)

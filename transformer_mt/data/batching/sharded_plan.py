@@ -1,0 +1,114 @@
+"""Plan of the global batches of a corpus of any size, one shard at a time.
+
+An epoch visits the shards in an order of its own, and each is planned as a small corpus is. Memory
+and time do not grow with the corpus: a thread plans the next shard while one is trained on. The
+number of updates of a shard is the same in every epoch and known from its header, so the shard of
+an update follows from the update's number.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
+from transformer_mt.data.store.corpus import Corpus
+from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.errors import InputError
+
+_ORDER_SEED, _SHARD_SEED = 2, 3
+"""Last numbers of the seeds: none is 0, because trailing zeros do not change a seed."""
+
+
+class ShardedPlan:
+    """The global batches of every epoch, each pair as often as its source's weight.
+
+    Args:
+        corpus: The training pairs.
+        batch_tokens: Maximum number of target tokens in a global batch; those of shards of fewer
+            than thousands of pairs may be slightly larger.
+        seed: Seed of the order of shards, pairs and batches.
+        weights: How often a pair of each data source occurs in an epoch; see ``BatchPlan``. In each
+            shard, the pairs of a source are a whole number. Empty: once.
+    """
+
+    def __init__(self, corpus: Corpus, batch_tokens: int, seed: int, weights: Sequence[float] = ()):
+        self._corpus, self._batch_tokens = corpus, batch_tokens
+        self._seed, self._weights = seed, weights
+        self._whole: BatchPlan | None = None
+        if corpus.num_shards == 1:
+            self._whole = BatchPlan(corpus.sample, batch_tokens, seed, weights)
+            self._updates = np.array([self._whole.steps_per_epoch])
+        else:
+            self._updates = self._count_updates()
+        self._visited = np.flatnonzero(self._updates)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-shard")
+        self._planned: dict[int, Future[tuple[TokenStore, BatchPlan]]] = {}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of updates in an epoch, the same for every epoch."""
+        return int(self._updates.sum())
+
+    def __getitem__(self, step: int) -> tuple[TokenStore, GlobalBatch]:
+        """The shard and the global batch of an update, counted from 0 over all epochs.
+
+        Raises:
+            InputError: The shard is damaged.
+        """
+        if self._whole:
+            return self._corpus.sample, self._whole[step]
+        epoch, index = divmod(step, self.steps_per_epoch)
+        order, ends = self._order_of_epoch(epoch)
+        place = int(np.searchsorted(ends, index, side="right"))
+        number, visit = int(order[place]), epoch * len(order) + place
+        wanted = (visit, visit + 1)
+        self._planned = {
+            v: self._planned.get(v) or self._thread.submit(self._plan_visit, v) for v in wanted
+        }
+        store, plan = self._planned[visit].result()
+        updates = int(self._updates[number])
+        return store, plan[epoch * updates + index - int(ends[place]) + updates]
+
+    def first_shard(self) -> tuple[TokenStore, BatchPlan]:
+        """The first shard and its plan, whose updates are as large as those of all shards."""
+        return self._corpus.sample, self._whole or self._plan(0, self._corpus.sample)
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _count_updates(self) -> npt.NDArray[np.int64]:
+        """[shards] number of updates, of at most ``batch_tokens`` unless pairs are long."""
+        sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
+        weights = np.array(self._weights or [1.0] * sizes.shape[1])
+        whole = np.floor(weights)
+        pairs = (whole * sizes + np.round((weights - whole) * sizes)).sum(axis=1)
+        if not pairs.any():
+            raise InputError("data.weights leave no pairs to train on: set larger weights")
+        targets = np.maximum(1, tokens @ weights)
+        # Each chunk may have half a pair too much at both ends.
+        margin = CHUNKS_PER_BATCH * targets / np.maximum(1, pairs)
+        capacity = np.maximum(self._batch_tokens - margin, self._batch_tokens / 2)
+        return np.minimum(np.ceil(targets / capacity), pairs).astype(np.int64)
+
+    def _order_of_epoch(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The shards of an epoch in order, and the number of updates at the end of each."""
+        rng = np.random.default_rng([self._seed, epoch, _ORDER_SEED])
+        order = rng.permutation(self._visited)
+        return order, np.cumsum(self._updates[order])
+
+    def _plan_visit(self, visit: int) -> tuple[TokenStore, BatchPlan]:
+        epoch, place = divmod(visit, len(self._visited))
+        number = int(self._order_of_epoch(epoch)[0][place])
+        store = self._corpus.open_shard(number)
+        store.verify()  # which also reads it ahead
+        plan = self._plan(number, store)
+        plan[epoch * plan.steps_per_epoch]  # plans the epoch
+        return store, plan
+
+    def _plan(self, number: int, store: TokenStore) -> BatchPlan:
+        rng = np.random.default_rng([self._seed, number, _SHARD_SEED])
+        seed, updates = int(rng.integers(2**63)), int(self._updates[number])
+        return BatchPlan(store, self._batch_tokens, seed, self._weights, updates)
