@@ -32,8 +32,8 @@ _MAX_CONFIG_DEPTH = 20
 """Maximum nesting of ``config.yaml``; ours is four levels deep."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
-_REMOVED = (("data", "part"),)
-"""Settings of earlier versions, by group, that have no effect on a model or its training."""
+_REMOVED = (("data", "part", None), ("optimizer", "momentum", None), ("optimizer", "name", "muon"))
+"""Settings of earlier versions, by group, that a model does not depend on: all values, or one."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -77,9 +77,10 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(
             f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
         )
-    for group, name in _REMOVED:
-        if isinstance(values.get(group), dict):
-            values[group].pop(name, None)
+    for group, name, value in _REMOVED:
+        settings = values.get(group)
+        if isinstance(settings, dict) and value in (None, settings.get(name)):
+            settings.pop(name, None)
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:

@@ -261,6 +261,17 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
     assert_equal(weights(model_folder.load_model(folder)[0]), tensors)
 
 
+def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
+    """With settings that exist no more, among them the optimizer Muon."""
+    config = run_with_steps / run_layout.CONFIG
+    before = model_folder.read_config(run_with_steps)
+    text = config.read_text().replace("optimizer:\n  name: adam\n", "optimizer:\n  name: muon\n")
+    text = text.replace("\noptimizer:\n", "\noptimizer:\n  momentum: 0.95\n")
+    config.write_text(text.replace("\ndata:\n", "\ndata:\n  part: null\n"))
+    assert "muon" in config.read_text()
+    assert model_folder.read_config(run_with_steps) == before
+
+
 def test_an_unknown_setting_is_rejected(run_with_steps: Path) -> None:
     config = run_with_steps / run_layout.CONFIG
     config.write_text(config.read_text().replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
