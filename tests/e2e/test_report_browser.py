@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from transformer_mt.evaluation.attention_page import Attention
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.report import write_attention_page, write_report
-from transformer_mt.evaluation.systems import Settings, TestSet, evaluate_systems
 from transformer_mt.model.attention_maps import AttentionMaps
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -462,10 +462,12 @@ def test_changed_test_set_is_reported_and_scored_again(
 
 def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Running]) -> None:
     scores = (copy / "test.json").read_text()
-    (copy / "test.json").write_text("garbage")
-    status, out, err = train(copy).wait()
-    assert (status, (copy / "test.json").read_text()) == (0, scores), err
-    assert "garbage" not in out
+    for damaged in ("garbage", scores.replace("nrefs:1", "garbage")):
+        assert damaged != scores
+        (copy / "test.json").write_text(damaged)
+        status, out, err = train(copy).wait()
+        assert (status, (copy / "test.json").read_text()) == (0, scores), err
+        assert "garbage" not in out
     report = copy / "data/cleaning.json"
     report.write_text(report.read_text()[:50])
     message = one_line_error(train(copy, "train.max_steps=41").wait())

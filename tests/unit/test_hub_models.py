@@ -19,9 +19,9 @@ from support.paths import ROOT
 from transformer_mt import Translator, hub_models
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import evaluate, translate
-from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
+from transformer_mt.jobs import resolved_job
 from transformer_mt.model_folder import load_model, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
@@ -199,6 +199,10 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(
         run_dir=str(run_dir),
         train=replace(trained.train, init_from=f"hf://{NAME}"),
     )
+
+    def with_initial_vocabulary(job: TrainJob) -> TrainJob:
+        return resolved_job.with_initial_vocabulary(job, job.train.init_from or "")
+
     started = with_initial_vocabulary(job)
     folder = hub_models.resolve(f"hf://{NAME}")
     assert started.train.init_from == f"hf://{NAME}@{folder.name}"

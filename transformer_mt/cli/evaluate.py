@@ -10,7 +10,7 @@ from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
-    from transformer_mt.evaluation.systems import Evaluation
+    from transformer_mt.evaluation.comparison import Evaluation
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
 def run(job: EvaluateJob) -> None:
     """Run an evaluation and print its scores; of an attention page alone, the translation."""
     with exit_on_interrupt("mt-eval"):  # loads PyTorch, which --help does not need
-        from transformer_mt.evaluation.formats import to_json, to_text
+        from transformer_mt.evaluation.score_tables import to_json, to_text
         from transformer_mt.jobs.evaluate import evaluate, write_attention
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")

@@ -1,22 +1,26 @@
 """Attention weights of one sentence and its translation, as page data and as an image."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.figures import attention_image
 from transformer_mt.files import output
-from transformer_mt.model.attention_maps import KINDS, AttentionMaps, attention_maps
+from transformer_mt.model.attention_maps import KINDS, AttentionMaps, attention_maps, heat_map
 from transformer_mt.model.transformer import Transformer
 
 MAX_PIECES = 200
 """Maximum number of pieces in a heat map."""
+_FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
+"""Fonts tried in turn for each character of an image, if installed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ def compute_attention(
     translator: Translator,
     normalizer: Normalizer,
 ) -> Attention:
-    """Translate a sentence and compute the attention weights.
+    """The translation of a sentence, with the attention weights.
 
     Raises:
         InputError: The sentence is too long for a heat map or for the model.
@@ -75,8 +79,40 @@ def to_data(attention: Attention) -> dict[str, Any]:
 
 
 def write_image(attention: Attention, path: Path) -> None:
-    """Writes a PNG with a heat map of every layer (rows) and head (columns), for each kind."""
+    """Writes a PNG of all weights: a panel for each kind, a map for each layer and head."""
     panels = [(name, *attention.maps.layers(kind)) for kind, name in KINDS.items()]
-    # Opened here: given a path, matplotlib seeks in the file, which fails for a pipe.
-    with output(path) as place, place.open("wb") as file:
-        attention_image(file, f"{attention.sentence} → {attention.translation}", panels)
+    pictures = [heat_map(layers, side=1, gap=1).numpy() for _, layers, _, _ in panels]
+    heights = [len(picture) for picture in pictures]
+    inches = 0.13  # of a weight's square, which has a line of text beside it
+    width = 1 + inches * max(picture.shape[1] for picture in pictures)
+    height = 1 + inches * sum(heights) + len(heights)
+    fonts = mpl.font_manager.get_font_names()
+    style: Any = {
+        "text.parse_math": False,
+        "font.size": 7,
+        "axes.titlesize": 8,
+        "font.family": [font for font in _FONTS if font in fonts],
+    }
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.suptitle(f"{attention.sentence} → {attention.translation}", fontsize=10)
+        grid = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)
+        for axes, picture, panel in zip(grid[:, 0], pictures, panels, strict=True):
+            name, layers, queries, keys = panel
+            axes.imshow(picture, vmin=0, vmax=255, cmap="gray", aspect="auto")
+            heads = len(layers[0])
+            axes.set_title(f"{name}: layers 1–{len(layers)} downwards, heads 1–{heads} across")
+            axes.set_xticks(*_ticks(keys, heads), rotation=90)
+            axes.set_yticks(*_ticks(queries, len(layers)))
+        # Opened here: given a path, matplotlib seeks in the file, which fails for a pipe.
+        with output(path) as place, place.open("wb") as file, warnings.catch_warnings():
+            # A character that no font has is drawn as a box, which is enough of a warning.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(file, format="png", dpi=110)
+
+
+def _ticks(pieces: list[str], maps: int) -> tuple[list[int], list[str]]:
+    """Places and labels along a row or column of maps that are one square apart."""
+    size = len(pieces) + 1
+    places = [start + i for start in range(0, maps * size, size) for i in range(len(pieces))]
+    return places, pieces * maps

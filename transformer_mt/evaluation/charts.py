@@ -1,12 +1,29 @@
-"""Charts of a report: scores by groups of sentences, length ratios, and training curves."""
+"""Charts of a report, drawn with matplotlib as SVG in the colours of the page.
 
-from collections.abc import Collection, Mapping, Sequence
+Scores by groups of sentences, intervals, length ratios and training curves. An SVG chart needs no
+script and takes about ten kilobytes; interactive chart libraries add one to five megabytes to every
+page.
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from transformer_mt.evaluation import breakdown, figures
-from transformer_mt.evaluation.statistics import Statistics
-from transformer_mt.evaluation.systems import Evaluation
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+
+from transformer_mt.evaluation import breakdown
+from transformer_mt.evaluation.comparison import Evaluation
+from transformer_mt.evaluation.metrics import make_metric
+
+Series = tuple[Sequence[float], Sequence[float]]
+"""Steps and values of a curve."""
 
 WIDEST = 3.0
 """Length ratios beyond this, or below its inverse, fall into the outer bins of the histogram."""
@@ -20,6 +37,42 @@ CURVES = {
     "tokens_per_second": "Target tokens per second",
 }
 """Keys of ``metrics.jsonl`` that are charted, with their titles."""
+
+# Placeholder colours, replaced by CSS variables that differ between light and dark mode.
+_TEXT, _LINE = "#010203", "#010204"
+_SERIES = [f"#01020{5 + i}" for i in range(5)]
+_CSS = {
+    _TEXT: "currentColor",
+    _LINE: "var(--line)",
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
+}
+MAX_SERIES = len(_SERIES)
+"""Maximum number of systems in a chart."""
+
+_STYLE: Any = {  # matplotlib types each key
+    "svg.fonttype": "none",
+    "svg.hashsalt": "transformer_mt",
+    "text.parse_math": False,
+    "font.size": 11,
+    "text.color": _TEXT,
+    "axes.labelcolor": _TEXT,
+    "axes.edgecolor": _LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "xtick.labelcolor": _TEXT,
+    "ytick.labelcolor": _TEXT,
+    "lines.linewidth": 1.8,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +94,7 @@ def letters(evaluation: Evaluation) -> list[str]:
 def score_charts(evaluation: Evaluation) -> list[Chart]:
     """Confidence intervals of all systems, one chart per metric; none for a single system."""
     systems = evaluation.systems
-    found = []
+    charts = []
     for i, first in enumerate(systems[0].scores):
         scores = [system.scores[i] for system in systems]
         spans = [
@@ -50,16 +103,28 @@ def score_charts(evaluation: Evaluation) -> list[Chart]:
             if score.mean is not None and score.confidence is not None
         ]
         if len(spans) == len(systems) > 1:
-            svg = figures.intervals(f"interval-{i}", letters(evaluation), spans)
-            found.append(Chart(f"{first.name}, 95% intervals", svg))
-    return found
+            svg = _intervals(f"interval-{i}", letters(evaluation), spans)
+            charts.append(Chart(f"{first.name}, 95% intervals", svg))
+    return charts
 
 
-def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[Statistics]]) -> list[Chart]:
-    """BLEU and chrF by length and by word frequency, words by frequency, and length ratios.
+def _intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, float]]) -> str:
+    """Confidence intervals, one below the other; each is a mean and half the width."""
 
-    ``counts`` are the statistics of every system, for ``bleu`` and for ``chrf``.
-    """
+    def draw(axes: Axes) -> None:
+        for i, (mean, half) in enumerate(spans):
+            axes.errorbar(mean, -i, xerr=half, fmt="o", color=_SERIES[i], capsize=4, markersize=6)
+        axes.set_yticks(range(0, -len(labels), -1), labels)
+        axes.set_ylim(-len(labels) + 0.4, 0.6)
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+
+    return _svg(name, draw, height=0.7 + 0.3 * len(labels))
+
+
+def group_charts(evaluation: Evaluation) -> list[Chart]:
+    """BLEU and chrF by length and by word frequency, words by frequency, and length ratios."""
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
     side = "reference" if source is None else "source"
@@ -70,53 +135,105 @@ def group_charts(evaluation: Evaluation, counts: Mapping[str, Sequence[Statistic
         (f"length of the {side}", "length", lengths, ""),
         ("word frequency of the reference", "frequency", rarity, by_words),
     ]
-    found = []
+    charts = []
     for what, kind, groups, note in groupings:
         sizes = ", ".join(f"{len(group.lines):,}" for group in groups)
+        labels = [group.label for group in groups]
         for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-            values = [[of.score(group.lines) for group in groups] for of in counts[metric]]
-            svg = figures.bars(f"{metric}-{kind}", [group.label for group in groups], values)
-            found.append(Chart(f"{name} by {what}", svg, f"{note} Sentences: {sizes}.".strip()))
-    return [*found, _words(evaluation, reference), _ratios(evaluation, reference)]
+            svg = _bars(f"{metric}-{kind}", labels, _group_scores(evaluation, metric, groups))
+            charts.append(Chart(f"{name} by {what}", svg, f"{note} Sentences: {sizes}.".strip()))
+    return [*charts, _words(evaluation, reference), _ratios(evaluation, reference)]
+
+
+def _group_scores(
+    evaluation: Evaluation, metric: str, groups: Sequence[breakdown.Group]
+) -> list[list[float]]:
+    """Corpus scores of all groups of sentences, by system."""
+    scorer = make_metric(metric, evaluation.settings.tgt_lang)
+
+    def score(hypotheses: Sequence[str], lines: Sequence[int]) -> float:
+        references = [[texts[i] for i in lines] for texts in evaluation.test.references.values()]
+        return float(scorer.corpus_score([hypotheses[i] for i in lines], references).score)
+
+    return [[score(s.hypotheses, group.lines) for group in groups] for s in evaluation.systems]
 
 
 def _words(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
-    found = [dict(breakdown.word_f1(s.hypotheses, reference)) for s in evaluation.systems]
-    labels = list(found[0])
-    svg = figures.bars("words", labels, [[of[label] for label in labels] for of in found])
+    by_class = [dict(breakdown.word_f1(s.hypotheses, reference)) for s in evaluation.systems]
+    labels = list(by_class[0])
+    svg = _bars("words", labels, [[f1[label] for label in labels] for f1 in by_class])
     note = "F1 of words, by how often they occur in the references."
     return Chart("Word F1 by frequency", svg, note)
 
 
+def _bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
+    """Grouped bar chart; each series has a value for every label."""
+
+    def draw(axes: Axes) -> None:
+        width = 0.8 / len(series)
+        for i, values in enumerate(series):
+            places = [x - 0.4 + (i + 0.5) * width for x in range(len(values))]
+            axes.bar(places, values, width * 0.92, color=_SERIES[i])
+        axes.set_xticks(range(len(labels)), labels)
+        axes.tick_params(axis="x", length=0)
+
+    return _svg(name, draw)
+
+
 def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
-    series = [
-        [len(h) / len(r) for h, r in zip(system.hypotheses, reference, strict=True) if h and r]
-        for system in evaluation.systems
-    ]
-    svg = figures.ratios("ratios", series, WIDEST)
+    """Histogram of length ratios from 1/WIDEST to WIDEST; the outer bins hold all beyond."""
+    bins = 41
+    edges = [WIDEST ** (2 * i / bins - 1) for i in range(bins + 1)]
+    kind: Any = "stepfilled" if len(evaluation.systems) == 1 else "step"
+
+    def draw(axes: Axes) -> None:
+        for system, color in zip(evaluation.systems, _SERIES, strict=False):
+            pairs = zip(system.hypotheses, reference, strict=True)
+            ratios = [len(h) / len(r) for h, r in pairs if h and r]
+            inside = [min(max(ratio, edges[0]), edges[-1]) for ratio in ratios]
+            axes.hist(inside, edges, histtype=kind, color=color, linewidth=1.8)
+        axes.axvline(1, color=_TEXT, linewidth=0.8, linestyle="--")
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        ticks = (0.5, 0.7, 1, 1.4, 2, 3)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+
     note = "Sentences by output / reference length in characters; the outer bins hold the rest."
-    return Chart("Length ratio", svg, note)
+    return Chart("Length ratio", _svg("ratios", draw), note)
 
 
 def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
     """Training and validation curves from the records of ``metrics.jsonl``."""
-    return [
-        Chart(CURVES[key], figures.curves(f"curve-{key}", [*series.values()]), "", [*series])
-        for key, series in curve_series(records, CURVES).items()
-    ]
+    charts = []
+    for key, series in curve_series(records, CURVES).items():
+
+        def draw(axes: Axes, curves: Sequence[Series] = [*series.values()]) -> None:
+            _draw_curves(axes, curves, _SERIES)
+
+        charts.append(Chart(CURVES[key], _svg(f"curve-{key}", draw), "", [*series]))
+    return charts
 
 
 def curve_image(file: BinaryIO, records: Sequence[dict[str, Any]], keys: Collection[str]) -> None:
-    """Write the curves of some keys of ``CURVES`` as a PNG, side by side."""
-    series = curve_series(records, keys)
-    figures.curve_image(file, {CURVES[key]: values for key, values in series.items()})
+    """Writes the curves of some keys of ``CURVES`` as a PNG, side by side."""
+    panels = curve_series(records, keys)
+    with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
+        figure = Figure(figsize=(4.5 * len(panels), 2.8), layout="constrained")
+        grid = figure.subplots(1, len(panels), squeeze=False)
+        for axes, (key, series) in zip(grid[0], panels.items(), strict=True):
+            colors = [f"C{i}" for i in range(len(series))]
+            lines = _draw_curves(axes, [*series.values()], colors)
+            axes.set_title(CURVES[key])
+            axes.set_xlabel("update")
+            axes.legend(lines, [*series])
+        figure.savefig(file, format="png", dpi=100)
 
 
 def curve_series(
     records: Sequence[dict[str, Any]], keys: Collection[str]
-) -> dict[str, dict[str, figures.Series]]:
-    """Steps and values of training and of validation, by key; of keys that have any."""
-    found: dict[str, dict[str, figures.Series]] = {}
+) -> dict[str, dict[str, Series]]:
+    """Steps and values of training and of validation, by key; only keys that have any."""
+    panels: dict[str, dict[str, Series]] = {}
     for key in keys:
         for split, name in (("train", "training"), ("valid", "validation")):
             points = [
@@ -126,5 +243,46 @@ def curve_series(
             ]
             if points:
                 steps, values = zip(*points, strict=True)
-                found.setdefault(key, {})[name] = (steps, values)
-    return found
+                panels.setdefault(key, {})[name] = (steps, values)
+    return panels
+
+
+def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) -> list[Line2D]:
+    """Draws values over steps; the y-axis ignores the first tenth, which would flatten the rest."""
+    lines = []
+    for color, (steps, values) in zip(colors, series, strict=False):
+        marker = "o" if len(values) < 20 else None
+        lines += axes.plot(steps, values, color=color, marker=marker, markersize=3.5)
+    settled = [value for _, values in series for value in values[len(values) // 10 :]]
+    settled = [value for value in settled if math.isfinite(value)]
+    if settled:
+        low, high = min(settled), max(settled)
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1
+        axes.set_ylim(low - margin, high + margin)
+        if high >= 1000:
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        elif high < 0.1:
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return lines
+
+
+def _svg(name: str, draw: Callable[[Axes], None], *, height: float = 2.4) -> str:
+    """The SVG of a figure; its name must be unique on the page."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5, height), layout="constrained")
+        draw(figure.add_subplot())
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return _for_page(stream.getvalue(), name)
+
+
+def _for_page(svg: str, name: str) -> str:
+    """The bare ``<svg>`` element, with colours from CSS and identifiers unique on the page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, css in _CSS.items():
+        svg = svg.replace(colour, css)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'role="img"', svg, count=1)

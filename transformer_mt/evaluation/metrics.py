@@ -1,22 +1,32 @@
-"""Registry of the metrics of translation quality.
+"""Registry of the metrics of translation quality that sacreBLEU computes.
 
-sacreBLEU scores detokenised text against raw references. BLEU by other protocols is on another
-scale and lives in ``protocols.py``.
+``SACREBLEU_METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as
+papers report it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are
+``paper``, published Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot
+be compared. COMET and perplexity, which also read the source, are in ``source_metrics.py``.
 """
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.protocols import OF_NORMALIZATION, PROTOCOLS
+
+DEFAULT = ("bleu", "chrf", "ter")
+"""Metrics that are computed unless others are set."""
 
 
-def _bleu(language: str) -> Metric:
+def bleu(language: str) -> Metric:
+    """BLEU for a target language, or for an unknown one if it is empty."""
+    # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
+    language = "zh" if language == "yue" else language
     try:
         # force: score_diagnostics.py reports tokenised text, in one line for each file.
         return BLEU(trg_lang=language, force=True)
@@ -27,22 +37,98 @@ def _bleu(language: str) -> Metric:
         ) from error
 
 
-def _ter(language: str) -> Metric:
+def chrf(_: str) -> Metric:
+    """The metric chrF2."""
+    return CHRF()
+
+
+def chrf_plus_plus(_: str) -> Metric:
+    """The metric chrF2++, which counts words as well."""
+    return CHRF(word_order=2)
+
+
+def ter(language: str) -> Metric:
+    """TER for a target language."""
     # Without spaces, a sentence would be one word: there TER counts characters.
     characters = language in ("ja", "yue", "zh")
     return TER(normalized=characters, asian_support=characters)
 
 
-SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
-    "bleu": _bleu,
-    "chrf": lambda _: CHRF(),
-    "chrf++": lambda _: CHRF(word_order=2),
-    "ter": _ter,
-}
-"""Metrics by name; each is made for a target language, or "" if that is unknown."""
+class ProtocolBLEU(BLEU):
+    """Unsmoothed BLEU with another tokeniser, whose name in the signature is ``tokens``."""
 
-DEFAULT = ("bleu", "chrf", "ter")
-"""Metrics that are computed unless others are set."""
+    def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+        self.tokenizer_signature = tokens
+        self._name = name
+        self._tokenize = tokenize
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return self._tokenize(sent)
+
+    def _compute_score_from_stats(self, stats: Any) -> BLEUScore:
+        score = super()._compute_score_from_stats(stats)
+        score.name = self._name
+        return score
+
+
+def paper_bleu(language: str) -> ProtocolBLEU:
+    """BLEU as the paper's authors computed it with tensor2tensor's ``get_ende_bleu.sh``.
+
+    That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
+    hypotheses, splits compounds at hyphens (``rich-text`` → ``rich ##AT##-##AT## text``) on both
+    sides, and counts with ``multi-bleu.perl``: four-grams, no smoothing. It expects a reference
+    tokenised in advance, in which every quotation mark, „ included, had become ``&quot;``. Here
+    both sides are raw text and are treated the same way, „ included.
+    """
+    # Imported here: it takes 0.3 s, and only this protocol needs it.
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+
+    def tokenize(line: str) -> str:
+        line = normalizer.replace_unicode_punct(line).replace("„", '"')
+        return split_compounds(tokenizer.tokenize(line, return_str=True))
+
+    return ProtocolBLEU("BLEU (paper protocol)", tokenize, f"sacremoses-{language}-atat")
+
+
+def split_compounds(tokenized: str) -> str:
+    """Tokenised text in which every hyphen inside a word is a token, by the script's substitution.
+
+    As in the script, overlapping matches are missed: ``a-b-c`` is split once.
+    """
+    return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
+
+
+def tokens_bleu(language: str) -> ProtocolBLEU:
+    """BLEU as papers on Multi30k report it: lower-case Moses tokens, unsmoothed.
+
+    Both sides are lower-cased and tokenised here, so they may be cased and detokenised text.
+    """
+    tokenize = Normalizer("moses_lowercase", language, language).tgt
+    tokens = f"sacremoses-{language}-lc"  # short enough for 80 columns
+    return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
+
+
+SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
+    "bleu": bleu,
+    "chrf": chrf,
+    "chrf++": chrf_plus_plus,
+    "ter": ter,
+}
+"""Metrics by the name that ``metrics=`` takes; each is made for a target language by its ISO 639-1
+code without region or script, or "" if that is unknown."""
+
+PROTOCOLS: dict[str, Callable[[str], Metric]] = {
+    "paper": paper_bleu,
+    "lowercase_tokens": tokens_bleu,
+}
+"""Protocols by the name that ``protocols=`` takes; each is made for a language in the same way."""
+
+OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
+"""The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
+badly against cased references."""
 
 
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
@@ -68,5 +154,5 @@ def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list
 
 
 def check_language(tgt_lang: str) -> None:
-    """Raise ``InputError`` if scoring this language needs a tokeniser that is not installed."""
+    """Raises ``InputError`` if scoring this language needs a tokeniser that is not installed."""
     make_metric("bleu", tgt_lang)

@@ -16,12 +16,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import breakdown, charts, figures
+from transformer_mt.evaluation import breakdown, charts
 from transformer_mt.evaluation.attention_page import Attention, to_data
 from transformer_mt.evaluation.breakdown import Change
+from transformer_mt.evaluation.comparison import Evaluation
+from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.evaluation.scores import short_signature
-from transformer_mt.evaluation.statistics import Statistics, collect
-from transformer_mt.evaluation.systems import Evaluation
 from transformer_mt.files import output
 
 DIFFERENCES = 30
@@ -40,9 +40,9 @@ class Difference:
 
 
 def check_report(systems: int) -> None:
-    """Raise ``InputError`` if there are more systems than a chart can show."""
-    if systems > figures.MAX_SERIES:
-        maximum = figures.MAX_SERIES
+    """Raises ``InputError`` if there are more systems than a chart can show."""
+    if systems > charts.MAX_SERIES:
+        maximum = charts.MAX_SERIES
         raise InputError(f"report: its charts show at most {maximum} systems, not {systems}")
 
 
@@ -54,15 +54,22 @@ def write_report(
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> None:
-    """Write the report of at most ``figures.MAX_SERIES`` systems (``check_report``), atomically.
+    """Writes the report of at most ``charts.MAX_SERIES`` systems (``check_report``), atomically.
 
     ``curves`` are the records of a run's ``metrics.jsonl``.
     """
     systems = evaluation.systems
-    counts = {metric: _statistics(evaluation, metric) for metric in ("bleu", "chrf")}
     segments = len(systems[0].hypotheses)
-    # chrF, because BLEU is not meaningful for a single sentence.
-    scores = [[of.score([i]) for i in range(segments)] for of in counts["chrf"]]
+    # Not BLEU, which is not meaningful for a single sentence.
+    chrf = make_metric("chrf", evaluation.settings.tgt_lang)
+    references = list(zip(*evaluation.test.references.values(), strict=True))
+    scores = [
+        [
+            float(chrf.sentence_score(h, r).score)
+            for h, r in zip(s.hypotheses, references, strict=True)
+        ]
+        for s in systems
+    ]
     _render(
         path,
         "report.html",
@@ -74,7 +81,7 @@ def write_report(
         compared={(item.system, item.metric): item for item in evaluation.comparisons},
         signatures=[(score.name, short_signature(score)) for score in systems[0].scores],
         score_charts=charts.score_charts(evaluation),
-        group_charts=charts.group_charts(evaluation, counts),
+        group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, scores),
         sentences=_sentences(evaluation, scores),
@@ -84,7 +91,7 @@ def write_report(
 
 
 def write_attention_page(path: Path, attention: Attention) -> None:
-    """Write the page of one sentence's attention weights, atomically."""
+    """Writes the page of one sentence's attention weights, atomically."""
     values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
     _render(path, "attention.html", ["attention.js"], **values)
 
@@ -111,19 +118,6 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
         place.write_text(page, encoding="utf-8")
 
 
-def _statistics(evaluation: Evaluation, metric: str) -> list[Statistics]:
-    """Statistics of every system, extracted here if the metric was not computed."""
-    systems, settings = evaluation.systems, evaluation.settings
-    if metric in settings.metrics:
-        return [system.statistics[metric] for system in systems]
-    hypotheses = {system.name: system.hypotheses for system in systems}
-    references = list(evaluation.test.references.values())
-    found = collect(
-        hypotheses, references, [metric], tgt_lang=settings.tgt_lang, workers=settings.workers
-    )
-    return [of[metric] for of in found.values()]
-
-
 def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:
     """The sentences with the lowest chrF, marked against the reference; for several systems those
     that differ most in chrF from the baseline, marked against the baseline.
@@ -132,10 +126,10 @@ def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Diff
     if len(scores) == 1:
         order = sorted(range(len(first)), key=lambda i: first[i])
     else:
-        gaps = [max(abs(of[i] - first[i]) for of in scores[1:]) for i in range(len(first))]
+        gaps = [max(abs(s[i] - first[i]) for s in scores[1:]) for i in range(len(first))]
         order = sorted((i for i, gap in enumerate(gaps) if gap > 0), key=lambda i: -gaps[i])
     references = list(evaluation.test.references.values())
-    found = []
+    differences = []
     for i in order[:DIFFERENCES]:
         texts = [system.hypotheses[i] for system in evaluation.systems]
         if len(texts) == 1:
@@ -144,9 +138,10 @@ def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Diff
             others = [breakdown.changes(texts[0], text) for text in texts[1:]]
             marked = [[Change("same", texts[0])], *others]
         source = None if evaluation.test.source is None else evaluation.test.source[i]
-        rated = zip(charts.letters(evaluation), [of[i] for of in scores], marked, strict=True)
-        found.append(Difference(i + 1, source, [lines[i] for lines in references], list(rated)))
-    return found
+        versions = zip(charts.letters(evaluation), [s[i] for s in scores], marked, strict=True)
+        texts = [lines[i] for lines in references]
+        differences.append(Difference(i + 1, source, texts, list(versions)))
+    return differences
 
 
 def _sentences(evaluation: Evaluation, scores: list[list[float]]) -> dict[str, Any]:
@@ -159,8 +154,8 @@ def _sentences(evaluation: Evaluation, scores: list[list[float]]) -> dict[str, A
             {
                 "letter": letter,
                 "lines": list(system.hypotheses),
-                "chrf": [round(value, 1) for value in of_system],
+                "chrf": [round(score, 1) for score in chrf],
             }
-            for letter, system, of_system in rated
+            for letter, system, chrf in rated
         ],
     }

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
+import regex
+
 from transformer_mt.data.text.languages import base_language
 
 TOKENISED_SHARE = 0.1
@@ -20,17 +22,13 @@ _QUOTES = {
     "quotes": {'"': '"', "“”„‟": "„…“", "«»": "«…»"},
     "apostrophes": {"'": "'", "’‘": "’"},
 }
-# Letters of languages written without spaces between words; Japanese is recognised by its kana.
-_UNSPACED_LETTERS = {
-    "ja": re.compile("[\u3040-\u30ff]+"),
-    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]+"),
-    "th": re.compile("[\u0e00-\u0e7f]+"),
-    "lo": re.compile("[\u0e80-\u0eff]+"),
-    "bo": re.compile("[\u0f00-\u0fff]+"),
-    "my": re.compile("[\u1000-\u109f]+"),
-    "km": re.compile("[\u1780-\u17ff]+"),
-}
-_SACREBLEU_TOKENISERS = ("ja", "zh")
+_KANA, _HAN = regex.compile(r"[\p{Hiragana}\p{Katakana}]"), regex.compile(r"\p{Han}")
+_UNSPACED = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Tibetan}\p{Myanmar}\p{Khmer}]"
+)
+"""A letter of the languages in ``UNSPACED``."""
+_SEGMENTED = ("ja", "yue", "zh")
+"""Those for which BLEU has a tokeniser and TER counts characters."""
 _MAX_WORD_LENGTH = 8  # with more of these letters per space, the spaces do not separate words
 
 _MIN_QUOTES = 5  # for a text to have a style of quotes
@@ -54,29 +52,31 @@ def diagnose(
         tgt_lang: Language code of the translations, if known.
         words: Whether a metric counts words, as BLEU and TER do and chrF does not.
     """
-    found = []
+    warnings = []
     total = len(hypotheses)
     if any(_equal(hypotheses, lines) for lines in references):
-        found.append("every line is identical to a reference: is this the reference file itself?")
+        warnings.append(
+            "every line is identical to a reference: is this the reference file itself?"
+        )
     if words:
-        found.extend(unspaced(references, tgt_lang))
+        warnings.extend(unspaced(references, tgt_lang))
     if source is not None:
         copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
         if copies:
-            found.append(f"{copies:,} of {total:,} lines are identical to their source")
+            warnings.append(f"{copies:,} of {total:,} lines are identical to their source")
     empty = sum(not line.strip() for line in hypotheses)
     if empty:
-        found.append(f"{empty:,} of {total:,} lines are empty")
+        warnings.append(f"{empty:,} of {total:,} lines are empty")
     for lines in references:
         if blank := sum(
             bool(h.strip()) and not r.strip() for h, r in zip(hypotheses, lines, strict=True)
         ):
-            found.append(f"{blank:,} of {total:,} lines of a reference are empty")
-    found.extend(_quotes(hypotheses, references))
+            warnings.append(f"{blank:,} of {total:,} lines of a reference are empty")
+    warnings.extend(_quotes(hypotheses, references))
     if total >= _MIN_LINES:
-        found.extend(_tokenised(hypotheses, references))
-        found.extend(_length(hypotheses, references))
-    return found
+        warnings.extend(_tokenised(hypotheses, references))
+        warnings.extend(_length(hypotheses, references))
+    return warnings
 
 
 def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
@@ -86,21 +86,19 @@ def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
 
 def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
     """A warning if the references have no spaces, so that BLEU finds no words in them."""
-    if base_language(tgt_lang or "") in _SACREBLEU_TOKENISERS:
+    if base_language(tgt_lang or "") in _SEGMENTED:
         return
     text = "\n".join(line.strip() for lines in references for line in lines)
-    counts = {
-        lang: sum(map(len, letters.findall(text))) for lang, letters in _UNSPACED_LETTERS.items()
-    }
-    spaces, total = text.count(" "), sum(counts.values())
-    if 2 * total <= len(text) - spaces or spaces * _MAX_WORD_LENGTH > total:
+    letters, spaces = len(_UNSPACED.findall(text)), text.count(" ")
+    if 2 * letters <= len(text) - spaces or spaces * _MAX_WORD_LENGTH > letters:
         return
     # Chinese text has no kana; in Japanese about half of the letters are kana.
-    lang = "ja" if 10 * counts["ja"] > total else max(counts, key=lambda lang: counts[lang])
+    kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
+    lang = "ja" if 10 * kana > letters else "zh" if 2 * han > letters else None
     advice = (
-        f"set tgt_lang={lang}, so that BLEU segments them, or rely on chrF"
-        if lang in _SACREBLEU_TOKENISERS
-        else "rely on chrF, because sacreBLEU's BLEU and TER cannot segment them"
+        "rely on chrF, because sacreBLEU's BLEU and TER cannot segment them"
+        if lang is None
+        else f"set tgt_lang={lang}, so that BLEU segments them, or rely on chrF"
     )
     yield f"the references have no spaces between words: {advice}"
 
@@ -109,14 +107,14 @@ def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     total = len(hypotheses)
     texts = [("the output", hypotheses), *(("a reference", lines) for lines in references)]
     counts = [(who, sum(bool(_TOKENISED.search(line)) for line in lines)) for who, lines in texts]
-    found = [
+    noticed = [
         f"{count:,} of {total:,} lines of {who}"
         for who, count in counts
         if count > TOKENISED_SHARE * total
     ]
-    if found:
+    if noticed:
         yield (
-            f"{' and '.join(found)} look tokenised (for example, a space before the full stop): "
+            f"{' and '.join(noticed)} look tokenised (for example, a space before the full stop): "
             "scores are comparable on detokenised text only"
         )
 

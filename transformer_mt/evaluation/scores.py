@@ -1,21 +1,21 @@
-"""Scoring with sacreBLEU: numbers with signature and interval, and their text and JSON forms."""
+"""Scores with their signatures: computing them with sacreBLEU, and their text and JSON forms."""
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import DEFAULT
-from transformer_mt.evaluation.protocols import OF_NORMALIZATION
-from transformer_mt.evaluation.resampling import Scores, interval, resample, seed_text
-from transformer_mt.evaluation.statistics import Statistics, collect
-from transformer_mt.files import read_regular
+from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
+from transformer_mt.files import has_types, read_json
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
-_MAX_BYTES = 2**20
+
+Lines = Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Score:
     """sacreBLEU's signature: scores are comparable only if their signatures are equal."""
     segments: int
     """Number of lines. newstest2014 has 3,003; a subset of 2,737 is often scored by mistake."""
-    verbose: str
+    verbose: str = ""
     """Details, such as n-gram precisions and brevity penalty; may be empty."""
     mean: float | None = None
     """Mean of the bootstrap resamples, if any."""
@@ -40,35 +40,12 @@ class Score:
     """Decimals to print."""
 
 
-def make_score(statistics: Statistics, resamples: Scores | None) -> Score:
-    """Score of a test set, with an interval if there are bootstrap resamples."""
-    result = statistics.corpus_score()
-    signature = statistics.metric.get_signature()
-    mean = half = None
-    if resamples is not None:
-        signature.update("seed", seed_text())
-        signature.update("bs", len(resamples))
-        mean, half = interval(resamples)
-    printed = json.loads(result.format(signature=signature.format(), is_json=True))
-    return Score(
-        name=result.name,
-        score=result.score,
-        signature=signature.format(),
-        segments=len(statistics.rows),
-        verbose=printed.get("verbose_score", ""),
-        mean=mean,
-        confidence=half,
-    )
-
-
 def score(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    hypotheses: Lines,
+    references: Sequence[Lines],
     *,
     tgt_lang: str | None = None,
     metrics: Sequence[str] = DEFAULT,
-    bootstrap: int = 0,
-    workers: int | None = 0,
 ) -> list[Score]:
     """BLEU, chrF2 and TER as ``sacrebleu ref -i hyp -m bleu chrf ter`` computes them.
 
@@ -78,42 +55,38 @@ def score(
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
         metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
-        bootstrap: Resamples for 95% intervals, as with sacreBLEU's ``--confidence``; 0 is none.
-        workers: Worker processes; see ``run_jobs``.
 
     Raises:
-        InputError: There is nothing to score, or the lists differ in length.
+        InputError: There is nothing to score, the lists differ in length, or a metric is not
+            available here.
     """
-    check(hypotheses, references)
-    statistics = collect({"": hypotheses}, references, metrics, tgt_lang=tgt_lang, workers=workers)
-    resamples = resample(
-        statistics, bootstrap=bootstrap, randomization=0, compared=(), workers=workers
-    )
-    return [make_score(of, resamples.scores.get(("", name))) for name, of in statistics[""].items()]
-
-
-def validation_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    tgt_lang: str,
-    normalization: str = "none",
-) -> Score:
-    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
-    name = OF_NORMALIZATION.get(normalization, "bleu")
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0]
-
-
-def check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise ``InputError`` unless there are lines to score, each with its references."""
     if not references:
         raise InputError("no references given: a score needs at least one reference set")
     texts = {f"reference set {i}": lines for i, lines in enumerate(references, 1)}
     check_line_counts({"the hypotheses": hypotheses, **texts})
+    return [compute_score(name, tgt_lang, hypotheses, references) for name in metrics]
 
 
-def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
-    """Raise ``InputError`` unless all texts, given by name, have the same number of lines (> 0)."""
+def compute_score(
+    metric: str, tgt_lang: str | None, hypotheses: Lines, references: Sequence[Lines]
+) -> Score:
+    """The score of texts with the same number of lines, by one metric."""
+    scorer = make_metric(metric, tgt_lang)
+    result = scorer.corpus_score(hypotheses, references)
+    signature = scorer.get_signature().format()
+    return Score(
+        name=result.name,
+        score=result.score,
+        signature=signature,
+        segments=len(hypotheses),
+        verbose=json.loads(result.format(signature=signature, is_json=True)).get(
+            "verbose_score", ""
+        ),
+    )
+
+
+def check_line_counts(texts: Mapping[str, Lines]) -> None:
+    """Raises ``InputError`` unless all texts (by name) have the same number of lines, not 0."""
     (first, lines), *others = texts.items()
     for name, other in others:
         if len(other) != len(lines):
@@ -125,29 +98,42 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
         raise InputError(f"no lines in {first}: there is nothing to score")
 
 
+@dataclass(frozen=True)
+class ValidationMetric:
+    """A corpus-level metric that each validation computes from its translations."""
+
+    function: Callable[[Lines, Sequence[Lines], str, str], float]
+    """Arguments: hypotheses, reference sets, target language, ``data.normalization``."""
+    higher_is_better: bool = True
+
+
+def validation_bleu(
+    hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, normalization: str
+) -> float:
+    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
+    name = OF_NORMALIZATION.get(normalization, "bleu")
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0].score
+
+
+def _validation_chrf(
+    hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, _: str
+) -> float:
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
+
+
+VALIDATION_METRICS: dict[str, ValidationMetric] = {
+    "bleu": ValidationMetric(validation_bleu),
+    "chrf": ValidationMetric(_validation_chrf),
+}
+"""Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+
+
 def to_json(scores: Sequence[Score]) -> str:
     """The list that ``sacrebleu --format json -w 4`` prints, with ``segments`` added.
 
     With four decimals, the same text gives the same digits on every machine.
     """
     return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
-
-
-def read_scores(path: Path) -> list[Score] | None:
-    """The scores of a JSON file, without intervals; None if it is missing or damaged."""
-    try:
-        return [
-            Score(
-                name=str(row["name"]),
-                score=float(row["score"]),
-                signature=str(row["signature"]),
-                segments=int(row["segments"]),
-                verbose=str(row.get("verbose_score", "")),
-            )
-            for row in json.loads(read_regular(path, _MAX_BYTES))
-        ]
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
 
 
 def to_row(item: Score) -> dict[str, str | float | int]:
@@ -168,6 +154,37 @@ def to_row(item: Score) -> dict[str, str | float | int]:
         row[key] = value
     row["segments"] = item.segments
     return row
+
+
+def read_scores(path: Path) -> list[Score] | None:
+    """The scores of a file that ``to_json`` made, without intervals.
+
+    None if the file is missing or damaged: not such a list, a value of another type, or one that
+    contradicts another, as every part of a signature is in the file twice.
+    """
+    try:
+        rows = read_json(path)
+        return [_read_row(row) for row in rows] if isinstance(rows, list) else None
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def _read_row(row: dict[str, Any]) -> Score:
+    """A score from its JSON object; raises ``ValueError`` if that is not one."""
+    if not has_types(row, {"name": str, "score": float, "signature": str, "segments": int}):
+        raise ValueError("not a score")
+    item = Score(
+        name=row["name"],
+        score=row["score"],
+        signature=row["signature"],
+        segments=row["segments"],
+        verbose=str(row.get("verbose_score", "")),
+    )
+    printable = f"{item.name}{item.signature}{item.verbose}".isprintable()
+    consistent = to_row(item).items() <= row.items()
+    if not (printable and consistent and math.isfinite(item.score) and item.segments > 0):
+        raise ValueError("damaged")
+    return item
 
 
 def to_text(scores: Sequence[Score]) -> str:

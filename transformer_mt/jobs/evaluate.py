@@ -1,9 +1,10 @@
-"""Evaluate a model folder, or files of hypotheses and references."""
+"""Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import distributed, files, hub_models
@@ -16,16 +17,15 @@ from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.comet import comet, comet_command
-from transformer_mt.evaluation.perplexity import perplexity
-from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.systems import (
+from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
     TestSet,
     evaluate_systems,
     load_testset,
 )
+from transformer_mt.evaluation.scores import Score, check_line_counts
+from transformer_mt.evaluation.source_metrics import comet, comet_command, perplexity
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model.transformer import Transformer
@@ -42,7 +42,7 @@ _OUTPUTS = ("report", "attention_html", "attention_png")
 def evaluate(
     job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
 ) -> Evaluation:
-    """Score a model on a test set, or files of translations, and write the files the job names.
+    """Scores a model on a test set, or files of translations; writes the files the job names.
 
     Args:
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
@@ -53,6 +53,10 @@ def evaluate(
             or a metric is not available here.
     """
     job, system = _open(job)
+    settings = _settings(job, system)
+    # A missing tokeniser is reported before the work. The report has BLEU in any case.
+    for name in [*settings.names, *(["bleu"] if job.report else [])]:
+        metrics.make_metric(name, settings.tgt_lang)
     attention = None if system is None or job.attention is None else _attend(job, system)
     test = _load_test_set(job, system)
     if system is None:
@@ -60,7 +64,7 @@ def evaluate(
     else:
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = evaluate_systems(hypotheses, test, _settings(job, system))
+    evaluation = evaluate_systems(hypotheses, test, settings)
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -76,7 +80,7 @@ def evaluate(
 
 
 def write_attention(job: EvaluateJob) -> "Attention":
-    """Write the attention pages of a sentence (``attention=…``), without scoring anything.
+    """Writes the attention pages of a sentence (``attention=…``), without scoring anything.
 
     Raises:
         InputError: There is no such model, or the sentence is too long.
@@ -115,7 +119,7 @@ class _System:
 
 
 def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
-    """Check the job and load its model, if it has one."""
+    """The job with expanded paths, checked, and its model, if it has one."""
     job = _expand_users(job)
     _check(job)
     if job.model is None:
@@ -126,7 +130,7 @@ def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
 
 
 def _expand_users(job: EvaluateJob) -> EvaluateJob:
-    """Expand ``~`` in every path: inside the quotes that lists need, the shell does not."""
+    """Expands ``~`` in every path: inside the quotes that lists need, the shell does not."""
     paths: dict[str, Any] = {
         key: str(files.expand_user(value))
         for key in ("model", "source", "comet_model", *_OUTPUTS)
@@ -142,15 +146,23 @@ def _outputs(job: EvaluateJob) -> dict[str, str | None]:
 
 
 def _check(job: EvaluateJob) -> None:
-    """Report mistakes before anything is translated and scored."""
+    """Reports mistakes before anything is translated and scored."""
     for key, value in _outputs(job).items():
         if value is None:
             continue
-        path = Path(value)
-        if not (folder := path.resolve().parent).is_dir():
-            raise InputError(f"{key}={value}: there is no folder {folder}")
+        path = Path(value).resolve()
         if path.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
+        if files.is_stream(path):
+            continue
+        if not path.parent.is_dir():
+            raise InputError(f"{key}={value}: there is no folder {path.parent}")
+        try:
+            with TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            reason = f"cannot write to the folder {path.parent}: {error.strerror}"
+            raise InputError(f"{key}={value}: {reason}") from error
     read = [("hypotheses", path) for path in job.hypotheses]
     read += [("references", path) for path in job.references]
     read += [] if job.source is None else [("source", job.source)]
@@ -218,7 +230,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
 def _add_scores_with_source(
     job: EvaluateJob, system: _System | None, evaluation: Evaluation
 ) -> Evaluation:
-    """Add COMET and perplexity, which read the source as well, if they are asked for."""
+    """Adds COMET and perplexity, which read the source as well, if they are asked for."""
     test, names = evaluation.test, job.metrics or []
     reference = next(iter(test.references.values()))
     added: list[Mapping[str, Score]] = []
@@ -240,7 +252,7 @@ def _add_scores_with_source(
 
 
 def _attend(job: EvaluateJob, system: _System) -> "Attention":
-    """Compute the attention of the job's sentence and write the files that the job names."""
+    """Computes the attention of the job's sentence and writes the files that the job names."""
     # Imported here because loading matplotlib takes a second.
     from transformer_mt.evaluation.attention_page import compute_attention, write_image
     from transformer_mt.evaluation.report import write_attention_page

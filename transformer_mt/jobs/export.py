@@ -21,8 +21,9 @@ from transformer_mt.conversion.transformers_tokenizer import (
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import read_scores, to_json
+from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs.model_card import write_model_card
+from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
     for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
-    if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
+    if (scores := read_test_scores(source.path)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, folder)
     return "a model repository"

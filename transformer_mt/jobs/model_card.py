@@ -4,7 +4,6 @@ Everything in it is read from the run folder. Facts that are not there, as in a 
 from the Hub, are left out.
 """
 
-import json
 import logging
 import re
 import shlex
@@ -13,23 +12,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import SourceConfig, TrainJob
-from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.files import atomic, read_regular, write_text
+from transformer_mt.evaluation.scores import Score
+from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
+from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.training.metrics_log import read_records
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
 
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
-_MAX_BYTES = 2**22
+_MAX_CARD_BYTES = 2**22
 _START = {"version": str, "command": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
+_END = {"averaged_updates": list}
+_CLEANING = {"total": int, "kept": int}
+_STATE = {"step": int, "seconds": float}
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ def write_model_card(run_dir: Path, to: Path | None = None) -> None:
     """
     folder = run_dir if to is None else to
     path = folder / run_layout.MODEL_CARD
-    if path.exists() and MARKER not in path.read_text(encoding="utf-8", errors="replace"):
+    if path.exists() and MARKER.encode() not in read_regular(path, _MAX_CARD_BYTES):
         log.info("%s has been edited and is kept", path)
         return
     run = _Run.read(run_dir)
@@ -61,6 +65,8 @@ class _Run:
     scores: list[Score]
     starts: list[dict[str, Any]]
     """Provenance of each start, of ``run.json``."""
+    averaged_updates: list[int]
+    """Updates whose weights the final model is made of; empty for runs that do not say."""
     cleaning: dict[str, Any]
     state: dict[str, Any]
     """State of the latest checkpoint."""
@@ -69,14 +75,17 @@ class _Run:
     def read(cls, run_dir: Path) -> "_Run":
         latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
         states = (path / run_layout.CHECKPOINT_STATE for path in latest)
-        starts = _read_json(run_dir / run_layout.RUN_INFO, {"starts": list}).get("starts", [])
+        info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
+        end = info.get("end")
+        updates = end["averaged_updates"] if has_types(end, _END) else []
         return cls(
             job=model_folder.read_config(run_dir),
             folder_name=run_dir.resolve().name,
-            scores=read_scores(run_dir / run_layout.TEST_SCORES) or [],
-            starts=[start for start in starts if _has_types(start, _START)],
-            cleaning=_read_json(run_dir / run_layout.CLEANING_REPORT, {"total": int, "kept": int}),
-            state=next((_read_json(path, {"step": int, "seconds": float}) for path in states), {}),
+            scores=read_test_scores(run_dir) or [],
+            starts=[start for start in info.get("starts", []) if has_types(start, _START)],
+            averaged_updates=[step for step in updates if type(step) is int],
+            cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
+            state=next((_read_object(path, _STATE) for path in states), {}),
         )
 
     @property
@@ -84,34 +93,24 @@ class _Run:
         return self.job.card.name or self.folder_name
 
 
-def _read_json(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     """The object in a file; empty if it is missing or damaged, or lacks one of these values."""
     try:
-        content: dict[str, Any] = json.loads(read_regular(path, _MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+        content: dict[str, Any] = read_json(path, types)
+    except (OSError, ValueError):
         return {}
-    return content if _has_types(content, types) else {}
-
-
-def _has_types(content: Any, types: Mapping[str, type]) -> bool:
-    return isinstance(content, dict) and all(
-        isinstance(content.get(key), int | float if kind is float else kind)
-        for key, kind in types.items()
-    )
+    return content
 
 
 def _render(run: _Run, *, has_curves: bool) -> str:
-    """The text of the card; the parser of huggingface_hub has accepted its front matter."""
+    """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
     job, decode = run.job, run.job.decode
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
-    text = environment.from_string(template.read_text(encoding="utf-8")).render(
-        card_data=_front_matter(run),
+    card = ModelCard.from_template(
+        _metadata(run),
+        template_str=template.read_text(encoding="utf-8"),
         marker=MARKER,
         title=run.name,
         repository=run.name if "/" in run.name else f"ORG/{run.name}",
@@ -133,12 +132,11 @@ def _render(run: _Run, *, has_curves: bool) -> str:
         curves=run_layout.CURVES if has_curves else None,
         training_data=_names(job.data.train),
     )
-    ModelCard(text)  # raises if the Hub could not read it
-    return text
+    return f"{card}\n"
 
 
-def _front_matter(run: _Run) -> str:
-    """The metadata that the Hub reads, as YAML."""
+def _metadata(run: _Run) -> "ModelCardData":
+    """The metadata that the Hub reads."""
     from huggingface_hub import EvalResult, ModelCardData
 
     data = run.job.data
@@ -168,7 +166,7 @@ def _front_matter(run: _Run) -> str:
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
         model_name=run.name,
         eval_results=results or None,
-    ).to_yaml()
+    )
 
 
 def _language(code: str) -> str:
@@ -238,16 +236,28 @@ def _facts(run: _Run) -> Iterator[tuple[str, str]]:
     updates += f"{config.label_smoothing:g}, seed {config.seed}"
     if run.state:
         yield "updates", f"{run.state['step']:,}, of {updates}"
-        final = {"average": "average of the last {} checkpoints", "best": "best checkpoint"}
-        text = final.get(config.final, "exponential moving average of the weights")
-        yield "final weights", text.format(config.average_checkpoints)
+        yield "final weights", _final_weights(run)
         yield "time", _duration(run.state["seconds"])
     if run.starts:
         yield "hardware", _hardware(run.starts[-1])
 
 
+def _final_weights(run: _Run) -> str:
+    config, updates = run.job.train, run.averaged_updates
+    if config.final == "ema":
+        return "exponential moving average of the weights"
+    if config.final == "best":
+        return "best checkpoint"
+    if not updates:
+        return f"average of the last {config.average_checkpoints} checkpoints"
+    steps = ", ".join(f"{step:,}" for step in updates)
+    if len(updates) == 1:
+        return f"checkpoint of update {steps}"
+    return f"average of the last {len(updates)} checkpoints, of updates {steps}"
+
+
 def _hardware(start: dict[str, Any]) -> str:
-    devices = (device for device in start["devices"] if _has_types(device, {"device": str}))
+    devices = (device for device in start["devices"] if has_types(device, {"device": str}))
     counts = Counter(device["device"] for device in devices)
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]

@@ -1,22 +1,20 @@
-"""Checks of a run folder on resume: the configuration and the data must be those it was started
-with.
-"""
+"""Resuming a run: what is checked in its folder, and in which order."""
 
-import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob, dotted
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import read_scores
-from transformer_mt.files import read_regular
+from transformer_mt.files import read_json
+from transformer_mt.jobs.run_folder import read_test_scores
 
 _MAY_CHANGE = (
     "run_dir",
@@ -24,7 +22,7 @@ _MAY_CHANGE = (
     "card.",
     "distributed.",
     "decode.",
-    "data.train",  # the paths; the content is checked by check_data
+    "data.train",  # the paths; the content is checked
     "data.valid",
     "data.test",
     "train.max_steps",
@@ -46,55 +44,117 @@ _MAY_CHANGE = (
 )
 """Prefixes of the settings that may differ when a run resumes."""
 
-_MAX_REPORT_BYTES = 2**20
-
 _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final")
 """Prefixes of the settings that the final scores depend on, given the checkpoints."""
 
+_NO_EFFECT = "decode.batch_tokens"
+"""A search setting that never changes a translation."""
 
-def check_config(run_dir: Path, job: TrainJob) -> None:
-    """Raise ``InputError`` unless the folder has no run, or an earlier part of the same run."""
+_DATA = {
+    "corpus": "training data or its vocabulary has",
+    "sources": "number of pairs of a source, which data.weights and temperature use, has",
+    "valid": "validation data has",
+}
+"""Parts of the data that must not change, by the name of their recorded checksum."""
+
+_Differences = dict[str, tuple[Any, Any]]
+"""Old and new value of the settings that differ, by dotted name."""
+
+log = logging.getLogger(__name__)
+
+
+class RunState(Enum):
+    """What a run folder is to a job."""
+
+    NEW = "new"
+    STARTED = "started"
+    FINISHED = "finished"
+
+
+def check(
+    run_dir: Path,
+    job: TrainJob,
+    data: Prepared | None = None,
+    *,
+    steps_done: int = 0,
+    is_trained: bool = False,
+) -> RunState:
+    """Whether a run folder is new, to be resumed, or finished; refuses a folder that is none.
+
+    The first two checks need no data: they are done once before preparing them, which may take
+    hours, and once more afterwards, with all others.
+
+    1. A folder without a configuration must not have other files of a run.
+    2. The settings must be those of the run, except for ``_MAY_CHANGE``.
+    3. The vocabulary and the training and validation data must be those of the run.
+    4. After the last update, and with scores of this model and test set, the run is finished.
+    5. A model without a checkpoint would be replaced by a new one: it is refused.
+    6. If the search settings have changed, so have the scores of validations: it is only reported.
+
+    Args:
+        run_dir: The run folder.
+        job: The job, resolved.
+        data: Its data, once they are prepared.
+        steps_done: Updates done according to the latest intact checkpoint.
+        is_trained: Whether no update and no validation remains to be done.
+
+    Raises:
+        InputError: The folder cannot be used for the job; the message says why.
+    """
     if not (run_dir / run_layout.CONFIG).exists():
-        for name in (
-            run_layout.WEIGHTS,
-            run_layout.TOKENIZER,
-            run_layout.CHECKPOINTS,
-            run_layout.METRICS,
-            run_layout.TEST_SCORES,
-        ):
-            if (run_dir / name).exists():
-                raise InputError(
-                    f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
-                    "mt-train: choose a different run_dir"
-                )
-        return
-    differ = {
-        key: values
-        for key, values in _differences(run_dir, job).items()
-        if not key.startswith(_MAY_CHANGE)
-    }
+        _check_has_no_run(run_dir)
+        return RunState.NEW
+    changed = _changed_settings(run_dir, job)
+    _check_settings(run_dir, job, changed)
+    if data is None:
+        return RunState.STARTED
+    changed_data = _changed_data(run_dir, data)
+    _check_data(run_dir, changed_data)
+    if is_trained and _scores_are_current(run_dir, data, {*changed}, changed_data):
+        return RunState.FINISHED
+    if steps_done == 0 and (run_dir / run_layout.WEIGHTS).exists():
+        raise InputError(
+            f"{run_dir} contains a model but no intact checkpoint to resume from: choose a "
+            "different run_dir, or delete that folder"
+        )
+    search = {k: v for k, v in changed.items() if k.startswith("decode.") and k != _NO_EFFECT}
+    if search and steps_done and not is_trained:
+        log.warning(
+            "warning: scores of earlier validations used other settings: %s", _describe(search)
+        )
+    return RunState.STARTED
+
+
+def _check_has_no_run(run_dir: Path) -> None:
+    for name in (
+        run_layout.WEIGHTS,
+        run_layout.TOKENIZER,
+        run_layout.CHECKPOINTS,
+        run_layout.METRICS,
+        run_layout.TEST_SCORES,
+    ):
+        if (run_dir / name).exists():
+            raise InputError(
+                f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
+                "mt-train: choose a different run_dir"
+            )
+
+
+def _check_settings(run_dir: Path, job: TrainJob, changed: _Differences) -> None:
+    differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
     if job.tokenizer.path is not None:  # the vocabulary's content determines its size
         differ.pop("tokenizer.vocab_size", None)
     if differ:
-        first = list(differ.items())[:3]
-        shown = ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in first)
+        first = dict(list(differ.items())[:3])
         more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
         raise InputError(
-            f"{run_dir} was started with a different configuration ({shown}{more}): choose a "
-            "different run_dir, or delete that folder"
+            f"{run_dir} was started with a different configuration ({_describe(first)}{more}): "
+            "choose a different run_dir, or delete that folder"
         )
 
 
-def check_data(run_dir: Path, data: Prepared) -> None:
-    """Raise ``InputError`` if the training data, vocabulary or validation data have changed."""
-    if not (run_dir / run_layout.CONFIG).exists():
-        return
-    changed = _changed_data(run_dir, data)
-    for key, name in (
-        ("corpus", "training data or its vocabulary has"),
-        ("sources", "number of pairs of a source, which data.weights and temperature use, has"),
-        ("valid", "validation data has"),
-    ):
+def _check_data(run_dir: Path, changed: set[str]) -> None:
+    for key, name in _DATA.items():
         if key in changed:
             raise InputError(
                 f"the {name} changed since {run_dir} was started: choose a different run_dir, or "
@@ -102,35 +162,16 @@ def check_data(run_dir: Path, data: Prepared) -> None:
             )
 
 
-def check_weights(run_dir: Path, step: int) -> None:
-    """Raise ``InputError`` if there is a model but no intact checkpoint, that is, ``step`` is 0."""
-    if step == 0 and (run_dir / run_layout.WEIGHTS).exists():
-        raise InputError(
-            f"{run_dir} contains a model but no intact checkpoint to resume from: choose a "
-            "different run_dir, or delete that folder"
-        )
-
-
-def changed_decoding(run_dir: Path, job: TrainJob) -> str:
-    """The decoding settings that differ from those of earlier validations; empty if none do."""
-    if not ckpt.steps(run_dir) or not (run_dir / run_layout.CONFIG).exists():
-        return ""
-    return ", ".join(
-        f"{key} was {old}, now {new}"
-        for key, (old, new) in _differences(run_dir, job).items()
-        if key.startswith("decode.") and key != "decode.batch_tokens"
-    )
-
-
-def scores_are_current(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
-    """Whether the scores in the folder are still those of the job, whose training is finished."""
-    has_scores = read_scores(run_dir / run_layout.TEST_SCORES) is not None
-    if not (has_scores and (run_dir / run_layout.WEIGHTS).exists()):
+def _scores_are_current(
+    run_dir: Path, data: Prepared, changed: set[str], changed_data: set[str]
+) -> bool:
+    """Whether the scores in the folder are those of a job whose training is finished."""
+    if read_test_scores(run_dir) is None or not (run_dir / run_layout.WEIGHTS).exists():
         return False
-    differ = {key for key in _differences(run_dir, job) if key.startswith(_SCORES_DEPEND_ON)}
+    differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}
     if not data.test:  # keep the scores of a test set that is no longer given
         return differ <= {"data.test"}
-    return not differ and "test" not in _changed_data(run_dir, data)
+    return not differ and "test" not in changed_data
 
 
 def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> bool:
@@ -138,14 +179,17 @@ def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> 
     return _recorded_checksums(run_dir).get(part) not in (None, cache.key(pairs))
 
 
-def _differences(run_dir: Path, job: TrainJob) -> dict[str, tuple[Any, Any]]:
-    """The settings, by dotted name, that differ between the folder's run and the job."""
+def _changed_settings(run_dir: Path, job: TrainJob) -> _Differences:
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
     return {
         key: (old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     }
+
+
+def _describe(changed: _Differences) -> str:
+    return ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in changed.items())
 
 
 def _changed_data(run_dir: Path, data: Prepared) -> set[str]:
@@ -162,8 +206,8 @@ def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return dict(json.loads(read_regular(path, _MAX_REPORT_BYTES)))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return dict(read_json(path, {}))
+    except (OSError, ValueError):
         raise InputError(
             f"{path} is damaged: delete it, and the data are assumed to be unchanged"
         ) from None

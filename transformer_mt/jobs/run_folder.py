@@ -1,72 +1,64 @@
-"""The folder of a run: its lock, its log and the files that it starts with."""
+"""The folder of a run: its lock, its log, and what is written when training starts and ends."""
 
 import json
 import logging
+import platform
+import shlex
 import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+import torch
 
-from transformer_mt import files, hub_models, model_folder, run_layout
+import transformer_mt
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.prepare import Prepared
+from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import Score, read_scores, to_json
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.choice import Kernels
 
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 
-def with_absolute_paths(job: TrainJob) -> TrainJob:
-    """The job with absolute paths, so that its run folder can be used from any working folder."""
-
-    def absolute(path: str) -> str:
-        return str(files.expand_user(path).resolve())
-
-    data = replace(
-        job.data,
-        train=[source.with_absolute_paths() for source in job.data.train],
-        valid=[source.with_absolute_paths() for source in job.data.valid],
-        test=[source.with_absolute_paths() for source in job.data.test],
-    )
-    tokenizer, train = job.tokenizer, job.train
-    if tokenizer.path is not None:
-        tokenizer = replace(tokenizer, path=absolute(tokenizer.path))
-    if train.init_from is not None and not hub_models.is_remote(train.init_from):
-        train = replace(train, init_from=absolute(train.init_from))
-    run_dir = absolute(job.run_dir)
-    return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
+log = logging.getLogger(__name__)
 
 
 @contextmanager
 def lock(run_dir: Path) -> Iterator[None]:
-    """Lock the folder against other runs.
+    """Locks the folder against other runs.
 
     Raises:
         InputError: Another process holds the lock, or ``run_dir`` is a file.
     """
+
+    def refuse() -> None:
+        raise InputError(
+            f"another mt-train is using {run_dir}: choose a different run_dir, or stop it first"
+        )
+
     if run_dir.exists() and not run_dir.is_dir():
         raise InputError(f"run_dir={run_dir} is a file: name a folder")
     run_dir.mkdir(parents=True, exist_ok=True)
-    held = FileLock(run_dir / run_layout.LOCK, timeout=0)
-    try:
-        held.acquire()
-    except Timeout:
-        raise InputError(
-            f"another mt-train is using {run_dir}: choose a different run_dir, or stop it first"
-        ) from None
-    try:
+    with files.locked(run_dir / run_layout.LOCK, refuse):
         yield
-    finally:
-        held.release()
 
 
 @contextmanager
 def logging_to(run_dir: Path) -> Iterator[None]:
-    """Send the package's log to standard error and, with time stamps, to ``train.log``."""
+    """Sends the package's log to standard error and, with time stamps, to ``train.log``."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    screen = logging.StreamHandler(sys.stderr)
-    file = logging.FileHandler(run_dir / run_layout.LOG, encoding="utf-8")
+    screen, file = logging.StreamHandler(sys.stderr), _LogFile(run_dir / run_layout.LOG)
     screen.setFormatter(logging.Formatter("%(message)s"))
     file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     package = logging.getLogger("transformer_mt")
@@ -78,11 +70,27 @@ def logging_to(run_dir: Path) -> Iterator[None]:
     finally:
         package.handlers, level, package.propagate = before
         package.setLevel(level)
-        file.close()
+        with suppress(OSError):  # already reported
+            file.close()
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk stops, with one warning."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, encoding="utf-8")
+        self._failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not self._failed:
+            print(
+                f"warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr
+            )
+        self._failed = True
 
 
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
-    """Write what a run starts or resumes with: configuration, vocabulary and cleaning report.
+    """Writes what a run starts or resumes with: configuration, vocabulary and cleaning report.
 
     Scores of an earlier end of the run are deleted, because they will not be the final model's.
     """
@@ -98,10 +106,128 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
 
 
 def _remove_temporary_files(run_dir: Path) -> None:
-    """Remove files that a killed process has left, named by ``files.atomic`` and safetensors."""
+    """Removes files that a killed process has left, named by ``files`` and safetensors."""
     for pattern in (".*.tmp", ".tmp*"):
         for path in [*run_dir.glob(pattern), *(run_dir / run_layout.CHECKPOINTS).rglob(pattern)]:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def record_start(
+    run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
+) -> None:
+    """Adds this start, after ``step`` updates, to ``run.json``; all ranks call it, rank 0 writes.
+
+    Each start has its command, code and hardware.
+    """
+    hosts = world.gather((socket.gethostname(), hardware.device_name(world.device)))
+    if not world.is_main:
+        return
+    revision, dirty = _revision()
+    start: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "step": step,
+        "command": shlex.join(sys.argv),
+        "version": transformer_mt.__version__,
+        "revision": revision,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "cuda": torch.version.cuda,
+        "platform": platform.platform(),
+        "ranks": world.size,
+        "devices": [{"host": host, "device": device} for host, device in hosts],
+        "processor": hardware.exact_model(torch.device("cpu")),
+        "threads": torch.get_num_threads(),
+        "parameters": parameters,
+        "kernels": None if kernels is None else asdict(kernels),
+    }
+    _write_run_info(run_dir, {"starts": [*_starts(run_dir), start]})
+    names = Counter(device for _, device in hosts)
+    log.info(
+        "transformer_mt %s%s, torch %s, on %s",
+        start["version"],
+        f" ({revision[:10]}{', changed' if dirty else ''})" if revision else "",
+        torch.__version__,
+        ", ".join(f"{count} × {name}" for name, count in names.items()),
+    )
+
+
+def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -> None:
+    """Writes the test scores, which marks the run as finished, and its end into ``run.json``.
+
+    Args:
+        run_dir: The run folder.
+        updates: The updates whose checkpoints the final model is the average of.
+        scores: Scores of the test set; empty if there is none.
+    """
+    path = run_dir / run_layout.TEST_SCORES
+    files.write_text(path, to_json(scores) + "\n")
+    end = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "averaged_updates": list(updates),
+        "test_sha256": files.sha256(path),
+    }
+    _write_run_info(run_dir, {"starts": _starts(run_dir), "end": end})
+
+
+def read_test_scores(folder: Path) -> list[Score] | None:
+    """The scores of a run's test set; None if they are missing, damaged, or not what it wrote.
+
+    Runs of earlier versions, and folders of the Hub, have no checksum of them.
+    """
+    path = folder / run_layout.TEST_SCORES
+    scores = read_scores(path)
+    with suppress(OSError, ValueError):
+        end = files.read_json(folder / run_layout.RUN_INFO, {"end": dict})["end"]
+        if scores is not None and end.get("test_sha256") not in (None, files.sha256(path)):
+            log.warning("%s is damaged and will not be used", path)
+            return None
+    return scores
+
+
+def recorded_kernels(run_dir: Path) -> Kernels | None:
+    """CPU kernels of the run's last start, if it was on a processor like this one."""
+    starts = _starts(run_dir)
+    last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
+    same_processor = last.get("processor") == hardware.exact_model(torch.device("cpu"))
+    return Kernels.from_json(last.get("kernels")) if same_processor else None
+
+
+def _starts(run_dir: Path) -> list[Any]:
+    """The starts recorded so far; a damaged file does not prevent training."""
+    path = run_dir / run_layout.RUN_INFO
+    try:
+        starts: list[Any] = files.read_json(path, {"starts": list})["starts"]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        log.warning("%s is damaged and will be replaced", path)
+        return []
+    return starts
+
+
+def _write_run_info(run_dir: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    files.write_text(run_dir / run_layout.RUN_INFO, text)
+
+
+def _revision() -> tuple[str, bool] | tuple[None, None]:
+    """Commit of the checkout and whether it has changes; None if this is not a checkout."""
+    root = Path(transformer_mt.__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
+        return None, None
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        description = subprocess.run(
+            [*command, "--exclude=*", "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
+        return None, None
+    return description.removesuffix("-dirty"), description.endswith("-dirty")

@@ -1,31 +1,30 @@
-"""Train a model: prepare the data, train, average checkpoints, and score the test set."""
+"""Training (``mt-train``), in the order of a run: prepare, train, average, score, describe."""
 
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, files, model_folder, run_layout
+from transformer_mt import distributed, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.prepare import REPORT, Prepared, existing_vocabulary, prepare
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.scores import Score, read_scores, score, to_json
+from transformer_mt.evaluation.scores import Score, score
 from transformer_mt.jobs import resume, run_folder
-from transformer_mt.jobs.fine_tuning import with_initial_vocabulary
 from transformer_mt.jobs.model_card import write_model_card
-from transformer_mt.jobs.provenance import record_start, recorded_kernels
+from transformer_mt.jobs.resolved_job import resolved
+from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
@@ -50,7 +49,7 @@ class TrainResult:
 
 
 def train(job: TrainJob) -> TrainResult:
-    """Train a model, or resume training it, in as many processes as the job asks for.
+    """Trains a model, or resumes training it, in as many processes as the job asks for.
 
     With several processes and no launcher such as torchrun, this starts the workers; in a script,
     call it under ``if __name__ == "__main__"`` then.
@@ -65,7 +64,7 @@ def train(job: TrainJob) -> TrainResult:
     distributed.set_ranks_from_slurm()
     is_main = distributed.env_rank() == 0
     with distributed.propagate_errors(), ExitStack() as stack:
-        job = _with_vocab_size(with_initial_vocabulary(run_folder.with_absolute_paths(job)))
+        job = resolved(job)
         run_dir = Path(job.run_dir)
         if job.stage == "train":  # preparing alone needs no GPU
             num_processes = _num_processes(job)
@@ -73,7 +72,7 @@ def train(job: TrainJob) -> TrainResult:
             if is_main:
                 check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
-                resume.check_config(run_dir, job)
+                resume.check(run_dir, job)
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
         data = prepare(job)
@@ -92,17 +91,7 @@ def train(job: TrainJob) -> TrainResult:
             restarts=job.distributed.restarts,
             progress=lambda: ckpt.steps(run_dir)[-1:],
         )
-        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
-        return TrainResult(run_dir, scores)
-
-
-def _with_vocab_size(job: TrainJob) -> TrainJob:
-    """The job with the size of the vocabulary that ``tokenizer.path`` names."""
-    vocabulary = existing_vocabulary(job)
-    if vocabulary is None or not vocabulary.exists():
-        return job
-    size = Tokenizer(vocabulary).vocab_size
-    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
+        return TrainResult(run_dir, run_folder.read_test_scores(run_dir) if data.test else None)
 
 
 def _num_processes(job: TrainJob) -> int:
@@ -118,93 +107,73 @@ def _num_processes(job: TrainJob) -> int:
 
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
-    """Train as one of the ranks, in this process or a worker; the main rank returns the scores."""
-    device = distributed.pick_device(job.train.device, "train.device")
+    """Trains as one of the ranks, in this process or a worker; the main rank returns the scores."""
+    run_dir, device = Path(job.run_dir), distributed.pick_device(job.train.device, "train.device")
     with ExitStack() as stack:
         if distributed.env_rank() == 0:
-            stack.enter_context(run_folder.logging_to(Path(job.run_dir)))  # a worker has no log yet
+            stack.enter_context(run_folder.logging_to(run_dir))  # a worker has no log yet
         world = stack.enter_context(distributed.join(device, job.distributed))
-        gathered = world.gather(data.fingerprints)
-        if any(fingerprints != gathered[0] for fingerprints in gathered):
-            raise InputError(
-                "the ranks have different data: look for a node whose data files or cache "
-                f"({job.cache_dir}) differ"
-            )
-        return _train_and_score(job, data, world)
-
-
-def _train_and_score(job: TrainJob, data: Prepared, world: World) -> list[Score] | None:
-    """Train a model and score the test set, as far as an earlier run has not done so."""
-    run_dir, tokenizer = Path(job.run_dir), Tokenizer(data.tokenizer_model)
-    _check_positions(job, data.valid_store)
-    trainer = Trainer(
-        job,
-        TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
-        TranslationValidator(job, tokenizer, data.valid, world),
-        world,
-        recorded_kernels=recorded_kernels(run_dir) if world.is_main else None,
-    )
-    if world.is_main:
-        resume.check_data(run_dir, data)
-    # Only the main rank can be expected to see the folder.
-    if world.broadcast_object(
-        trainer.is_finished and resume.scores_are_current(run_dir, job, data)
-    ):
-        return _finished_scores(job, data) if world.is_main else None
-    if world.is_main:
-        resume.check_weights(run_dir, trainer.steps_done)
-        if (changed := resume.changed_decoding(run_dir, job)) and not trainer.is_finished:
-            log.warning("warning: scores of earlier validations used other settings: %s", changed)
-        run_folder.write_start(run_dir, job, data)
-        _warn_about_data(job, data)
-    parameters = sum(p.numel() for p in trainer.model.parameters())
-    record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
-    with open_trackers(job if world.is_main else None, trainer.steps_done) as trackers:
-        try:
-            model = trainer.run(trackers)
-        except StoppedError as stopped:
-            if world.is_main:
-                log.info("Stopped. Run the same command to resume.")
-            raise SystemExit(128 + stopped.signal) from None
+        _check_data(job, data, world)
+        tokenizer = Tokenizer(data.tokenizer_model)
+        trainer = Trainer(
+            job,
+            TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
+            TranslationValidator(job, tokenizer, data.valid, world),
+            world,
+            recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
+        )
+        state = None
+        if world.is_main:  # the only one that can be expected to see the folder
+            done, is_trained = trainer.steps_done, trainer.is_finished
+            state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
+        state = world.broadcast_object(state)
+        if state is RunState.FINISHED:
+            return _finished_scores(job, data) if world.is_main else None
         if world.is_main:
-            log.info("the model is in %s", run_dir)
-        steps_done = trainer.steps_done
-        del trainer  # frees the training state
-        gc.collect()  # which may have cycles
-        hardware.release_freed_memory()
-        scores = _test(job, data, model, tokenizer, world)
-        if scores:
-            trackers.log_scalars("test", steps_done, {item.name: item.score for item in scores})
-    return scores if data.test else None
+            run_folder.write_start(run_dir, job, data)
+        if world.is_main and state is RunState.NEW:
+            _warn_about_data(job, data)
+        parameters = sum(p.numel() for p in trainer.model.parameters())
+        run_folder.record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
+        trackers = open_trackers(job if world.is_main else None, trainer.steps_done)
+        with trackers as record:
+            try:
+                model = trainer.run(record)
+            except StoppedError as stopped:
+                if world.is_main:
+                    log.info("Stopped. Run the same command to resume.")
+                raise SystemExit(128 + stopped.signal) from None
+            if world.is_main:
+                log.info("the model is in %s", run_dir)
+            steps_done, model_steps = trainer.steps_done, trainer.model_steps
+            del trainer  # frees the training state
+            gc.collect()  # which may have cycles
+            hardware.release_freed_memory()
+            scores = _test(job, data, model, tokenizer, world)
+            if not world.is_main:
+                return None
+            run_folder.record_end(run_dir, model_steps, scores)
+            write_model_card(run_dir)
+            if scores:
+                record.log_scalars("test", steps_done, {s.name: s.score for s in scores})
+        return scores if data.test else None
 
 
-def _test(
-    job: TrainJob, data: Prepared, model: Transformer, tokenizer: Tokenizer, world: World
-) -> list[Score] | None:
-    """Translate and score the test set, if there is one; the main rank returns the scores."""
-    hypotheses: list[str] = []
-    if data.test:
-        translator = Translator.of_model(model, tokenizer, job)
-        hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
-    if not world.is_main:
-        return None
-    scores = _score(job, data, hypotheses) if data.test else []
-    # Without scores as well: the file marks the run as finished.
-    files.write_text(Path(job.run_dir) / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    write_model_card(Path(job.run_dir))
-    return scores
-
-
-def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
-    """The scores of a finished run; writes its model card if that is missing or has changed."""
-    run_dir = Path(job.run_dir)
-    changed = model_folder.read_config(run_dir).card != job.card
-    if changed:
-        model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
-    if changed or not (run_dir / run_layout.MODEL_CARD).exists():
-        write_model_card(run_dir)
-    log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-    return read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
+    """Raises ``InputError`` unless all ranks have the same data, and the model positions for it."""
+    gathered = world.gather(data.fingerprints)
+    if any(fingerprints != gathered[0] for fingerprints in gathered):
+        raise InputError(
+            "the ranks have different data: look for a node whose data files or cache "
+            f"({job.cache_dir}) differ"
+        )
+    if job.model.positions == "learned":  # the config guarantees that training pairs fit
+        lengths = np.maximum(data.valid_store.src.lengths, data.valid_store.tgt.lengths)
+        if lengths.max() > job.model.max_positions:
+            raise InputError(
+                f"validation pair {lengths.argmax() + 1} has {lengths.max()} tokens, but "
+                f"model.max_positions={job.model.max_positions}: increase it"
+            )
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
@@ -219,24 +188,32 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
         )
 
 
-def _score(job: TrainJob, data: Prepared, hypotheses: Sequence[str]) -> list[Score]:
-    """Score the test set, and warn about suspicious scores."""
+def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
+    """The scores of a finished run; writes its model card if that is missing or has changed."""
+    run_dir = Path(job.run_dir)
+    changed = model_folder.read_config(run_dir).card != job.card
+    if changed:
+        model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
+    if changed or not (run_dir / run_layout.MODEL_CARD).exists():
+        write_model_card(run_dir)
+    log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
+    return run_folder.read_test_scores(run_dir) if data.test else None
+
+
+def _test(
+    job: TrainJob, data: Prepared, model: Transformer, tokenizer: Tokenizer, world: World
+) -> list[Score]:
+    """Translates the test set on all ranks; returns its scores, on the main rank."""
+    if not data.test:
+        return []
     sources, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
+    translator = Translator.of_model(model, tokenizer, job)
+    hypotheses = translate_sharded(translator, sources, world)
+    if not world.is_main:
+        return []
     tgt_lang = job.data.tgt_lang
     for message in score_diagnostics.diagnose(hypotheses, references, sources, tgt_lang=tgt_lang):
         log.warning("warning: test set: %s", message)
     protocols = metrics.default_protocols(tgt_lang, job.data.normalization)
     names = [*metrics.DEFAULT, *protocols]
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names, workers=None)
-
-
-def _check_positions(job: TrainJob, valid: TokenStore) -> None:
-    """Raise ``InputError`` if a validation pair exceeds the model's learned positions."""
-    if job.model.positions != "learned":  # the config guarantees that training pairs fit
-        return
-    lengths = np.maximum(valid.src.lengths, valid.tgt.lengths)
-    if lengths.max() > job.model.max_positions:
-        raise InputError(
-            f"validation pair {lengths.argmax() + 1} has {lengths.max()} tokens, but "
-            f"model.max_positions={job.model.max_positions}: increase it"
-        )
+    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names)

@@ -10,7 +10,7 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluation import score_diagnostics
-from transformer_mt.evaluation.validation_metrics import VALIDATION_METRICS
+from transformer_mt.evaluation.scores import VALIDATION_METRICS
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.validation import TranslationSample, ValidationResult

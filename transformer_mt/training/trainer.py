@@ -92,6 +92,11 @@ class Trainer:
         return self._state.step
 
     @property
+    def model_steps(self) -> list[int]:
+        """Updates whose weights the final model is made of, on the main rank, after ``run``."""
+        return self._checkpoints.model_steps
+
+    @property
     def is_finished(self) -> bool:
         """Whether all updates and validations are done."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,22 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.paths import MULTI30K
 
-from transformer_mt.config import evaluate as config
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import (
     DEFAULT,
-    SACREBLEU_METRICS,
+    check_language,
     default_protocols,
+    split_compounds,
 )
-from transformer_mt.evaluation.protocols import PROTOCOLS, split_compounds
 from transformer_mt.evaluation.scores import (
+    VALIDATION_METRICS,
     Score,
     check_line_counts,
+    read_scores,
     score,
     to_json,
     to_text,
-    validation_bleu,
 )
 
 Rows = list[dict[str, Any]]
@@ -64,6 +66,13 @@ def perturb(line: str, draw: random.Random) -> str:
 def perturbed(lines: list[str], seed: int) -> list[str]:
     draw = random.Random(seed)
     return [perturb(line, draw) for line in lines]
+
+
+def with_intervals(
+    hypotheses: list[str], references: list[list[str]], **settings: Any
+) -> list[Score]:
+    test = TestSet(references={str(i): lines for i, lines in enumerate(references)})
+    return evaluate_systems({"": hypotheses}, test, Settings(**settings)).systems[0].scores
 
 
 def protocol_score(
@@ -125,7 +134,7 @@ def test_intervals_equal_the_command_s(
 ) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     references = [REFERENCE, perturbed(REFERENCE, seed=3)][:sets]
-    ours = json.loads(to_json(score(HYPOTHESIS, references, bootstrap=200)))
+    ours = json.loads(to_json(with_intervals(HYPOTHESIS, references, bootstrap=200)))
     assert {row.pop("segments") for row in ours} == {len(HYPOTHESIS)}
     theirs = sacrebleu_cli(tmp_path, HYPOTHESIS, references, "--confidence", "-cin", "200")
     assert all(row["bs"] == "200" for row in ours)
@@ -138,8 +147,8 @@ def test_intervals_equal_the_command_s(
 
 
 def test_resamples_without_any_match_have_an_interval_too() -> None:
-    """sacreBLEU 2.6 itself ends in a TypeError here."""
-    rows = score(["a b c d e", "x", "y"], [["a b c d e", "z", "z"]], bootstrap=50)
+    """The option ``--confidence`` of sacreBLEU 2.6 itself ends in a TypeError here."""
+    rows = with_intervals(["a b c d e", "x", "y"], [["a b c d e", "z", "z"]], bootstrap=50)
     assert [row.name for row in rows] == ["BLEU", "chrF2", "TER"]
     assert all(row.confidence is not None and row.confidence > 1 for row in rows)
 
@@ -172,11 +181,6 @@ def test_protocols_default_to_those_that_suit_the_system() -> None:
     assert [row.name for row in rows] == ["BLEU (paper protocol)", "BLEU (lower-case tokens)"]
 
 
-def test_the_config_accepts_the_registered_names() -> None:
-    assert set(config.METRICS) == {*SACREBLEU_METRICS, "comet", "ppl"}  # of their own modules
-    assert set(config.PROTOCOLS) == set(PROTOCOLS)
-
-
 def test_default_signatures() -> None:
     version = BLEU(references=[["a"]]).get_signature().info["version"]
     assert [(row.name, row.signature) for row in score(HYPOTHESIS, [REFERENCE])] == [
@@ -186,11 +190,14 @@ def test_default_signatures() -> None:
     ]
 
 
-def test_bleu_is_the_first_of_the_scores() -> None:
-    plain = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de")
-    assert plain == score(HYPOTHESIS, [REFERENCE])[0]
-    lower = validation_bleu(HYPOTHESIS, [REFERENCE], tgt_lang="de", normalization="moses_lowercase")
-    assert lower == protocol_score("lowercase_tokens", HYPOTHESIS, [REFERENCE])
+def test_validation_metrics() -> None:
+    def value(name: str, normalization: str) -> float:
+        return VALIDATION_METRICS[name].function(HYPOTHESIS, [REFERENCE], "de", normalization)
+
+    bleu, chrf, _ = score(HYPOTHESIS, [REFERENCE])
+    assert (value("bleu", "none"), value("chrf", "none")) == (bleu.score, chrf.score)
+    lower = protocol_score("lowercase_tokens", HYPOTHESIS, [REFERENCE])
+    assert value("bleu", "moses_lowercase") == lower.score != bleu.score
 
 
 def test_perfect_translation() -> None:
@@ -206,18 +213,27 @@ def test_empty_translations() -> None:
 
 
 def test_chinese_gets_its_own_tokeniser() -> None:
-    text = ["我喜欢学习中文。"]
-    for code in ("zh", "zh-CN", "zh_Hans"):
-        assert "|tok:zh|" in validation_bleu(text, [text], tgt_lang=code).signature
-    assert validation_bleu(text, [text], tgt_lang="zh").score == pytest.approx(100)
+    hypothesis, reference = ["我喜欢学习中文。"], ["我喜欢学习汉文。"]
+    expected = BLEU(trg_lang="zh").corpus_score(hypothesis, [reference]).score
+    for code in ("zh", "zh-CN", "zh_Hans", "zho", "cmn_Hant", "zho_Hans", "yue", "yue_Hant"):
+        bleu, ter = score(hypothesis, [reference], tgt_lang=code, metrics=["bleu", "ter"])
+        assert "|tok:zh|" in bleu.signature
+        assert bleu.score == expected > 10
+        assert ter.score == pytest.approx(100 * 1 / 8)  # counted in characters
 
 
-def test_missing_tokeniser_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "sacrebleu.tokenizers.tokenizer_ja_mecab"
+@pytest.mark.parametrize(
+    ("code", "extra"), [("ja", "ja"), ("jpn_Jpan", "ja"), ("ko", "ko"), ("kor", "ko")]
+)
+def test_missing_tokeniser_is_one_line(
+    code: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"sacrebleu.tokenizers.tokenizer_{extra}_mecab"
     monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
-    with pytest.raises(InputError, match=r"^BLEU for ja .* pip install 'sacrebleu\[ja\]'$"):
-        validation_bleu(["猫"], [["猫"]], tgt_lang="ja")
+    for package in ("MeCab", "mecab_ko"):  # as if they were not installed
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"^BLEU for {extra} .*'sacrebleu\[{extra}\]'$"):
+        check_language(code)
 
 
 def test_json_needs_no_more_digits_than_the_command_prints() -> None:
@@ -238,7 +254,8 @@ def test_json_needs_no_more_digits_than_the_command_prints() -> None:
 def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
     metrics = [*DEFAULT, "chrf++", "paper", "lowercase_tokens"]
     rows = score(REFERENCE, [REFERENCE], tgt_lang="de", metrics=metrics)
-    found = score(REFERENCE, [REFERENCE], tgt_lang="de", metrics=metrics, bootstrap=bootstrap)
+    settings: dict[str, Any] = {"tgt_lang": "de", "metrics": metrics, "protocols": []}
+    found = with_intervals(REFERENCE, [REFERENCE], bootstrap=bootstrap, **settings)
     lines = to_text(found).splitlines()
     assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)
     assert max(map(len, lines)) <= 80
@@ -326,3 +343,43 @@ def test_line_counts_are_reported_by_file_name() -> None:
     with pytest.raises(InputError, match=r"^999 lines in sysA\.de but 1000 in ref\.de: .*[^\n]$"):
         check_line_counts({"sysA.de": ["x"] * 999, "ref.de": ["x"] * 1000})
     check_line_counts({"sysA.de": ["x"], "ref.de": ["y"]})
+
+
+def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
+    scores = score(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "paper"])
+    (tmp_path / "test.json").write_text(to_json(scores), encoding="utf-8")
+    found = read_scores(tmp_path / "test.json")
+    assert found == [replace(row, score=round(row.score, 4)) for row in scores]
+    assert read_scores(tmp_path / "missing.json") is None
+    (tmp_path / "test.json").write_text("[]", encoding="utf-8")
+    assert read_scores(tmp_path / "test.json") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"score": "35.2"},
+        {"score": math.nan},
+        {"score": None},
+        {"name": ["BLEU"]},
+        {"segments": 0},
+        {"segments": 2.5},
+        {"signature": "nrefs:1|case:mixed\x1b[31m|eff:no"},
+        {"signature": "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"},
+        {"nrefs": "7"},
+        {"tok": None},
+        {"verbose_score": 3},
+    ],
+)
+def test_damaged_scores_are_as_good_as_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    (row,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["bleu"])))
+    (tmp_path / "test.json").write_text(json.dumps([{**row, **change}]), encoding="utf-8")
+    assert read_scores(tmp_path / "test.json") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"name": "BLEU"}', "[3]", "[[]]", "null", "3", '"x"', "[" * 5000]
+)
+def test_other_json_is_no_list_of_scores(tmp_path: Path, text: str) -> None:
+    (tmp_path / "test.json").write_text(text, encoding="utf-8")
+    assert read_scores(tmp_path / "test.json") is None

@@ -15,8 +15,8 @@ import pytest
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.charts import curve_charts
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.report import check_report, write_report
-from transformer_mt.evaluation.systems import Settings, TestSet, evaluate_systems
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]

@@ -29,10 +29,12 @@ THAI = ["วันนี้อากาศดีมาก เราไปเด�
     [
         (CHINESE, None, "set tgt_lang=zh, so that BLEU segments them, or rely on chrF"),
         (CHINESE, "en", "set tgt_lang=zh"),
-        (CHINESE, "yue", "set tgt_lang=zh"),
+        (CHINESE, "yue", None),
+        (CHINESE, "zho_Hans", None),
         (CHINESE, "zh-TW", None),
         (JAPANESE, None, "set tgt_lang=ja"),
         (JAPANESE, "JA", None),
+        (JAPANESE, "jpn", None),
         (THAI, None, "rely on chrF, because sacreBLEU's BLEU and TER cannot segment them"),
         (THAI, "th", "rely on chrF"),
         (["ພາສາລາວບໍ່ມີຍະຫວ່າງ"], "lo", "rely on chrF"),

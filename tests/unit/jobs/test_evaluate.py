@@ -30,10 +30,11 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, systems
+from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation import scores as scoring
-from transformer_mt.evaluation.systems import Settings, TestSet
+from transformer_mt.evaluation.comparison import Settings, TestSet
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -122,7 +123,7 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     baseline, other = (row["scores"] for row in rows)
     test = TestSet(references={reference: REFERENCE})
     settings = Settings(bootstrap=1000, randomization=200)
-    expected = systems.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
+    expected = comparison.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
     for score, item in zip(other, expected.comparisons, strict=True):
         assert score["name"] == item.metric
         assert score["baseline"] == "bad"
@@ -151,6 +152,20 @@ def test_missing_comet_is_reported_before_the_work(
     (source,) = files(src=SOURCE)
     job = {"hypotheses": ["not there"], "references": ["nor this"], "source": source}
     assert "pipx install unbabel-comet" in error_of(capsys, **job, metrics=["comet"])
+
+
+@pytest.mark.parametrize("more", [{}, {"metrics": ["chrf"], "report": "report.html"}])
+def test_missing_tokeniser_is_reported_before_the_work(
+    model: Path,
+    more: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ko_mecab", raising=False)
+    monkeypatch.setitem(sys.modules, "mecab_ko", None)  # as if it were not installed
+    monkeypatch.setattr(Translator, "translate", lambda *_: pytest.fail("it is translated"))
+    message = error_of(capsys, model=str(model), tgt_lang="kor", **more)
+    assert message.endswith(" pip install 'sacrebleu[ko]'")
 
 
 @pytest.mark.parametrize(
@@ -245,6 +260,16 @@ def test_unwritable_outputs_are_reported_before_the_work(
     for place, message in ((tmp_path, "is a folder: name a file"), ("no/x", "there is no folder")):
         text = error_of(capsys, hypotheses=[good], references=[reference], report=str(place))
         assert message in text
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that root cannot write to")
+def test_an_unwritable_folder_is_reported_before_the_work(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    monkeypatch.setattr(evaluate_job, "evaluate_systems", lambda *_: pytest.fail("it is scored"))
+    text = error_of(capsys, hypotheses=[good], references=[reference], report="/proc/x.html")
+    assert text.startswith("report=/proc/x.html: cannot write to the folder /proc: ")
 
 
 def test_empty_references_are_reported(files: Files, scores: Json) -> None:

@@ -13,7 +13,7 @@ import pytest
 from transformer_mt.cli import evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.systems import short_names
+from transformer_mt.evaluation.comparison import short_names
 
 LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
 OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]

@@ -110,6 +110,30 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        ({"averaged_updates": [5, 1000]}, "average of the last 2 checkpoints, of updates 5, 1,000"),
+        (
+            {"averaged_updates": [5, "x", {}, None]},
+            "checkpoint of update 5",
+        ),
+        ({"averaged_updates": 5}, "average of the last 5 checkpoints"),
+        (None, "average of the last 5 checkpoints"),
+    ],
+)
+def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) -> None:
+    (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
+    write_model_card(folder)
+    assert f"| final weights | {text} |" in (folder / "README.md").read_text()
+
+
+def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
+    (folder / "README.md").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
+        write_model_card(folder)
+
+
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
     write_model_card(folder)
     blocks = (folder / "README.md").read_text().split("```python\n")[1:]

@@ -25,8 +25,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.kernels import hardware
-from transformer_mt.model import inference
+from transformer_mt.kernels import hardware, products
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -232,7 +231,7 @@ def test_bfloat16(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(inference, "_SMALL", 0)  # as for a model of a useful size
+    monkeypatch.setattr(products, "_SMALL", 0)  # as for a model of a useful size
 
     def rows(**settings: Any) -> list[Any]:
         job = TranslateJob(model=str(model), device="cpu", input=str(source), score=str(source))

@@ -40,9 +40,27 @@ LETTER = regex.compile(r"\p{L}")
 """A letter of any script."""
 
 
+_ISO_639_3 = """
+afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs
+cmn:zh cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et ekk:et eus:eu fas:fa pes:fa fin:fi
+fra:fr gle:ga glg:gl guj:gu hau:ha heb:he hin:hi hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it
+jav:jv jpn:ja kan:kn kat:ka kaz:kk khk:mn khm:km kir:ky kor:ko lao:lo lav:lv lvs:lv lit:lt ltz:lb
+lug:lg mal:ml mar:mr mkd:mk mlg:mg mlt:mt mon:mn msa:ms mya:my nep:ne npi:ne nld:nl nno:nn nob:nb
+nor:no oci:oc ory:or pan:pa pol:pl por:pt ron:ro rus:ru sin:si slk:sk slv:sl som:so spa:es sqi:sq
+srp:sr swa:sw swh:sw swe:sv tam:ta tel:te tgk:tg tgl:tl tha:th tur:tr ukr:uk urd:ur uzb:uz uzn:uz
+vie:vi xho:xh yor:yo zho:zh zsm:ms zul:zu
+"""
+_TWO_LETTERS = dict(pair.split(":") for pair in _ISO_639_3.split())
+"""Two-letter codes by ISO 639-3 code, as FLORES and OPUS use it."""
+
+
 def base_language(lang: str) -> str:
-    """Language code without script and region: ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``."""
-    return regex.split("[-_]", lang.lower())[0]
+    """Language code without script and region, of two letters if there is one.
+
+    ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``.
+    """
+    code = regex.split("[-_]", lang.lower())[0]
+    return _TWO_LETTERS.get(code, code)
 
 
 def foreign_letter(lang: str) -> "regex.Pattern[str] | None":

@@ -1,6 +1,7 @@
-"""Text and JSON forms of an evaluation; several systems are a table, as sacreBLEU's."""
+"""An evaluation as text and as JSON; several systems are a table, as sacreBLEU's."""
 
 import json
+import os
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +9,8 @@ from typing import Any
 from tabulate import MIN_PADDING, tabulate
 
 from transformer_mt.evaluation import scores
-from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison
-from transformer_mt.evaluation.resampling import seed_text
+from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison, Evaluation
 from transformer_mt.evaluation.scores import Score, format_segments, short_signature
-from transformer_mt.evaluation.systems import Evaluation
 
 _WIDTH = 80
 _METRICS = 4
@@ -35,12 +34,12 @@ def to_json(evaluation: Evaluation) -> str:
     systems = evaluation.systems
     if len(systems) == 1:
         return scores.to_json(systems[0].scores)
-    found = {(item.system, item.metric): item for item in evaluation.comparisons}
+    compared = {(item.system, item.metric): item for item in evaluation.comparisons}
     content = []
     for system in systems:
         rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
         for row in rows:
-            item = found.get((system.name, row["name"]))
+            item = compared.get((system.name, row["name"]))
             if item is not None:
                 row["baseline"] = systems[0].name
                 row["paired_bs_p_value"] = item.p_bootstrap
@@ -52,8 +51,9 @@ def to_json(evaluation: Evaluation) -> str:
 def _table(evaluation: Evaluation, metrics: range) -> str:
     systems = evaluation.systems
     compared = {(item.system, item.metric): item for item in evaluation.comparisons}
+    rows = [(system.name, system.scores) for system in systems]
     columns = [
-        [_cell(of.scores[i], compared.get((of.name, of.scores[i].name))) for of in systems]
+        [_cell(row[i], compared.get((system, row[i].name))) for system, row in rows]
         for i in metrics
     ]
     names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
@@ -102,7 +102,8 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:
     if resamples := evaluation.settings.bootstrap:
-        yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed_text()}"
+        seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
+        yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}"
 
 
 def _signatures(evaluation: Evaluation) -> Iterator[str]:

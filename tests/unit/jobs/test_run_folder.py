@@ -1,4 +1,4 @@
-"""run.json: git revision, machine and command line."""
+"""Run folders: run.json, test scores that are checked, and a log that cannot be written."""
 
 import json
 import logging
@@ -15,7 +15,8 @@ import torch
 
 import transformer_mt
 from transformer_mt.distributed import World
-from transformer_mt.jobs import provenance
+from transformer_mt.evaluation.scores import Score
+from transformer_mt.jobs import run_folder
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 
@@ -63,27 +64,27 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kernels_are_recorded_for_the_same_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert provenance.recorded_kernels(tmp_path) is None
+    assert run_folder.recorded_kernels(tmp_path) is None
     first, last = (Kernels("fp32", name) for name in ("torch", "onednn"))
     for kernels in (first, last):
-        provenance.record_start(tmp_path, CPU, 1234, 0, kernels)
-    assert provenance.recorded_kernels(tmp_path) == last
+        run_folder.record_start(tmp_path, CPU, 1234, 0, kernels)
+    assert run_folder.recorded_kernels(tmp_path) == last
     monkeypatch.setattr(hardware, "exact_model", lambda _: "another")
-    assert provenance.recorded_kernels(tmp_path) is None
-    provenance.record_start(tmp_path, CPU, 1234, 0)  # unknown
-    assert provenance.recorded_kernels(tmp_path) is None
+    assert run_folder.recorded_kernels(tmp_path) is None
+    run_folder.record_start(tmp_path, CPU, 1234, 0)  # unknown
+    assert run_folder.recorded_kernels(tmp_path) is None
 
 
 def test_every_start_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, checkout: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["mt-train", "run_dir=a b"])
-    provenance.record_start(tmp_path, CPU, 1234, 0)
+    run_folder.record_start(tmp_path, CPU, 1234, 0)
     (checkout / "runs").mkdir()
     (checkout / "runs" / "new").write_text("")  # what git does not know makes nothing dirty
-    provenance.record_start(tmp_path, CPU, 1234, 40)
+    run_folder.record_start(tmp_path, CPU, 1234, 40)
     (checkout / "transformer_mt" / "__init__.py").write_text("changed")
-    provenance.record_start(tmp_path, CPU, 1234, 60)
+    run_folder.record_start(tmp_path, CPU, 1234, 60)
     found = starts(tmp_path)
     assert [start["step"] for start in found] == [0, 40, 60]
     assert [start["dirty"] for start in found] == [False, False, True]
@@ -108,7 +109,7 @@ def test_installed_package_records_only_its_version(
     """Even in a virtual environment that lies inside some repository."""
     installed = checkout / ".venv" / "transformer_mt" / "__init__.py"
     monkeypatch.setattr(transformer_mt, "__file__", str(installed))
-    provenance.record_start(tmp_path, CPU, 1, 0)
+    run_folder.record_start(tmp_path, CPU, 1, 0)
     (start,) = starts(tmp_path)
     assert (start["revision"], start["dirty"]) == (None, None)
     assert start["version"] == transformer_mt.__version__
@@ -116,14 +117,14 @@ def test_installed_package_records_only_its_version(
 
 def test_a_machine_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    provenance.record_start(tmp_path, CPU, 1, 0)
+    run_folder.record_start(tmp_path, CPU, 1, 0)
     assert starts(tmp_path)[0]["revision"] is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 3}', "\udcff", "[" * 10**5])
 def test_damaged_file_is_replaced(tmp_path: Path, text: str, lines: Any) -> None:
     (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
-    provenance.record_start(tmp_path, CPU, 1, 7)
+    run_folder.record_start(tmp_path, CPU, 1, 7)
     assert [start["step"] for start in starts(tmp_path)] == [7]
     assert "run.json is damaged" in lines()[0]
 
@@ -133,10 +134,66 @@ def test_the_devices_of_all_ranks(
 ) -> None:
     others = [("b", "NVIDIA H200"), ("b", "NVIDIA H200")]
     monkeypatch.setattr(World, "gather", lambda _, mine: [("a", "NVIDIA H100"), *others])
-    provenance.record_start(tmp_path, World(torch.device("cpu"), 1, 3), 1, 0)
+    run_folder.record_start(tmp_path, World(torch.device("cpu"), 1, 3), 1, 0)
     assert not (tmp_path / "run.json").exists()  # only the main rank writes
-    provenance.record_start(tmp_path, World(torch.device("cpu"), 0, 3), 1, 0)
+    run_folder.record_start(tmp_path, World(torch.device("cpu"), 0, 3), 1, 0)
     (start,) = starts(tmp_path)
     assert start["ranks"] == 3
     assert start["devices"][1:] == [{"host": "b", "device": "NVIDIA H200"}] * 2
     assert lines()[0].endswith("on 1 × NVIDIA H100, 2 × NVIDIA H200")
+
+
+SCORE = Score(name="BLEU", score=38.4, signature="nrefs:1|tok:13a", segments=9, verbose="")
+
+
+def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
+    run_folder.record_start(tmp_path, CPU, 1, 0)
+    run_folder.record_end(tmp_path, [8, 24], [SCORE])
+    content = json.loads((tmp_path / "run.json").read_text())
+    assert content["end"]["averaged_updates"] == [8, 24]
+    assert len(content["starts"]) == 1
+    assert run_folder.read_test_scores(tmp_path) == [SCORE]
+    run_folder.record_start(tmp_path, CPU, 1, 40)
+    assert "end" not in json.loads((tmp_path / "run.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("tok:13a", "tok:14a"), ("38.4", "83.4"), ("nrefs", "\\u001b[2J"), ("[", "")]
+)
+def test_damaged_test_scores_are_not_believed(
+    tmp_path: Path, old: str, new: str, lines: Any
+) -> None:
+    run_folder.record_end(tmp_path, [1], [SCORE])
+    path = tmp_path / "test.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert run_folder.read_test_scores(tmp_path) is None
+    path.write_text(text)
+    assert run_folder.read_test_scores(tmp_path) == [SCORE]
+
+
+@pytest.mark.parametrize(
+    "damage", ["", '{"end": 3}', '{"end": {}}', '{"end": {"test_sha256": null}}']
+)
+def test_scores_without_a_checksum_are_read(tmp_path: Path, damage: str) -> None:
+    """Those of earlier versions, and of folders of the Hub."""
+    run_folder.record_end(tmp_path, [1], [SCORE])
+    (tmp_path / "run.json").write_text(damage)
+    assert run_folder.read_test_scores(tmp_path) == [SCORE]
+    (tmp_path / "run.json").unlink()
+    assert run_folder.read_test_scores(tmp_path) == [SCORE]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_log_on_a_full_disk_is_one_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    with run_folder.logging_to(tmp_path):
+        for text in ("one", "two"):
+            run_folder.log.info(text)
+    one, warning, two = capfd.readouterr().err.splitlines()
+    assert (one, two) == ("one", "two")
+    assert warning.startswith("warning: cannot write ")
+    assert warning.endswith("train.log: [Errno 28] No space left on device")

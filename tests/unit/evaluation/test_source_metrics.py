@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.comet import comet, comet_command
 from transformer_mt.evaluation.scores import to_row, to_text
+from transformer_mt.evaluation.source_metrics import comet, comet_command
 
 SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
 SOURCE, REFERENCE = ["A\rhouse", "two"], ["Ein Haus", "zwei"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.evaluation.formats import to_text
-from transformer_mt.evaluation.systems import Evaluation, Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.score_tables import to_text
 
 REFERENCE = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt.", "Er las das Buch."]
 SYSTEMS = {

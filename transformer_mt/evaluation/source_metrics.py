@@ -1,9 +1,6 @@
-"""COMET scores, computed by the command ``comet-score`` if it is installed.
+"""Metrics that also read the source: COMET, and the perplexity of a model on the references."""
 
-Its package pins old versions of numpy, protobuf and the hub's client, and its checkpoints are
-pickles. It therefore runs as a separate process, from an environment of its own.
-"""
-
+import math
 import re
 import shutil
 import subprocess
@@ -12,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from transformer_mt import __version__
 from transformer_mt.data.subwords.tokenizer import one_line
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 
+SOURCE_METRICS = ("comet", "ppl")
+"""Metrics by the name that ``metrics=`` takes."""
+
 COMMAND = "comet-score"
+"""COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
+checkpoints are pickles. It therefore runs as a separate process, from an environment of its own."""
 
 
 def comet(
@@ -52,8 +56,8 @@ def comet(
             text=True,
             check=False,
         )
-    found = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
-    if done.returncode or set(found) != set(files):
+    printed = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
+    if done.returncode or set(printed) != set(files):
         errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         reason = errors[-1] if errors else f"exit status {done.returncode}"
         raise InputError(
@@ -63,10 +67,9 @@ def comet(
     return {
         system: Score(
             name="COMET",
-            score=float(found[file]),
+            score=float(printed[file]),
             signature=f"nrefs:1|model:{model}",
             segments=len(source),
-            verbose="",
             decimals=4,
         )
         for system, file in zip(systems, files, strict=True)
@@ -87,3 +90,27 @@ def comet_command() -> str:
             "environment of its own: pipx install unbabel-comet"
         )
     return command
+
+
+def perplexity(
+    translator: Translator, source: Sequence[str], reference: Sequence[str], vocab_size: int
+) -> Score:
+    """Perplexity per subword, as in the paper's Table 3.
+
+    It is exp of the mean negative log-likelihood of the reference's subwords, end symbols included.
+    As in the paper, models with different vocabularies cannot be compared: the signature includes
+    the size of the vocabulary.
+
+    Raises:
+        InputError: A line is longer than the model's position embeddings allow.
+    """
+    scored = translator.score(source, reference)
+    subwords = sum(len(translation.pieces) for translation in scored)
+    nll = -sum(translation.log_prob for translation in scored) / subwords
+    return Score(
+        name="PPL",
+        score=math.exp(min(nll, 700)),  # exp overflows above 709
+        signature=f"nrefs:1|tok:subwords-{vocab_size}|version:{__version__}",
+        segments=len(reference),
+        verbose=f"{subwords:,} subwords",
+    )
