@@ -101,11 +101,6 @@ class Trainer:
         """Whether all updates and validations are done."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()
 
-    @property
-    def model_steps(self) -> list[int]:
-        """Updates whose weights the final model is made of; on the main rank, after ``run``."""
-        return self._checkpoints.model_steps
-
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
 
