@@ -1,11 +1,10 @@
 """What an update changes besides the weights: Adam's state, the loss scale, the moving average.
 
 A checkpoint stores all of it in ``optimizer.safetensors``. To add an optimizer, write a function
-that builds an ``Optimizer``, and register it in ``OPTIMIZERS``.
+that builds an ``Optimizer``, and register it in ``registries.OPTIMIZERS``.
 """
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import OPTIMIZERS, load
 
 _INITIAL_SCALE, _MAX_SCALE = 2.0**16, 2.0**24
 _GROWTH_INTERVAL = 2000
@@ -91,13 +91,10 @@ def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return Optimizer(weights, adamw)
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, OptimizerConfig], Optimizer]] = {"adam": adam}
-"""Builders of optimizers by their name in ``optimizer.name``."""
-
-
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Builds the optimizer that the config names, for a model already on its device."""
-    return OPTIMIZERS[config.name](model, config)
+    optimizer: Optimizer = load(OPTIMIZERS, config.name)(model, config)
+    return optimizer
 
 
 class LossScaler:

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import EMA, OPTIMIZERS, LossScaler, make_optimizer
+from transformer_mt.registries import OPTIMIZERS
+from transformer_mt.training.optimizer import EMA, LossScaler, make_optimizer
 
 V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # queries, keys and values have different shapes
 ADAM = OptimizerConfig()

@@ -14,10 +14,12 @@ import pytest
 import torch
 from support import fake_wandb
 
+from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
+from transformer_mt.registries import TRACKERS
 from transformer_mt.training import trackers as module
-from transformer_mt.training.trackers import TRACKERS, TrackedRun, Trackers, check_installed
+from transformer_mt.training.trackers import TrackedRun, Trackers, check_installed
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +161,7 @@ def test_unknown_names_and_missing_packages_are_one_line(
         with pytest.raises(InputError, match=rf"pip install 'transformer-mt\[{name}\]'"):
             check_installed([name])
     with pytest.raises(InputError, match="trackers='wandbb' is not one of: tensorboard, "):
-        check_installed(["wandbb"])
+        TrainJob(trackers=["wandbb"])
 
 
 def test_a_registered_tracker_needs_no_other_list(
@@ -167,6 +169,6 @@ def test_a_registered_tracker_needs_no_other_list(
 ) -> None:
     path = fake_wandb.install(tmp_path, monkeypatch)
     monkeypatch.setitem(TRACKERS, "json", TRACKERS["wandb"])  # any installed package has a name
-    check_installed(["json"])
+    check_installed(TrainJob(trackers=["json"]).trackers)
     tracked(tmp_path, "json").close(True)
     assert fake_wandb.logged(path, "finish") == [0]

@@ -1,4 +1,7 @@
-"""Experiment trackers: their interface, their registry, and the threads in which they record."""
+"""Experiment trackers: their interface, and the threads in which they record a run.
+
+``registries.TRACKERS`` lists them.
+"""
 
 import logging
 import math
@@ -13,7 +16,6 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from PIL import Image
@@ -21,18 +23,10 @@ from tqdm import tqdm
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, dotted
-from transformer_mt.config.checks import choice
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import KINDS, AttentionMaps, heat_map
-
-TRACKERS = {
-    "tensorboard": f"{__name__}.tensorboard:TensorBoardTracker",
-    "trackio": f"{__name__}.wandb:TrackioTracker",
-    "wandb": f"{__name__}.wandb:WandbTracker",
-    "mlflow": f"{__name__}.mlflow:MlflowTracker",
-}
-"""Class of each tracker; its package and its extra have the tracker's name."""
+from transformer_mt.registries import TRACKERS, load
 
 PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
@@ -95,9 +89,8 @@ class Tracker(Protocol):
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raises ``InputError`` for an unknown tracker or a missing package; imports none."""
+    """Raises ``InputError`` if a tracker's package is not installed; imports none."""
     for name in names:
-        choice("trackers", name, *TRACKERS)
         spec = find_spec(name)
         if spec is None or spec.origin is None:  # without an origin: any folder of this name
             raise InputError(
@@ -186,7 +179,7 @@ class _Recorder(threading.Thread):
     def run(self) -> None:
         """Runs in the thread."""
         try:
-            tracker: Any = resolve_name(TRACKERS[self._tracker])(self._run)
+            tracker: Any = load(TRACKERS, self._tracker)(self._run)
             if tracker.location:
                 self._log(logging.INFO, f"{self._tracker}: {tracker.location}")
             method = ""
