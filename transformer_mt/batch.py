@@ -49,6 +49,8 @@ class Buckets:
     """
 
     buckets: tuple[Bucket, ...]
+    max_length: int
+    """Length of the longest sequence, padding included."""
     pad_indices: Tensor
     """[P] int64: index of the flat row in each padded row. Padding is a copy of the last flat row;
     the mask hides it."""
@@ -59,11 +61,6 @@ class Buckets:
         default_factory=dict, repr=False, compare=False
     )
     """The same two indices for rows of heads, by number of heads: see ``packed_attention.py``."""
-
-    @property
-    def max_length(self) -> int:
-        """Length of the longest sequence."""
-        return max(bucket.max_length for bucket in self.buckets)
 
     @classmethod
     def from_lengths(
@@ -86,20 +83,23 @@ class Buckets:
         parts = np.split(lengths, np.cumsum(bucket_sizes)[:-1])
         shapes = shapes or [(len(part), int(part.max())) for part in parts]
         num_rows = num_rows or int(lengths.sum())
-        masks = [_mask(part, shape) for part, shape in zip(parts, shapes, strict=True)]
-        is_token = np.concatenate([mask.reshape(-1) for mask in masks])
+        buckets, flat_masks, longest = [], [], 0
+        for part, shape in zip(parts, shapes, strict=True):
+            mask = np.zeros(shape, np.bool_)
+            mask[: len(part)] = np.arange(shape[1]) < part[:, None]
+            full = bool(mask.all())
+            flat_masks.append(mask.flatten())
+            mask[:, 0] = True
+            buckets.append(Bucket(*shape, None if full else torch.from_numpy(mask)))
+            longest = max(longest, shape[1])
+        is_token = np.concatenate(flat_masks)
         tokens = np.flatnonzero(is_token)
         pad_indices = np.full(len(is_token), num_rows - 1, np.int64)
         pad_indices[tokens] = np.arange(len(tokens))
         unpad_indices = np.full(num_rows, int(is_token.argmin()), np.int64)
         unpad_indices[: len(tokens)] = tokens
-        buckets = []
-        for mask, shape in zip(masks, shapes, strict=True):
-            full = bool(mask.all())
-            mask[:, 0] = True
-            buckets.append(Bucket(*shape, None if full else torch.from_numpy(mask)))
         indices = torch.from_numpy(pad_indices), torch.from_numpy(unpad_indices)
-        return cls(tuple(buckets), *indices)
+        return cls(tuple(buckets), longest, *indices)
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""
@@ -107,14 +107,8 @@ class Buckets:
             bucket if bucket.mask is None else replace(bucket, mask=function(bucket.mask))
             for bucket in self.buckets
         )
-        return type(self)(tuple(buckets), function(self.pad_indices), function(self.unpad_indices))
-
-
-def _mask(lengths: Lengths, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """[B, S] bool: True for the tokens of the first sequences, False for padding."""
-    mask = np.zeros(shape, np.bool_)
-    mask[: len(lengths)] = np.arange(shape[1]) < lengths[:, None]
-    return mask
+        indices = function(self.pad_indices), function(self.unpad_indices)
+        return type(self)(tuple(buckets), self.max_length, *indices)
 
 
 @dataclass(frozen=True)
@@ -206,6 +200,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Moves every tensor to a device."""
+        if self.tgt_out.device == device:
+            return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":

@@ -60,8 +60,7 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.errors import InputError
-from transformer_mt.model.inference import for_inference
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.optimizer import make_optimizer
 from transformer_mt.training.step import LossModule, autocast
 

@@ -27,7 +27,7 @@ from typing import Any
 from tabulate import tabulate
 
 from transformer_mt import InputError, Translator, export
-from transformer_mt.cli import evaluate, translate
+from transformer_mt.cli import entry_points
 from transformer_mt.config import ExportJob
 
 MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
@@ -372,9 +372,9 @@ def _serve(command: str, folder: Path) -> None:
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.argv = [command, f"model={folder}"]
     if command == "mt-translate":
-        translate.main()
+        entry_points.translate()
     elif command == "mt-eval":
-        evaluate.main()
+        entry_points.evaluate()
     else:
         try:
             if command == "mt-export":

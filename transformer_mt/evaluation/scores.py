@@ -54,7 +54,7 @@ def score(
         references: One list per reference set, each as long as ``hypotheses``.
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
+        metrics: Names of ``METRICS`` or ``PROTOCOLS``.
 
     Raises:
         InputError: There is nothing to score, the lists differ in length, or a metric is not
@@ -121,11 +121,8 @@ def _validation_chrf(
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
 
 
-VALIDATION_METRICS: dict[str, ValidationMetric] = {
-    "bleu": ValidationMetric(validation_bleu),
-    "chrf": ValidationMetric(_validation_chrf),
-}
-"""Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+VALIDATION_BLEU = ValidationMetric(validation_bleu)
+VALIDATION_CHRF = ValidationMetric(_validation_chrf)
 
 
 def to_json(scores: Sequence[Score]) -> str:

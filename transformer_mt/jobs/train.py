@@ -179,7 +179,8 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
-    for message in data_diagnostics.diagnose(data.train.sample, data.valid_store, data.valid):
+    train, tokenizer = data.train.sample, Tokenizer(data.tokenizer_model)
+    for message in data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
     unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))

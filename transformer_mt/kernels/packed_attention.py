@@ -77,7 +77,9 @@ def packed_attention(
         )
     ]
     rows = torch.cat([output.flatten(0, 2) for output in outputs])
-    return rows.index_select(0, head_rows(query_boundaries, num_heads)[1]).view(len(query), -1)
+    _, place = head_rows(query_boundaries, num_heads)
+    packed: Tensor = _SelectRows.apply(rows, place, None)
+    return packed.view(len(query), -1)
 
 
 def scaled_dot_product_attention(
@@ -168,8 +170,8 @@ def has_varlen_kernel(key_size: int, value_size: int) -> bool:
 
 def pad_heads(x: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
     """Packed rows [N, H·K] → padded heads [B, H, S, K] of each bucket."""
-    gather, _ = head_rows(boundaries, num_heads)
-    rows = x.reshape(-1, x.shape[1] // num_heads).index_select(0, gather)
+    gather, place = head_rows(boundaries, num_heads)
+    rows = _SelectRows.apply(x.reshape(-1, x.shape[1] // num_heads), gather, place)
     return [part.unflatten(0, (-1, num_heads)) for part in _split(rows, boundaries, num_heads)]
 
 
@@ -186,14 +188,14 @@ def head_rows(boundaries: Buckets, num_heads: int) -> tuple[Tensor, Tensor]:
         return boundaries.head_rows[num_heads]
     device = boundaries.pad_indices.device
     heads = torch.arange(num_heads, device=device)[:, None]
-    sizes = [bucket.num_sequences * bucket.max_length for bucket in boundaries.buckets]
     gather, place, start = [], [], 0
-    for bucket, packed in zip(boundaries.buckets, boundaries.pad_indices.split(sizes), strict=True):
-        shape = bucket.num_sequences, bucket.max_length
-        gather.append((packed.view(shape[0], 1, shape[1]) * num_heads + heads).flatten())
-        end = start + num_heads * len(packed)
-        rows = torch.arange(start, end, device=device).view(shape[0], num_heads, shape[1])
-        place.append(rows.transpose(1, 2).reshape(-1, num_heads))
+    for bucket in boundaries.buckets:
+        B, S = bucket.num_sequences, bucket.max_length
+        end = start + B * S
+        packed = boundaries.pad_indices[start:end].view(B, 1, S)
+        gather.append((packed * num_heads + heads).flatten())
+        rows = torch.arange(start * num_heads, end * num_heads, device=device)
+        place.append(rows.view(B, num_heads, S).transpose(1, 2).reshape(-1, num_heads))
         start = end
     scatter = torch.cat(place).index_select(0, boundaries.unpad_indices).flatten()
     boundaries.head_rows[num_heads] = torch.cat(gather), scatter
@@ -208,6 +210,28 @@ def _split(rows: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
         part.view(-1, bucket.max_length, part.shape[1])
         for part, bucket in zip(rows.split(sizes), buckets, strict=True)
     ]
+
+
+class _SelectRows(torch.autograd.Function):
+    """``x.index_select(0, index)``, whose gradient is copied where autograd would add rows.
+
+    Rows that are selected several times are padding, or padded, and the others' gradient is zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
+        """[R, K] → [Q, K]; ``inverse`` [R], if given, is the row of the result for each of x."""
+        ctx.save_for_backward(index, inverse)
+        ctx.num_rows = len(x)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        index, inverse = ctx.saved_tensors
+        if inverse is not None:
+            return grad.index_select(0, inverse), None, None
+        zeros = grad.new_zeros(ctx.num_rows, grad.shape[1])
+        return zeros.index_copy_(0, index, grad), None, None
 
 
 class _WrittenOut(torch.autograd.Function):
@@ -247,7 +271,7 @@ class _WrittenOut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (query, key, value, *weights), (queries, keys, num_heads) = ctx.saved_tensors, ctx.constants
-        place, key_place = (head_rows(side, num_heads)[1] for side in (queries, keys))
+        place, key_place = head_rows(queries, num_heads)[1], head_rows(keys, num_heads)[1]
         packed = grad.reshape(len(place), -1)
         # The gradient of padding is zero.
         d_output = packed.new_zeros(len(query), packed.shape[1]).index_copy_(0, place, packed)
@@ -262,10 +286,9 @@ class _WrittenOut(torch.autograd.Function):
             d_scores = torch._softmax_backward_data(d_weights, p, -1, p.dtype)
             torch.baddbmm(d_q, d_scores, k, beta=0, alpha=scale, out=d_q)
             torch.baddbmm(d_k, d_scores.mT, q, beta=0, alpha=scale, out=d_k)
-        d_query, d_key, d_value = (
-            rows.index_select(0, index).view(len(index) // num_heads, -1)
-            for rows, index in zip(grads, (place, key_place, key_place), strict=True)
-        )
+        places = place, key_place, key_place
+        selected = [d.index_select(0, index) for d, index in zip(grads, places, strict=True)]
+        d_query, d_key, d_value = [d.view(-1, num_heads * d.shape[1]) for d in selected]
         return d_query, d_key, d_value, None, None, None, None
 
 

@@ -1,9 +1,9 @@
-"""Matrix products of training on a CPU, computed by one of several kernels.
+"""Matrix products on a CPU: by one of several kernels in training, with packed weights in decoding.
 
 Shapes: N rows; K input size; M output size.
 
-Which kernel is fastest depends on the processor: in fp32 that of MKL on Intel's, and oneDNN's on
-recent ones of AMD. ``choice.py`` measures it when a run starts.
+Which kernel is fastest in training depends on the processor: in fp32 that of MKL on Intel's, and
+oneDNN's on recent ones of AMD. ``choice.py`` measures it when a run starts.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from transformer_mt.kernels.shapes import round_up_to_grid
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Type of matrix products by precision."""
@@ -55,15 +57,9 @@ KERNELS = {
 some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
 
 
-class _Update(NamedTuple):
-    """What the products of an update share."""
-
-    kernel: Kernel
-    copies: dict[Tensor, Tensor] | None
-    """16-bit copies of weights; None outside an update, where weights may change."""
-
-
-_update = _Update(KERNELS["torch"], None)
+_kernel = KERNELS["torch"]
+_copies: dict[Tensor, Tensor] | None = None
+"""16-bit copies of weights; None outside ``products_by``, where weights may change."""
 
 
 @contextmanager
@@ -73,17 +69,18 @@ def products_by(name: str) -> Iterator[None]:
     Weights must not change in the block: each is converted to 16 bits once, where autocast would
     convert it in each forward pass.
     """
-    global _update
-    before, _update = _update, _Update(KERNELS[name], {})
+    global _kernel, _copies
+    before = _kernel, _copies
+    _kernel, _copies = KERNELS[name], {}
     try:
         yield
     finally:
-        _update = before
+        _kernel, _copies = before
 
 
 def current_kernel() -> Kernel:
     """The kernel of the innermost ``products_by``; PyTorch's in a compiled step."""
-    return KERNELS["torch"] if torch.compiler.is_compiling() else _update.kernel
+    return KERNELS["torch"] if torch.compiler.is_compiling() else _kernel
 
 
 class Linear(nn.Linear):
@@ -95,17 +92,16 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        y: Tensor = _Linear.apply(
-            x.to(dtype), self.weight, _in_dtype(self.weight, dtype), self.bias
-        )
+        weight = self.weight.detach()
+        if weight.dtype != dtype:
+            weight = _converted(self.weight, dtype)
+        y: Tensor = _Linear.apply(x.to(dtype), self.weight, weight, self.bias)
         return y
 
 
-def _in_dtype(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight in another type: within ``products_by`` one copy for all forward passes."""
-    copies = _update.copies
-    if copies is None or weight.dtype == dtype:
-        return weight.detach().to(dtype)
+def _converted(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight in another type, within ``products_by`` one copy for all forward passes."""
+    copies = {} if _copies is None else _copies
     if weight not in copies:
         copies[weight] = weight.detach().to(dtype)
     return copies[weight]
@@ -124,7 +120,7 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, converted: Tensor, bias: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(x, converted)
-        ctx.kernel, ctx.weight_dtype = _update.kernel, weight.dtype
+        ctx.kernel, ctx.weight_dtype = _kernel, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         with torch.autocast("cpu", enabled=False):
             return ctx.kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
@@ -136,3 +132,43 @@ class _Linear(torch.autograd.Function):
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
         grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
         return ctx.kernel.input_gradient(grad, weight), grad_weight, None, grad_bias
+
+
+# Decoding.
+
+_SMALL = 2**19
+"""Multiplications; for smaller products oneDNN's overhead of 10 µs outweighs the gain."""
+
+
+class PackedLinear(nn.Module):
+    """X Wᵀ + b for decoding, with W converted and reordered in advance: [N, K] → [N, M].
+
+    A decoding step multiplies each matrix with a few rows, and a CPU may spend half of that time on
+    reordering the matrix into its internal layout.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
+        super().__init__()
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
+        self.dtype = dtype
+        self.packed: Any = self.weight.to(dtype)
+        self.packed_bias = None if self.bias is None else self.bias.to(dtype)
+        self.has_kernel = (
+            HAS_ONEDNN
+            and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+            and (dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        )
+        if self.has_kernel:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.packed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, K] → [N, M]."""
+        if len(x) * self.weight.numel() < _SMALL:
+            return F.linear(x, self.weight, self.bias)
+        x = x.to(self.dtype)
+        if not self.has_kernel:
+            return F.linear(x, self.packed, self.packed_bias)
+        # oneDNN generates code for each number of rows, which takes time and is kept in memory.
+        rows = round_up_to_grid(len(x), steps=8)
+        padded = F.pad(x, (0, 0, 0, rows - len(x))) if rows > len(x) else x
+        return _onednn(padded, self.packed, self.packed_bias)[: len(x)]

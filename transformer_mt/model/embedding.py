@@ -69,10 +69,6 @@ class Embedding(nn.Module):
         embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
         return embedded + self._table(max_length)[positions]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The pre-softmax linear transformation (§3.4): [N, D] → [N, V]."""
-        return nn.functional.linear(hidden, self.weight)
-
     def reserve(self, length: int) -> bool:
         """Extends the table of positions to ``length``; returns whether the table was replaced."""
         before = self._table(0)

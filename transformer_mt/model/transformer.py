@@ -3,6 +3,7 @@
 Shapes: N, M packed target and source tokens; D model; V vocabulary; B sentences; W beams.
 """
 
+import copy
 import math
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.kernels.packed_attention import pad_heads
+from transformer_mt.kernels.products import PackedLinear
 from transformer_mt.model.attention import CrossKVProjection
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
@@ -24,6 +26,9 @@ class Transformer(nn.Module):
         config: Sizes and variants.
         vocab_size: Number of pieces V, shared by source and target.
     """
+
+    packed_output: PackedLinear | None = None
+    """The output layer of ``for_inference`` on a CPU."""
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
@@ -67,7 +72,13 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Output layer before the softmax, tied to the embeddings (§3.4): [N, D] → [N, V]."""
-        return self.embedding.logits(hidden)
+        weight = self.embedding.weight
+        if self.packed_output is not None:
+            return self.packed_output(hidden)
+        if weight.device.type == "cuda" and weight.itemsize < 4:
+            # In fp32: bf16 would round a logit of 10 to a multiple of 0.06.
+            return torch.mm(hidden, weight.detach().T, out_dtype=torch.float32)
+        return nn.functional.linear(hidden, weight)
 
     def forward(self, batch: Batch) -> Tensor:
         """Decoder output at each target position: [N, D]."""
@@ -128,6 +139,29 @@ class Transformer(nn.Module):
             assert isinstance(layer, DecoderLayer)
             x = layer.step(x, cache, slots, mask, cross_kv, state.source_mask)
         return self.logits(self.decoder_norm(x)).view(*tokens.shape, -1)
+
+
+def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Transformer:
+    """The model for decoding only: a copy, or itself if none is needed.
+
+    Args:
+        model: In ``eval`` mode. Do not change its weights afterwards: the copy may share them.
+        dtype: Type of all computation on a GPU; on a CPU, of matrix products and attention.
+    """
+    if model.embedding.weight.device.type != "cpu":
+        if model.embedding.weight.dtype == dtype:
+            return model
+        return copy.deepcopy(model).to(dtype)
+    if model.embedding.weight.dtype != torch.float32:
+        return model
+    # The memo makes the copy share the parameters.
+    packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    for parent in list(packed.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, PackedLinear(child.weight, child.bias, dtype))
+    packed.packed_output = PackedLinear(packed.embedding.weight, None, dtype)
+    return packed
 
 
 def _init_linear(linear: nn.Linear) -> None:

@@ -1,10 +1,9 @@
 """Optimizers: Adam (§5.3), and Muon for the matrices of the layers with Adam for the rest.
 
-To add one, write a function that builds it, register it in ``OPTIMIZERS`` and add its name to
-``OptimizerConfig``.
+To add one, write a function that builds it and register it in ``registries.OPTIMIZERS``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.model.attention import CrossKVProjection, SelfAttention
+from transformer_mt.registries import OPTIMIZERS, load
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
     """Builds the optimizer that the config names, for a model already on its device."""
-    return OPTIMIZERS[config.name](model, config)
+    optimizer: Optimizer = load(OPTIMIZERS, config.name)(model, config)
+    return optimizer
 
 
 def adam(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
@@ -33,13 +34,6 @@ def muon(model: nn.Module, config: OptimizerConfig) -> "Optimizer":
     return Optimizer(
         weights, _adamw(weights.values(), config), stacked, _muon(stacked.values(), config)
     )
-
-
-OPTIMIZERS: dict[str, Callable[[nn.Module, OptimizerConfig], "Optimizer"]] = {
-    "adam": adam,
-    "muon": muon,
-}
-"""Builders of optimizers by their name in ``optimizer.name``."""
 
 
 class Optimizer:

@@ -116,7 +116,19 @@ class TrainStep:
         torch.manual_seed(seed)
         self.optimizer.set_lr(lr)
         loss, nll = self.gradient(micro_batches, num_targets)
-        return StepResult(loss, nll, self._update())
+        grads = [p.grad for p in self._parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        grad_scale = self._scaler.factor.clone() if self._scaler else None
+        if grad_scale is not None:
+            norm = norm / grad_scale
+        found_inf = norm.isfinite().logical_not()
+        if self._clip_norm is not None:
+            excess = (norm / self._clip_norm).clamp(min=1)
+            grad_scale = excess if grad_scale is None else grad_scale * excess
+        self.optimizer.step(grad_scale, found_inf)
+        if self._scaler:
+            self._scaler.update(found_inf)
+        return StepResult(loss, nll, norm)
 
     def gradient(self, micro_batches: Sequence[Batch], num_targets: int) -> tuple[Tensor, Tensor]:
         """Forward and backward: leaves the gradient over all ranks in ``grad``.
@@ -140,22 +152,6 @@ class TrainStep:
                 loss += batch_loss.detach() * batch.weight
                 nll += batch_nll * batch.weight
         return loss, nll
-
-    def _update(self) -> Tensor:
-        """Updates the weights unless the gradient is not finite; returns the gradient norm."""
-        grads = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
-        grad_scale = self._scaler.factor.clone() if self._scaler else None
-        if grad_scale is not None:
-            norm = norm / grad_scale
-        found_inf = norm.isfinite().logical_not()
-        if self._clip_norm is not None:
-            excess = (norm / self._clip_norm).clamp(min=1)
-            grad_scale = excess if grad_scale is None else grad_scale * excess
-        self.optimizer.step(grad_scale, found_inf)
-        if self._scaler:
-            self._scaler.update(found_inf)
-        return norm
 
     def state(self) -> dict[str, Tensor]:
         """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""

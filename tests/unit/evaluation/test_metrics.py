@@ -24,7 +24,8 @@ from transformer_mt.evaluation.metrics import (
     split_compounds,
 )
 from transformer_mt.evaluation.scores import (
-    VALIDATION_METRICS,
+    VALIDATION_BLEU,
+    VALIDATION_CHRF,
     Score,
     check_line_counts,
     read_scores,
@@ -192,7 +193,8 @@ def test_default_signatures() -> None:
 
 def test_validation_metrics() -> None:
     def value(name: str, normalization: str) -> float:
-        return VALIDATION_METRICS[name].function(HYPOTHESIS, [REFERENCE], "de", normalization)
+        metric = {"bleu": VALIDATION_BLEU, "chrf": VALIDATION_CHRF}[name]
+        return metric.function(HYPOTHESIS, [REFERENCE], "de", normalization)
 
     bleu, chrf, _ = score(HYPOTHESIS, [REFERENCE])
     assert (value("bleu", "none"), value("chrf", "none")) == (bleu.score, chrf.score)

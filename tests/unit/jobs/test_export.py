@@ -12,12 +12,10 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import export as command
+from transformer_mt.cli import commands
 from transformer_mt.config import ExportJob, ModelConfig, TrainJob
-from transformer_mt.config.export import FORMATS
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import export as export_module
-from transformer_mt.jobs.export import EXPORTERS
+from transformer_mt.registries import EXPORT_FORMATS
 
 
 @pytest.fixture
@@ -32,10 +30,6 @@ def export(model: Path, output: Path, kind: str = "hub", **more: Any) -> Path:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
-
-
-def test_every_format_is_registered() -> None:
-    assert tuple(EXPORTERS) == FORMATS
 
 
 def test_transformers_folder_needs_no_transformers(
@@ -140,7 +134,7 @@ def test_failure_leaves_nothing(
         (folder / "half").write_text("x")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(export_module.EXPORTERS, "hub", fail)
+    monkeypatch.setitem(EXPORT_FORMATS, "hub", fail)
     with pytest.raises(OSError, match="No space left") as caught:
         export(model, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
@@ -176,7 +170,9 @@ def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
 def test_command_prints_to_stderr_only(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command.run(ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out")))
+    commands.export(
+        ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out"))
+    )
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"

@@ -22,7 +22,7 @@ from support.model_folders import TEXT, translate_lines, write_model
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
-from transformer_mt.cli import translate
+from transformer_mt.cli import commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -359,7 +359,7 @@ def test_killed_command_resumes(
     job = TranslateJob(
         model=str(model), input=str(source), output=str(target), device="cpu", batch_tokens=99
     )
-    translate.run(job)
+    commands.translate(job)
     assert firsts == [21, 31]
     assert "mt-translate: resuming: 20 of 35 lines are done\n" in capfd.readouterr().err
     assert target.read_text().split("\n") == [*translate_lines(model, lines), ""]
@@ -375,7 +375,7 @@ def test_different_beam_or_model_starts_again(
     def translate_without_joining(**settings: Any) -> None:
         monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())
         settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
-        translate.run(TranslateJob(input=str(source), output=str(target), **settings))
+        commands.translate(TranslateJob(input=str(source), output=str(target), **settings))
 
     translate_without_joining()
     firsts = record_chunks(monkeypatch)

@@ -1,13 +1,18 @@
 """``Linear`` against ``nn.Linear``, with every kernel."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from transformer_mt.kernels import products
 from transformer_mt.kernels.products import (
     HAS_ONEDNN,
     KERNELS,
     Linear,
+    PackedLinear,
     current_kernel,
     products_by,
 )
@@ -95,3 +100,28 @@ def test_a_kernel_is_used_within_its_block_and_in_the_gradients_of_it() -> None:
         assert current_kernel() is KERNELS["torch"]
     y.backward()
     assert used == [1]
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="needs oneDNN")
+def test_few_numbers_of_rows_reach_the_kernel_with_packed_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "_SMALL", 0)
+    linear = torch.nn.Linear(40, 24)
+    packed = PackedLinear(linear.weight, linear.bias, torch.float32)
+    rows = set()
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if "_linear_pointwise" in str(function):
+                rows.add(len(args[0]))
+            return function(*args, **(kwargs or {}))
+
+    with torch.inference_mode(), Recorder():
+        for number in range(1, 400):
+            x = torch.randn(number, 40)
+            torch.testing.assert_close(packed(x), linear(x))
+    assert 399 <= max(rows) <= 399 * 1.125
+    assert len(rows) < 60

@@ -11,7 +11,8 @@ from torch import Tensor
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import OPTIMIZERS, make_optimizer
+from transformer_mt.registries import OPTIMIZERS
+from transformer_mt.training.optimizer import make_optimizer
 
 V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # queries, keys and values have different shapes
 ADAM = OptimizerConfig()

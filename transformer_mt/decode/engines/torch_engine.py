@@ -25,8 +25,7 @@ from transformer_mt.decode.search.sentence_batches import default_batch_tokens, 
 from transformer_mt.decode.search.step_function import ModelStep, StepFunction
 from transformer_mt.decode.translation import Hypothesis, Link
 from transformer_mt.model.attention_maps import cross_attention_maps
-from transformer_mt.model.inference import for_inference
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.transformer import Transformer, for_inference
 
 
 class TorchEngine:

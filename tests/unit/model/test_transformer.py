@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.model import inference
-from transformer_mt.model.inference import for_inference
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.kernels import products
+from transformer_mt.model.transformer import Transformer, for_inference
 
 SOURCES = [[5, 9, 7, 3], [8, 3], [6, 6, 3]]
 
@@ -34,7 +32,7 @@ def steps(model: Transformer) -> Tensor:
 @pytest.fixture(autouse=True)
 def prepack_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """The products of these models are too small for the prepacked kernel otherwise."""
-    monkeypatch.setattr(inference, "_SMALL", 0)
+    monkeypatch.setattr(products, "_SMALL", 0)
 
 
 @pytest.mark.parametrize("config", [{}, {"norm": "pre", "positions": "learned", "d_v": 5}])
@@ -62,28 +60,6 @@ def test_whole_sequences_give_the_same_logits() -> None:
 
 
 def test_small_products_stay_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_SMALL", 2**19)
+    monkeypatch.setattr(products, "_SMALL", 2**19)
     model = transformer()
     assert torch.equal(steps(for_inference(model, torch.bfloat16)), steps(model))
-
-
-@pytest.mark.skipif(not inference._CAN_PREPACK, reason="needs oneDNN")
-def test_few_numbers_of_rows_reach_the_prepacked_kernel() -> None:
-    linear = torch.nn.Linear(40, 24)
-    prepacked = inference._PrepackedLinear(linear.weight, linear.bias, torch.float32)
-    rows = set()
-
-    class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if "_linear_pointwise" in str(function):
-                rows.add(len(args[0]))
-            return function(*args, **(kwargs or {}))
-
-    with torch.inference_mode(), Recorder():
-        for number in range(1, 400):
-            x = torch.randn(number, 40)
-            torch.testing.assert_close(prepacked(x), linear(x))
-    assert 399 <= max(rows) <= 399 * 1.125
-    assert len(rows) < 60
