@@ -62,8 +62,6 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
-    if "${" in text:
-        raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = _parse_yaml(text)
     except (yaml.YAMLError, ValueError) as error:  # also for YAML of other programs
@@ -94,13 +92,19 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
 
 
 def _parse_yaml(text: str) -> object:
-    """The content of a YAML document without aliases, whose expansion may be exponentially long."""
+    """The content of a YAML document without anything that stands for something else.
+
+    Aliases may expand to exponentially many items. Interpolations, which OmegaConf would resolve,
+    read environment variables; they are looked for after YAML's own escapes are decoded.
+    """
     # The loader in C is fast but unsafe for deep nesting; its events are safe.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("aliases (*name) are not allowed in a model folder")
+        if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+            raise ValueError("interpolations (${…}) are not allowed in a model folder")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_CONFIG_DEPTH:

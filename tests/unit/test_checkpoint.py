@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -374,6 +376,41 @@ def test_a_failed_save_frees_its_space(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="No space"):
             save(tmp_path, 2)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
+
+
+def test_a_header_is_limited_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    for padding, refused in ((2**20, False), (2**22, True)):  # spaces may follow a header
+        header = content[8 : 8 + size] + b" " * padding
+        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+        if refused:
+            with pytest.raises(InputError, match=r"is damaged \(a header of 4,\d+,\d+ bytes\)"):
+                ckpt.load_weights(tiny(2), path)
+        else:
+            ckpt.load_weights(tiny(2), path)
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys, torch
+from pathlib import Path
+from transformer_mt.checkpoint import save_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    save_tensors({"a": torch.zeros(10_000)}, Path(sys.argv[1]))
+except OSError as error:
+    print(error.strerror, error.filename, sep=": ")
+"""
+    path = tmp_path / "model.safetensors"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"File too large: {path}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
