@@ -25,7 +25,7 @@ from transformer_mt.errors import (
 
 @contextmanager
 def exit_status(program: str) -> Iterator[None]:
-    """Turn an exception into one line on standard error and an exit status.
+    """Turns an exception into one line on standard error and an exit status.
 
     Raises:
         SystemExit: With that status.
@@ -62,8 +62,6 @@ def exit_status(program: str) -> Iterator[None]:
             wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
             remedy = "rename the file or folder, or correct the argument"
             _fail(program, f"not valid UTF-8: {wrong}; {remedy}", 1)
-        if str(error).startswith("Symlink loop"):  # Path.resolve, up to Python 3.12
-            _fail(program, str(error), 1)
         traceback.print_exc()
         sys.exit(1)
 
