@@ -201,7 +201,8 @@ class DataConfig:
     """Repetitions per epoch of each source, e.g. ``[1, 0.5]``. Empty: each pair once."""
     temperature: float = number(1.0, at_least=1)
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
-    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
+    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source.
+    Not together with ``weights``."""
     window_pairs: int = number(2_300_000, at_least=1)
     """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
     is divided at random into shards when it is encoded. Bounds memory."""

@@ -21,10 +21,10 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 
     Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
     batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
-    equal; the pairs of the largest source occur once (times its weight).
+    equal; the pairs of the largest source occur once.
 
     Args:
-        config: Weights and temperature.
+        config: Weights or temperature.
         source_sizes: Number of pairs of each source, after cleaning.
 
     Raises:

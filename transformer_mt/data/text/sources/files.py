@@ -43,16 +43,22 @@ def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
 
 
 def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
-    """Streams two columns of a TSV file without a header."""
+    """Streams two columns of a TSV file without a header.
+
+    Raises:
+        InputError: A line has too few columns, or another number of them than the first.
+    """
     assert source.tsv is not None
     src, tgt = (int(column) for column in chosen_columns(source, "1", "2"))
-    needed = max(src, tgt)
+    needed, columns = max(src, tgt), 0
     for number, line in enumerate(read_lines(source.tsv), 1):
-        values = line.split("\t", needed)
-        if len(values) < needed:
+        values = line.split("\t")
+        columns = columns or len(values)
+        if len(values) < needed or len(values) != columns:
+            expected = f"needs {needed}" if len(values) < needed else f"line 1 has {columns}"
             raise InputError(
                 f"{source.tsv}, line {number}: has {len(values)} tab-separated column(s), "
-                f"needs {needed}"
+                f"{expected}: correct or delete the line"
             )
         yield Pair(values[src - 1], values[tgt - 1])
 
