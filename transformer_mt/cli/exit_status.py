@@ -32,10 +32,8 @@ def exit_status(program: str) -> Iterator[None]:
     """
     try:
         yield
-    except UsageError as error:
-        _fail(program, str(error), 2)
     except InputError as error:
-        _fail(program, str(error), 1)
+        _fail(program, str(error), 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one may come while we leave
         print(f"{program}: interrupted", file=sys.stderr)
@@ -66,8 +64,13 @@ def exit_status(program: str) -> Iterator[None]:
         sys.exit(1)
 
 
-def _fail(program: str, message: str, status: int) -> NoReturn:
+def print_error(program: str, message: str) -> None:
+    """Prints an error to standard error, in one line."""
     print(f"{program}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+def _fail(program: str, message: str, status: int) -> NoReturn:
+    print_error(program, message)
     sys.exit(status)
 
 

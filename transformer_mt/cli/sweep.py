@@ -13,6 +13,7 @@ from tabulate import tabulate
 
 from transformer_mt import distributed, run_layout
 from transformer_mt.cli.compose import Job
+from transformer_mt.cli.exit_status import print_error
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.evaluation.scores import read_scores
@@ -35,9 +36,8 @@ class Sweep:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         swept = [override.key_or_group for override in parsed if override.is_sweep_override()]
         fixed = {override.key_or_group for override in parsed}.difference(swept) if swept else set()
-        self.naming = (
-            f"hydra.job.config.override_dirname.exclude_keys={sorted({*fixed, 'run_dir'})}"
-        )
+        excluded = sorted({*fixed, "run_dir"})
+        self.naming = f"hydra.job.config.override_dirname.exclude_keys={excluded}"
         """Override that makes Hydra name the jobs."""
         self._program = program
         self._folders: dict[Path, Path] = {}
@@ -58,10 +58,7 @@ class Sweep:
             if distributed.under_launcher():
                 raise
             self._failed += 1
-            print(
-                f"{self._program}: error: {_title()}: {' '.join(str(error).split())}",
-                file=sys.stderr,
-            )
+            print_error(self._program, f"{_title()}: {error}")
 
     def start(self, job: Job) -> Job:
         """Announces a job, and gives a training job a folder below ``run_dir``, with its name.
