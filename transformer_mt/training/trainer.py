@@ -16,8 +16,8 @@ from torch import Tensor
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.prefetch import prefetch
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.batching.batch_iterator import prefetch
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from support.tokenizers import WORDS, random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.subword_regularization import (
+from transformer_mt.data.batching.subword_regularization import (
     BPEDropout,
     SubwordRegularizer,
     UnigramSampling,
 )
+from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
