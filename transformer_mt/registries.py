@@ -20,7 +20,7 @@ ENGINES: Registry = {
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",
-    "trackio": "transformer_mt.training.trackers.trackio:TrackioTracker",
+    "trackio": "transformer_mt.training.trackers.wandb:TrackioTracker",
     "wandb": "transformer_mt.training.trackers.wandb:WandbTracker",
     "mlflow": "transformer_mt.training.trackers.mlflow:MlflowTracker",
 }
@@ -28,7 +28,6 @@ TRACKERS: Registry = {
 
 OPTIMIZERS: Registry = {
     "adam": "transformer_mt.training.optimizer:adam",
-    "muon": "transformer_mt.training.optimizer:muon",
 }
 """``optimizer.name``."""
 

@@ -257,11 +257,10 @@ def test_fp16_with_loss_scaling_learns_as_well_as_bf16() -> None:
     assert curves[0][-1] < curves[0][0] - 0.3
 
 
-@pytest.mark.parametrize("name", ["adam", "muon"])
-def test_training_resumes_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     store = text(400)
     plan = BatchPlan(store, 1000, 1)
-    optimizer = OptimizerConfig(name=name, momentum=0.95 if name == "muon" else None)
+    optimizer = OptimizerConfig()
 
     def updates(trained: Transformer, step: TrainStep, numbers: range) -> list[float]:
         losses = []

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import CONFIG, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
 
-from transformer_mt import Translator
+from transformer_mt import Translator, export
 from transformer_mt.cli import commands
-from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import load_model
 
+MODEL_FILES = (CONFIG, TOKENIZER, WEIGHTS)
 SECONDS = 60
 GROWTH = 2 * 2**30
 """Bytes of address space that a test may add."""
@@ -68,6 +69,22 @@ def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
         commands.evaluate(EvaluateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
         Translator.load(MODEL, device="cpu", ensemble=[folder])
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_an_export_leaves_out_what_is_harmful(name: str, tmp_path: Path) -> None:
+    folder, output = make(name, tmp_path / "model"), tmp_path / "exported"
+    try:
+        export(ExportJob(model=str(folder), format="hub", output=str(output)))
+    except (InputError, OSError) as error:
+        assert_one_line(error)
+        assert not output.exists()
+        return
+    assert {path.name for path in output.iterdir()} <= {*MODEL_FILES, "README.md", "curves.png"}
+    assert load_model(output)[2] == load_model(MODEL)[2]
+    card = (output / "README.md").read_text()
+    assert card.replace("\n", "").isprintable()
+    assert "## Scores" not in card
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from transformer_mt.registries import Registry
 
 ACCEPTED: dict[str, Callable[[str], object]] = {
     "ENGINES": lambda name: TranslateJob(model="x", engine=name),
-    "OPTIMIZERS": lambda name: OptimizerConfig(name=name, momentum=0.9 * (name == "muon") or None),
+    "OPTIMIZERS": lambda name: OptimizerConfig(name=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
     "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),

@@ -12,30 +12,22 @@ from transformer_mt.registries import OPTIMIZERS, SCHEDULES, TRACKERS, VALIDATIO
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
-    """Adam (§5.3), or Muon and Adam; the schedule sets the learning rate."""
+    """Adam (§5.3); the schedule sets the learning rate."""
 
     name: str = one_of(OPTIMIZERS)
-    """Optimizer. ``adam`` is the paper's, for every weight; ``muon`` is Muon
-    for the weight matrices of the layers and Adam for embeddings, biases and norms."""
+    """Optimizer. ``adam`` is the paper's."""
     beta1: float = number(0.9, at_least=0, below=1)
     """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = number(0.98, at_least=0, below=1)
     """Adam's decay rate of the second moment (§5.3)."""
     eps: float = number(1e-9, above=0)
     """Adam's ε, added to the denominator (§5.3)."""
-    momentum: float | None = number(None, at_least=0, below=1)
-    """Muon's momentum; ``muon`` only."""
     weight_decay: float = number(0.0, at_least=0)
     """Decoupled weight decay of the weight matrices. Each update multiplies them by
     1 − learning rate × weight decay."""
 
     def __post_init__(self) -> None:
         check(self, "optimizer.")
-        if self.name == "muon":
-            require(self.momentum is not None, "optimizer=muon needs optimizer.momentum, e.g. 0.95")
-        else:
-            message = f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}"
-            require(self.momentum is None, message)
 
 
 @dataclass(kw_only=True, frozen=True)

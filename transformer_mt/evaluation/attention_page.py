@@ -9,8 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.files import output
@@ -32,19 +31,14 @@ class Attention:
     maps: AttentionMaps
 
 
-def compute_attention(
-    sentence: str,
-    model: Transformer,
-    tokenizer: Tokenizer,
-    translator: Translator,
-    normalizer: Normalizer,
-) -> Attention:
-    """The translation of a sentence, with the attention weights.
+def compute_attention(sentence: str, model: Transformer, translator: Translator) -> Attention:
+    """The translation of a sentence, with the attention weights of the translator's model.
 
     Raises:
         InputError: The sentence is too long for a heat map or for the model.
     """
-    (src,) = tokenizer.encode([normalizer.src(sentence)])
+    tokenizer = translator.tokenizer
+    (src,) = tokenizer.encode([translator.normalizer.src(sentence)])
     if len(src) > MAX_PIECES:
         raise InputError(
             f"attention: the sentence has {len(src)} pieces, but a heat map shows at most "

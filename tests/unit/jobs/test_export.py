@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,33 @@ def test_command_prints_to_stderr_only(
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"
+
+
+@pytest.mark.parametrize("kind", ["transformers", "hub"])
+def test_a_full_disk_is_an_error_that_names_the_output(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    program = """
+import resource, signal, sys
+from transformer_mt import export
+from transformer_mt.config import ExportJob
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+try:
+    export(ExportJob(model=sys.argv[1], format=sys.argv[2], output=sys.argv[3]))
+except OSError as error:
+    print(error.strerror, error.filename, sep=": ")
+"""
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", program, str(model), kind, str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"File too large: {output}\n", done.stderr
+    assert not output.exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"model"}
+
+
+@pytest.mark.parametrize("damaged", ["", '[{"name": 1}]', '[{"name": "BLEU", "score": "x"}]'])
+def test_damaged_scores_are_not_exported(model: Path, tmp_path: Path, damaged: str) -> None:
+    (model / "test.json").write_text(damaged)
+    assert "test.json" not in names(export(model, tmp_path / "out"))
+    assert "## Scores" not in (tmp_path / "out/README.md").read_text()

@@ -18,8 +18,10 @@ from math import inf
 from operator import eq
 from typing import Any
 
+import regex
+
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.text.languages import LETTER, UNSPACED, base_language, foreign_letter
+from transformer_mt.data.text.languages import UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -37,6 +39,7 @@ MIN_LETTERS_TO_IDENTIFY = 20
 """Minimum number of letters of a side whose language is identified; with fewer it is a guess."""
 
 
+_LETTER = regex.compile(r"\p{L}")  # of any script
 # Control, replacement and private-use characters, non-characters, lone surrogates.
 _BROKEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
@@ -151,7 +154,7 @@ def wrong_script(share: float, lang: str) -> SideFilter:
     def drop(text: str) -> bool:
         if foreign is None or not foreign.search(text):
             return False
-        letters = len(LETTER.findall(text))
+        letters = len(_LETTER.findall(text))
         return letters - len(foreign.findall(text)) < share * letters
 
     return drop
@@ -175,7 +178,7 @@ def wrong_language(probability: float, lang: str) -> SideFilter:
         )
 
     def drop(text: str) -> bool:
-        if min(len(text), len(LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
+        if min(len(text), len(_LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
             return False
         best, _ = identifier.classify(text)  # decides most texts, faster than a ranking
         return best != code and bool(dict(identifier.rank(text))[code] < probability)

@@ -134,7 +134,7 @@ def test_pieces_across_words_are_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
 def test_strength_out_of_range_is_rejected(value: float) -> None:
-    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be in \[0, 1\]"):
+    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be ≥ 0 and ≤ 1"):
         TokenizerConfig(sampling=value)
 
 
