@@ -77,7 +77,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
     custom = OmegaConf.get_type(config) is not job  # --config-name: such as a run's config.yaml
     try:
         if custom:
-            from transformer_mt import model_folder  # loads PyTorch, which --help does not need
+            from transformer_mt import model_folder  # loads more than --help needs
 
             names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
             config = OmegaConf.masked_copy(config, names)
@@ -86,9 +86,8 @@ def to_job(config: DictConfig, command: Command) -> Job:
             if key not in known:  # Hydra accepts +key=value
                 hint = suggest(key, known) or ": there is no such setting"
                 raise UsageError(f"unknown key {key!r}{hint}")
-        result = OmegaConf.to_object(
-            OmegaConf.merge(settings.schema(job), config) if custom else config
-        )
+        schema = settings.schema(job)
+        result = OmegaConf.to_object(OmegaConf.merge(schema, config) if custom else config)
         assert isinstance(result, job)
         return result
     except MissingMandatoryValue as error:

@@ -51,11 +51,9 @@ class Sweep:
         self._jobs += 1
         try:
             yield
-        except UsageError:
-            raise
         except InputError as error:
             # Under a launcher other ranks may be waiting for this one, so it must exit.
-            if distributed.under_launcher():
+            if isinstance(error, UsageError) or distributed.under_launcher():
                 raise
             self._failed += 1
             print_error(self._program, f"{_title()}: {error}")
@@ -67,6 +65,7 @@ class Sweep:
             InputError: Another job of this sweep uses the same folder or output file.
         """
         where = ""
+        self._check_outputs(job)
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
             folder = _folder(base, HydraConfig.get().job.override_dirname.replace("/", "_"))
@@ -76,8 +75,6 @@ class Sweep:
                 self._folders[folder] = base
             job = replace(job, run_dir=str(folder))
             where = f" -> {folder}"
-        else:
-            self._check_outputs(job)
         if distributed.env_rank() == 0:
             print(f"{self._program}: {_title()}{where}", file=sys.stderr)
         return job
@@ -148,7 +145,6 @@ def _results(run: Path) -> list[str]:
     valid = [r for r in read_records(folder) if r["split"] == "valid"]
     bleu, ppl = ([r[key] for r in valid if r.get(key) is not None] for key in ("bleu", "ppl"))
     tested = read_scores(folder / run_layout.TEST_SCORES) or []
-    test = [item.score for item in tested if item.name == "BLEU"]
     scores = [max(bleu, default=None), bleu[-1] if bleu else None, min(ppl, default=None)]
-    scores.append(test[0] if test else None)
+    scores.append(next((item.score for item in tested if item.name == "BLEU"), None))
     return [*("" if score is None else f"{score:.2f}" for score in scores), str(run)]

@@ -298,7 +298,7 @@ import sys, time
 from transformer_mt.cli import main as cli
 
 def run(job):
-    for line in range(job.nbest):
+    for line in range(job.nbest if job.nbest < 9 else 100_000):
         print(line)
     print("\\u03bc" if job.nbest == 2 else "")
     if job.nbest == 1:
@@ -331,7 +331,7 @@ def test_a_closed_standard_error_is_replaced(run: Run, monkeypatch: pytest.Monke
 
 
 def test_closed_pipe_ends_the_command_quietly() -> None:
-    with child("nbest=100000") as process:
+    with child("nbest=9") as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == "0\n"
