@@ -64,9 +64,9 @@ class Kernels:
                 names = {name for kernels in products.values() for name in kernels.values()}
                 agreed = _EARLIER_RECORDS.get(frozenset(names), "mixed")
                 products = agreed if value["attention"] == "written_out" else "mixed"
+            known = isinstance(products, str) and precision in DTYPES
         except (AttributeError, KeyError, TypeError):
             return None
-        known = isinstance(products, str) and precision in DTYPES
         return cls(precision, products) if known else None
 
 

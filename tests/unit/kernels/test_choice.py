@@ -248,6 +248,7 @@ def test_a_record_of_an_earlier_version_is_read_if_its_weights_agree(
         {"products": "torch"},
         {"products": ["torch"], "precision": "fp32"},
         {"products": "torch", "precision": "of another version"},
+        {"products": "torch", "precision": []},
         {"products": {"1x2": {"forward": []}}, "attention": "written_out", "precision": "fp32"},
         {"products": {"1x2": "torch"}, "attention": "written_out", "precision": "fp32"},
     ],
