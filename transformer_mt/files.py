@@ -151,9 +151,9 @@ def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        names = [Path(name) for name in (error.filename, error.filename2) if name is not None]
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        named = error.filename
-        if (named is None and full) or (named and Path(named).is_relative_to(temporary)):
+        if (full and not names) or any(name.is_relative_to(temporary) for name in names):
             error.filename, error.filename2 = str(path), None
         raise
 

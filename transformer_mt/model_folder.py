@@ -32,8 +32,8 @@ _MAX_CONFIG_DEPTH = 20
 """Maximum nesting of ``config.yaml``; ours is four levels deep."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
-_REMOVED = (("data", "part"),)
-"""Settings of earlier versions, by group, that have no effect on a model or its training."""
+_REMOVED = (("data", "part", None), ("optimizer", "momentum", None), ("optimizer", "name", "muon"))
+"""Settings of earlier versions, by group, that a model does not depend on: all values, or one."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -62,8 +62,6 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: not valid UTF-8 ({error.reason})") from None
-    if "${" in text:
-        raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
     try:
         values = _parse_yaml(text)
     except (yaml.YAMLError, ValueError) as error:  # also for YAML of other programs
@@ -77,9 +75,10 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(
             f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
         )
-    for group, name in _REMOVED:
-        if isinstance(values.get(group), dict):
-            values[group].pop(name, None)
+    for group, name, value in _REMOVED:
+        settings = values.get(group)
+        if isinstance(settings, dict) and value in (None, settings.get(name)):
+            settings.pop(name, None)
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:
@@ -93,13 +92,19 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
 
 
 def _parse_yaml(text: str) -> object:
-    """The content of a YAML document without aliases, whose expansion may be exponentially long."""
+    """The content of a YAML document without anything that stands for something else.
+
+    Aliases may expand to exponentially many items. Interpolations, which OmegaConf would resolve,
+    read environment variables; they are looked for after YAML's own escapes are decoded.
+    """
     # The loader in C is fast but unsafe for deep nesting; its events are safe.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("aliases (*name) are not allowed in a model folder")
+        if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+            raise ValueError("interpolations (${…}) are not allowed in a model folder")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_CONFIG_DEPTH:

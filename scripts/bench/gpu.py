@@ -1,7 +1,7 @@
 """The training step on a GPU: correctness, speed, and a profile; and the speed of beam search.
 
     python scripts/bench/gpu.py                            everything, in about 8 minutes
-    python scripts/bench/gpu.py --only ours,flex           some parts (ours: profile and Muon)
+    python scripts/bench/gpu.py --only ours,flex           some parts (ours: with the profile)
     python scripts/bench/gpu.py --device cpu --tiny --no-compile      a test on a CPU, in seconds
 
 Trains the paper's base model in bf16, with 37,000 pieces, on random pairs with lengths like WMT's,
@@ -52,19 +52,16 @@ from train import matrix_rate, synchronize, torch_details
 
 from transformer_mt import distributed
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
-from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
-from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
+from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.batching.plan import BatchPlan, Indices
+from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer, for_inference
-from transformer_mt.training.optimizer import make_optimizer
 from transformer_mt.training.step import LossModule, autocast
-
-MUON = OptimizerConfig(name="muon", momentum=0.95)
 
 
 @dataclass(frozen=True)
@@ -171,10 +168,6 @@ class Bench:
             if self._device.type == "cuda":
                 self.checks.append(check_no_sync(session))
             self._attempt("profile", EAGER, partial(self._profile, session))
-            # The same compiled graphs with a different optimizer.
-            session.step.optimizer = make_optimizer(session.model, MUON)
-            muon = partial(self._measure, "muon", "Muon for the matrices of the layers", session)
-            self._attempt("muon", EAGER, muon)
 
     def _train(self, variant: Variant) -> None:
         with variant.session(self._store, self._scale, self._device, self._compiled) as session:

@@ -20,7 +20,7 @@ PROFILED = 2
 KINDS = {
     "attention": r"flash|fmha|triton_tem.*flex|scaled_dot_product",
     "matrix products": r"gemm|nvjet|cutlass|xmma|splitk|aten::(linear|addmm|mm|bmm|matmul)",
-    "optimizer": r"multi_tensor|adam|muon",
+    "optimizer": r"multi_tensor|adam",
     "loss": r"softmax|scatter|CrossEntropy",
     "embedding": r"embedding|index_put|index_select|indexing_backward",
     "copies and casts": r"memcpy|memset|direct_copy|CatArray|aten::copy_|fused__to_copy(_t)?_\d+$",

@@ -14,14 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import IGNORE_INDEX, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
-from transformer_mt.data.batching.fixed_buffers import (
+from transformer_mt.data.batching.micro_batches import collate, micro_batches
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.static_batches import (
     BufferShape,
     buffered_batches,
     fill,
     plan_buffers,
 )
-from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.search.beam_search import beam_search
@@ -257,11 +257,10 @@ def test_fp16_with_loss_scaling_learns_as_well_as_bf16() -> None:
     assert curves[0][-1] < curves[0][0] - 0.3
 
 
-@pytest.mark.parametrize("name", ["adam", "muon"])
-def test_training_resumes_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     store = text(400)
     plan = BatchPlan(store, 1000, 1)
-    optimizer = OptimizerConfig(name=name, momentum=0.95 if name == "muon" else None)
+    optimizer = OptimizerConfig()
 
     def updates(trained: Transformer, step: TrainStep, numbers: range) -> list[float]:
         losses = []

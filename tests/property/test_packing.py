@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
+from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 

@@ -3,9 +3,9 @@
     python tests/robustness/hostile_folders.py            # all of them
     python tests/robustness/hostile_folders.py FIFO       # those with this word in their name
 
-mt-translate, mt-eval and Translator.load run in processes of their own, with bounded memory
-(``ulimit -v``) and time. This prints a table, and exits with status 1 unless every command ended
-with status 1 and one line.
+mt-translate, mt-eval, Translator.load and an export run in processes of their own, with bounded
+memory (``ulimit -v``) and time. This prints a table, and exits with status 1 unless every command
+ended with status 1 and one line, or exported only what is good.
 """
 
 import argparse
@@ -26,8 +26,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from transformer_mt import InputError, Translator
-from transformer_mt.cli import evaluate, translate
+from transformer_mt import InputError, Translator, export
+from transformer_mt.cli import entry_points
+from transformer_mt.config import ExportJob
 
 MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
 """The intact model: d_model 16, one layer each, vocabulary 290."""
@@ -114,6 +115,25 @@ def read_header(folder: Path) -> dict[str, Any]:
     return found
 
 
+def header_of_90_megabytes(folder: Path) -> None:
+    """An ordinary header of a million tensors."""
+    tensor = json.dumps(entry("U8", [0], 0, 0))
+    text = ",".join(f'"layer_{i:07d}.norm.bias": {tensor}' for i in range(1_000_000))
+    header(folder, f"{{{text}}}".encode(), data=0)
+
+
+def many_pieces(folder: Path) -> None:
+    """A vocabulary of which most pieces are the same, in five bytes each."""
+    with (folder / TOKENIZER).open("ab") as file:
+        file.write(b"\x0a\x03\x0a\x01a" * 27_000_000)
+
+
+def nested_interpolations(folder: Path) -> None:
+    """Settings that would refer to one another 2^40 times."""
+    lines = [f'x{i}: "\\x24{{x{i + 1}}}\\x24{{x{i + 1}}}"' for i in range(40)]
+    config(folder, "\n".join([*lines, "x40: lol"]) + "\n")
+
+
 def header_of_nothing(folder: Path) -> None:
     """A sparse file of zeros, in which the header has no bytes."""
     header(folder, b"")
@@ -172,6 +192,8 @@ FOLDERS: dict[str, Harm] = {
     "folder as vocabulary": lambda f: folder(f / TOKENIZER),
     "socket as vocabulary": lambda f: unix_socket(f / TOKENIZER),
     "socket as weights": lambda f: unix_socket(f / WEIGHTS),
+    "weights linked to a terminal": lambda f: link(f / WEIGHTS, "/dev/ptmx"),
+    "vocabulary linked to /dev/zero": lambda f: link(f / TOKENIZER, "/dev/zero"),
     "weights linked to /dev/zero": lambda f: link(f / WEIGHTS, "/dev/zero"),
     "configuration linked to /dev/zero": lambda f: link(f / CONFIG, "/dev/zero"),
     "vocabulary linked to /dev/urandom": lambda f: link(f / TOKENIZER, "/dev/urandom"),
@@ -182,6 +204,7 @@ FOLDERS: dict[str, Harm] = {
     "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
     "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
+    "vocabulary of 27 million pieces": many_pieces,
     "configuration of 20 MB": lambda f: config(f, "# comment\n" * 2_000_000),
     # Settings.
     "d_model 100,000": lambda f: setting(f, "  d_model: 16", "  d_model: 100000"),
@@ -208,12 +231,21 @@ FOLDERS: dict[str, Harm] = {
     "10,000 nested mappings": lambda f: config(f, "x: " + "{a: " * 10_000 + "1" + "}" * 10_000),
     "a Python object": lambda f: config(f, "x: !!python/object/apply:os.system [touch HARMED]\n"),
     "an interpolation": lambda f: config(f, "x: ${oc.env:HOME}\n"),
+    "an interpolation in YAML's escapes": lambda f: config(f, 'x: "\\x24{oc.env:HOME}"\n'),
+    "an interpolation in a setting": lambda f: setting(
+        f, "stage: train", 'stage: "\\u0024\\x7boc.env:HOME}"'
+    ),
+    "an interpolation in base 64": lambda f: setting(
+        f, "stage: train", "stage: !!binary JHtvYy5lbnY6SE9NRX0="
+    ),
+    "interpolations that are nested": nested_interpolations,
     "a number of base 60": lambda f: config(f, f"x: 1{':00' * 30_000}\n"),
     "control characters as a key": lambda f: config(f, '"\\e[2J\\e]0;harm\\a\\nline": 1\n'),
     "a key of 200,000 characters": lambda f: config(f, f"? {'x' * 200_000}\n: 1\n"),
     "_target_ as a key": lambda f: config(f, "_target_: os.system\n"),
     # Headers of safetensors.
     "header of 2^63 bytes": lambda f: header(f, {}, size=2**63),
+    "header of 90 MB": header_of_90_megabytes,
     "header longer than the file": lambda f: header(f, {}, size=99_999_999),
     "header of 100,000 tensors": lambda f: header(
         f, {f"x{i}": entry("U8", [0], 0, 0) for i in range(100_000)}, data=0
@@ -240,10 +272,46 @@ FOLDERS: dict[str, Harm] = {
 """Folders that no command may use: changes to a copy of ``MODEL``, by description."""
 
 
+SIDE_FILES = ("test.json", "run.json", "data/cleaning.json", "metrics.jsonl", "README.md")
+"""Files of a run folder that a model card and an export read if they can."""
+
+
+def side_file(name: str, target: str) -> Harm:
+    def harm(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        link(folder / name, target)
+
+    return harm
+
+
+EXPORTED: dict[str, Harm] = {
+    **{
+        f"{name} linked to {target}": side_file(name, target)
+        for name in SIDE_FILES
+        for target in ("/dev/zero", "/dev/ptmx", Path(name).name)
+    },
+    **{f"FIFO as {name}": lambda f, name=name: fifo(f / name) for name in SIDE_FILES[:2]},
+    "test.json of a terabyte": lambda f: (
+        (f / "test.json").touch(),
+        sparse(f / "test.json"),
+    ),
+    "test.json of 100,000 nested lists": lambda f: (f / "test.json").write_text("[" * 100_000),
+    "test.json with control characters": lambda f: (f / "test.json").write_text(
+        json.dumps([{"name": "BLEU", "score": 1, "signature": "\x1b[2J", "segments": 1}])
+    ),
+    "run.json of wrong types": lambda f: (f / "run.json").write_text(
+        '{"starts": [{}, 1], "end": {"averaged_updates": ["\\u001b[2J"], "test_sha256": []}}'
+    ),
+}
+"""Folders with a model that is good: ``mt-export format=hub`` must leave out the file, or refuse
+the folder in one line.
+"""
+
+
 def make(name: str, to: Path) -> Path:
     """A copy of the model, harmed."""
     shutil.copytree(MODEL, to)
-    FOLDERS[name](to)
+    (FOLDERS | EXPORTED)[name](to)
     return to
 
 
@@ -255,15 +323,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("word", nargs="?", default="", help="part of the names of the folders")
     options = parser.parse_args(arguments)
     rows, failed = [], 0
-    for number, name in enumerate(name for name in FOLDERS if options.word in name):
+    names = [name for name in FOLDERS | EXPORTED if options.word in name]
+    for number, name in enumerate(names):
         with tempfile.TemporaryDirectory() as scratch:
             folder = make(name, Path(scratch) / f"model{number}")
-            for command in COMMANDS:
+            for command in COMMANDS if name in FOLDERS else ["mt-export"]:
                 started = time.perf_counter()
                 status, out, err = run(command, folder)
                 seconds = time.perf_counter() - started
                 harmed = list(Path(scratch).rglob("HARMED"))
                 good = status == 1 and len(err.splitlines()) == 1 and not out and not harmed
+                good |= name in EXPORTED and status == 0
                 failed += not good
                 message = err.strip().replace(str(folder), "FOLDER")[-300:]
                 rows.append([name, command, status, f"{seconds:.1f}", message])
@@ -302,13 +372,16 @@ def _serve(command: str, folder: Path) -> None:
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.argv = [command, f"model={folder}"]
     if command == "mt-translate":
-        translate.main()
+        entry_points.translate()
     elif command == "mt-eval":
-        evaluate.main()
+        entry_points.evaluate()
     else:
         try:
-            Translator.load(folder)
-        except InputError as error:
+            if command == "mt-export":
+                export(ExportJob(model=str(folder), format="hub", output="exported"))
+            else:
+                Translator.load(folder)
+        except (InputError, OSError) as error:
             sys.exit(str(error))
 
 

@@ -258,7 +258,8 @@ class Running:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(
                 [
-                    "transformer_mt.cli.train",
+                    "transformer_mt.cli.main",
+                    "transformer_mt.jobs.train",
                     "torch.utils.tensorboard",
                     "torch._dynamo",
                     "sacremoses",
@@ -359,7 +360,7 @@ def _serve(argv: Sequence[str], output: Path, file_limit: int | None) -> None:
     """Runs mt-train in a process that has imported its modules."""
     import torch
 
-    from transformer_mt.cli.train import main
+    from transformer_mt.cli.entry_points import train
 
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
@@ -369,7 +370,7 @@ def _serve(argv: Sequence[str], output: Path, file_limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     sys.argv = ["mt-train", *argv]
     (output / "begins").touch()
-    main()
+    train()
 
 
 def _size(path: Path) -> int:

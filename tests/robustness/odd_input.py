@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", help="settings of mt-translate")
     options = parser.parse_args(arguments)
-    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model={options.model}"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model={options.model}"]
     rows, failed = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         for name, content in inputs().items():

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import CONFIG, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
 
-from transformer_mt import Translator
-from transformer_mt.cli import evaluate, translate
-from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt import Translator, export
+from transformer_mt.cli import commands
+from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import load_model
 
+MODEL_FILES = (CONFIG, TOKENIZER, WEIGHTS)
 SECONDS = 60
 GROWTH = 2 * 2**30
 """Bytes of address space that a test may add."""
@@ -63,11 +64,27 @@ def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
     folder = str(make(name, tmp_path / "model"))
     with pytest.raises(InputError, match=r"model\.safetensors"):
-        translate.run(TranslateJob(model=folder))
+        commands.translate(TranslateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
-        evaluate.run(EvaluateJob(model=folder))
+        commands.evaluate(EvaluateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
         Translator.load(MODEL, device="cpu", ensemble=[folder])
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_an_export_leaves_out_what_is_harmful(name: str, tmp_path: Path) -> None:
+    folder, output = make(name, tmp_path / "model"), tmp_path / "exported"
+    try:
+        export(ExportJob(model=str(folder), format="hub", output=str(output)))
+    except (InputError, OSError) as error:
+        assert_one_line(error)
+        assert not output.exists()
+        return
+    assert {path.name for path in output.iterdir()} <= {*MODEL_FILES, "README.md", "curves.png"}
+    assert load_model(output)[2] == load_model(MODEL)[2]
+    card = (output / "README.md").read_text()
+    assert card.replace("\n", "").isprintable()
+    assert "## Scores" not in card
 
 
 @pytest.fixture
@@ -95,7 +112,7 @@ def test_links_to_files_are_followed(folder: Path, tmp_path: Path) -> None:
 def test_mt_eval_does_not_wait_for_a_pipe(folder: Path, tmp_path: Path, name: str) -> None:
     fifo(folder / name)
     with pytest.raises((InputError, OSError)) as error:
-        evaluate.run(EvaluateJob(model=str(folder), report=str(tmp_path / "report.html")))
+        commands.evaluate(EvaluateJob(model=str(folder), report=str(tmp_path / "report.html")))
     assert_one_line(error.value)
 
 
@@ -103,7 +120,7 @@ def test_mt_eval_does_not_read_a_test_set_from_a_device(folder: Path) -> None:
     config = folder / CONFIG
     config.write_text(config.read_text().replace(f"{folder.parent}/test.tsv", "/dev/zero"))
     with pytest.raises(InputError, match=r"data\.test .*/dev/zero is not a regular file"):
-        evaluate.run(EvaluateJob(model=str(folder)))
+        commands.evaluate(EvaluateJob(model=str(folder)))
 
 
 def test_records_that_are_no_numbers_are_skipped(folder: Path, tmp_path: Path) -> None:
@@ -117,7 +134,7 @@ def test_records_that_are_no_numbers_are_skipped(folder: Path, tmp_path: Path) -
     lines = [*map(json.dumps, records), "[" * 100_000, "null", ""]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
     report = tmp_path / "report.html"
-    evaluate.run(EvaluateJob(model=str(folder), report=str(report)))
+    commands.evaluate(EvaluateJob(model=str(folder), report=str(report)))
     assert "<svg" in report.read_text()
 
 
@@ -141,9 +158,11 @@ def test_linked_subfolder_is_not_searched(folder: Path, tmp_path: Path) -> None:
         model=str(folder), input=str(tmp_path / "in"), output=str(tmp_path / "out"), engine="torch"
     )
     with pytest.raises(InputError, match="would overwrite the file of the model"):
-        translate.run(TranslateJob(model=str(folder), output=str(tmp_path / "in"), engine="torch"))
+        commands.translate(
+            TranslateJob(model=str(folder), output=str(tmp_path / "in"), engine="torch")
+        )
     link(folder / "data", str(tmp_path / "elsewhere"))
-    translate.run(job)
+    commands.translate(job)
     assert (tmp_path / "out").read_text().count("\n") == 1
 
 

@@ -1,6 +1,7 @@
 """A package ``wandb`` that writes what it is given to a file, and misbehaves on request."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ def misbehave(where):
     if FAKE == f"{where} hangs":
         time.sleep(1000)
     if FAKE == f"{where} exits":
-        os._exit(7)
-    if FAKE == f"{where} asks":
-        input("password: ")
+        sys.exit(7)
 
 def write(**line):
     with LOG.open("a") as file:
@@ -60,8 +59,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, how: str = "") -> Pat
     Args:
         folder: Where to write the package and its file.
         monkeypatch: The test's.
-        how: Misbehaviour: ``init``, ``log`` or ``finish``, and ``raises``, ``hangs``, ``exits`` or
-            ``asks``.
+        how: Misbehaviour: ``init``, ``log`` or ``finish``, and ``raises``, ``hangs`` or ``exits``.
 
     Returns:
         The file that it writes, with a JSON object on each line.
@@ -70,6 +68,8 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, how: str = "") -> Pat
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setitem(sys.modules, "wandb", sys)  # so that it is removed after the test
+    del sys.modules["wandb"]
     monkeypatch.setenv("FAKE", how)
     monkeypatch.setenv("FAKE_LOG", str(folder / "logged"))
     return folder / "logged"

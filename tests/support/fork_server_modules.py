@@ -13,10 +13,11 @@ for name in (
     "support.training_runs",
     "torch._dynamo",  # which the first optimizer of a process loads
     "torch.utils.tensorboard",
-    "transformer_mt.cli.evaluate",
-    "transformer_mt.cli.train",
-    "transformer_mt.cli.translate",
+    "transformer_mt.cli.main",
+    "transformer_mt.jobs.evaluate",
+    "transformer_mt.jobs.train",
     "transformer_mt.jobs.translate_file",
+    "transformer_mt.jobs.translate_stream",
 ):
     import_module(name)
 charts.curve_image(io.BytesIO(), [{"step": 1, "split": "train", "loss": 1.0}], ["loss"])  # fonts

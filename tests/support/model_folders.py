@@ -11,7 +11,7 @@ import torch
 from support.models import make_translator
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import translate
+from transformer_mt.cli import commands
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -65,7 +65,7 @@ def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]
 def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
     """The one-line error of a translation job that prints nothing."""
     with pytest.raises((InputError, OSError)) as caught:
-        translate.run(TranslateJob(**{"device": "cpu", **settings}))
+        commands.translate(TranslateJob(**{"device": "cpu", **settings}))
     assert capfd.readouterr() == ("", "")
     assert "\n" not in str(caught.value)
     return str(caught.value)

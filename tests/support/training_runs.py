@@ -6,7 +6,6 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 
 from support import fork_server
 from support.forked_ranks import free_port
+from transformer_mt.cli import entry_points
 
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
@@ -50,7 +50,7 @@ def _serve(module: str, argv: list[str], out: Path, cwd: Path, env: dict[str, st
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
     sys.argv = [module, *argv]
-    import_module(f"transformer_mt.cli.{module}").main()
+    getattr(entry_points, module)()
 
 
 class Running:

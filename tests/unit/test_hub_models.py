@@ -18,7 +18,7 @@ from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.cli import evaluate, translate
+from transformer_mt.cli import commands
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import resolved_job
@@ -70,12 +70,12 @@ def test_commands_and_ensembles_take_references(
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text("a b\nc\n")
     reference = f"hf://{NAME}"
-    translate.run(
+    commands.translate(
         TranslateJob(model=reference, ensemble=[reference], input=str(source), output=str(output))
     )
     assert output.read_text().splitlines() == expected
     (tmp_path / "ref").write_text("A B\nC\n")
-    evaluate.run(
+    commands.evaluate(
         EvaluateJob(model=reference, source=str(source), references=[str(tmp_path / "ref")])
     )
     assert "BLEU" in capsys.readouterr().out
@@ -232,7 +232,7 @@ def test_the_command_with_the_environment_of_the_hub(
     hub: Hub, tmp_path: Path, expected: list[str]
 ) -> None:
     """HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are the client's own settings."""
-    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model=hf://{NAME}@v1"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model=hf://{NAME}@v1"]
     for offline in ("0", "1"):
         env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": offline}
         done = subprocess.run(

@@ -134,6 +134,11 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
+        (lambda f: append(f, 'x: "\\x24{oc.env:HOME}"\n'), "interpolations"),
+        (lambda f: append(f, 'x: "\\u0024\\x7boc.env:HOME}"\n'), "interpolations"),
+        (lambda f: append(f, "${oc.env:HOME}: 1\n"), "interpolations"),
+        (lambda f: append(f, "stage: !!binary JHtvYy5lbnY6SE9NRX0=\n"), "is damaged"),
+        (lambda f: append(f, "card: {name: !!binary JHtvYy5lbnY6SE9NRX0=}\n"), "is damaged"),
         (lambda f: append(f, "x: !!python/object/apply:os.system [echo]\n"), "is damaged"),
     ],
 )
@@ -145,6 +150,21 @@ def test_a_damaged_folder_is_rejected_with_one_line(
         model_folder.load_model(folder)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
+
+
+def test_no_variable_of_the_environment_leaves_a_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    text = (folder / "config.yaml").read_text()
+    for old in ("stage: train", "  name: null", "  license: null", "  src_lang: en"):
+        assert text.count(f"{old}\n") == 1, old
+        key = old.partition(":")[0]
+        changed = text.replace(f"{old}\n", f'{key}: "me/\\x24{{oc.env:HF_TOKEN}}"\n')
+        (folder / "config.yaml").write_text(changed)
+        with pytest.raises(InputError, match="interpolations") as error:
+            model_folder.read_config(folder)
+        assert "hf_secret" not in str(error.value)
 
 
 def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
@@ -259,6 +279,17 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
     tensors = load_file(path)
     save_file(tensors, path)
     assert_equal(weights(model_folder.load_model(folder)[0]), tensors)
+
+
+def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
+    """With settings that exist no more, among them the optimizer Muon."""
+    config = run_with_steps / run_layout.CONFIG
+    before = model_folder.read_config(run_with_steps)
+    text = config.read_text().replace("optimizer:\n  name: adam\n", "optimizer:\n  name: muon\n")
+    text = text.replace("\noptimizer:\n", "\noptimizer:\n  momentum: 0.95\n")
+    config.write_text(text.replace("\ndata:\n", "\ndata:\n  part: null\n"))
+    assert "muon" in config.read_text()
+    assert model_folder.read_config(run_with_steps) == before
 
 
 def test_an_unknown_setting_is_rejected(run_with_steps: Path) -> None:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Literal, overload
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
@@ -15,7 +14,7 @@ from yaml import YAMLError
 
 from transformer_mt.cli.config_errors import dotted_keys, explain, suggest
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, schema
-from transformer_mt.config.settings import JOBS, Command, primary_config_dir
+from transformer_mt.config.settings import JOBS, Command, primary_config_dir, register_schemas
 from transformer_mt.errors import UsageError, first_line
 
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
@@ -31,7 +30,7 @@ def compose(overrides: Sequence[str], command: Literal["evaluate"]) -> EvaluateJ
 @overload
 def compose(overrides: Sequence[str], command: Literal["export"]) -> ExportJob: ...
 def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
-    """Compose the job that a command would run with these arguments.
+    """Composes the job that a command would run with these arguments.
 
     ``train(compose(["experiment=quickstart"]))`` does what ``mt-train experiment=quickstart`` does.
 
@@ -62,33 +61,30 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         Singleton.set_state(state)
 
 
-def register_schemas() -> None:
-    """Add the schemas to Hydra's ConfigStore as ``train_schema`` and so on."""
-    for command, job in JOBS.items():
-        ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
+def setting_names(command: Command) -> list[str]:
+    """The dotted names of all settings and groups of a command."""
+    return sorted(dotted_keys(schema(JOBS[command])))
 
 
 @contextmanager
 def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[None]:
-    """Turn the errors of Hydra, OmegaConf and YAML into one-line usage errors."""
+    """Turns the errors of Hydra, OmegaConf and YAML into one-line usage errors."""
     try:
         yield
     # TypeError: model=[1].
     except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
-        settings = set(dotted_keys(schema(JOBS[command])))
-        folder = primary_config_dir(command)
-        raise UsageError(explain(error, overrides, settings, folder)) from error
+        message = explain(error, overrides, setting_names(command), primary_config_dir(command))
+        raise UsageError(message) from error
 
 
 def to_job(config: DictConfig, command: Command) -> Job:
-    """Convert a composed config to the command's dataclass.
+    """Converts a composed config to the command's dataclass.
 
     Raises:
         UsageError: A key is unknown, or a value is missing or of the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
     job = JOBS[command]
-    known = set(dotted_keys(schema(job)))
     custom = OmegaConf.get_type(config) is not job  # --config-name: such as a run's config.yaml
     try:
         if custom:
@@ -96,9 +92,10 @@ def to_job(config: DictConfig, command: Command) -> Job:
 
             names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
             config = OmegaConf.masked_copy(config, names)
+        known = setting_names(command)
         for key in dotted_keys(config):
             if key not in known:  # Hydra accepts +key=value
-                hint = suggest(key, sorted(known)) or ": there is no such setting"
+                hint = suggest(key, known) or ": there is no such setting"
                 raise UsageError(f"unknown key {key!r}{hint}")
         result = OmegaConf.to_object(OmegaConf.merge(schema(job), config) if custom else config)
         assert isinstance(result, job)

@@ -15,9 +15,9 @@ from transformer_mt.errors import first_line
 
 
 def explain(
-    error: Exception, overrides: Sequence[str], settings: set[str], config_folder: Path
+    error: Exception, overrides: Sequence[str], settings: Sequence[str], config_folder: Path
 ) -> str:
-    """Explain why a configuration could not be composed, from the exception of a library.
+    """Explains why a configuration could not be composed, from the exception of a library.
 
     ``settings`` are the dotted names of all settings of the command; ``config_folder`` has its
     config and groups.
@@ -44,7 +44,7 @@ def explain(
 def _explain_unknown_key(
     cause: ConfigKeyError | ConfigAttributeError,
     message: str,
-    settings: set[str],
+    settings: Sequence[str],
     config_folder: Path,
 ) -> str:
     place = re.match(r"In '.*?':|Could not override '(?P<key>.*?)'\.", message)
@@ -57,13 +57,15 @@ def _explain_unknown_key(
         names = [f.name for f in fields(item)] if is_dataclass(item) else []
         return f"unknown key {key!r} in {override}; choose from {', '.join(names)}"
     groups = {f.name for f in config_folder.iterdir() if f.is_dir()}
-    if key in groups - settings:  # Hydra reads the content of experiment/mine.yaml as experiment.*
+    if key in groups.difference(
+        settings
+    ):  # Hydra reads the content of experiment/mine.yaml as experiment.*
         return (
             f"unknown key {key!r}: a file in a folder {key}/ must begin with the line "
             "'# @package _global_'"
         )
     file = f"{place[0]} " if place and override is None else ""
-    hint = suggest(key, sorted(settings | groups)) or "; --cfg job lists all keys"
+    hint = suggest(key, sorted(groups.union(settings))) or "; --cfg job lists all keys"
     return f"{file}unknown key {key!r}{hint}"
 
 
@@ -111,14 +113,19 @@ def _explain_option(path: str, options: Sequence[str], config_folder: Path) -> s
 
 def suggest(key: str, known: Sequence[str]) -> str:
     """``; did you mean …?``, or an empty string if no known key is similar."""
+    near = similar(key, known)
+    return f"; did you mean {' or '.join(near[:2])}?" if near else ""
+
+
+def similar(key: str, known: Sequence[str]) -> list[str]:
+    """The known keys that resemble a key, the most similar first."""
     leaf = key.rpartition(".")[2]
     leaves = {name: name.rpartition(".")[2] for name in known}
     near = [name for name in known if leaves[name] == leaf]
     near = near or [name for name in known if leaves[name].endswith(f"_{leaf}")]  # lr: peak_lr
     near = near or [name for name in known if leaves[name].startswith(f"{leaf}_")]  # beam
     near.sort(key=lambda name: name.rpartition(".")[0] != key.rpartition(".")[0])
-    near = near or get_close_matches(key, known, n=2, cutoff=0.7)
-    return f"; did you mean {' or '.join(near[:2])}?" if near else ""
+    return near or get_close_matches(key, known, n=2, cutoff=0.7)
 
 
 def dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:

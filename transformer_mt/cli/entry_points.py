@@ -1,45 +1,45 @@
 """Console scripts of the commands, which handle Ctrl-C while the libraries load.
 
-Loading takes seconds, so this module imports the standard library only.
+Loading takes seconds, so that this module imports the standard library only.
 """
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
+from typing import Literal
 
 
 def train() -> None:
     """The console script ``mt-train``."""
-    _run("mt-train", "train")
+    run("train", "mt-train")
 
 
 def translate() -> None:
     """The console script ``mt-translate``."""
-    _run("mt-translate", "translate")
+    run("translate", "mt-translate")
 
 
 def evaluate() -> None:
     """The console script ``mt-eval``."""
-    _run("mt-eval", "evaluate")
+    run("evaluate", "mt-eval")
 
 
 def export() -> None:
     """The console script ``mt-export``."""
-    _run("mt-export", "export")
+    run("export", "mt-export")
 
 
-def _run(program: str, module: str) -> None:
-    """Imports a module of this folder and runs its ``main``."""
+def run(command: Literal["train", "translate", "evaluate", "export"], program: str) -> None:
+    """Runs a command with the arguments in ``sys.argv``."""
     with exit_on_interrupt(program):
-        command = import_module(f"transformer_mt.cli.{module}")
-    command.main()
+        from transformer_mt.cli.main import main
+    main(command)
 
 
 @contextmanager
 def exit_on_interrupt(program: str) -> Iterator[None]:
-    """Exit directly on Ctrl-C while modules are imported.
+    """Exits directly on Ctrl-C while modules are imported.
 
     An exception raised in the middle of an import may be lost or replaced by another.
     """

@@ -1,113 +1,115 @@
-"""The main function of the commands: compose the configuration, run the job or the sweep."""
+"""The main function of the commands: composes the configuration, and runs the job or the sweep."""
 
-import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from io import RawIOBase, TextIOWrapper
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
-import hydra.version
-
-# The two functions behind @hydra.main, which does not let us report an unknown flag.
-# pyproject.toml holds Hydra below 1.4.
-from hydra._internal.utils import _run_hydra, get_args_parser
+import hydra
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.compose import explained_errors, register_schemas, to_job
+from transformer_mt.cli.commands import COMMANDS
+from transformer_mt.cli.compose import explained_errors, setting_names, to_job
+from transformer_mt.cli.config_errors import similar
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import PROGRAMS, Command, primary_config_dir
+from transformer_mt.config.settings import PROGRAMS, Command, primary_config_dir, register_schemas
 from transformer_mt.errors import UsageError
 
-if TYPE_CHECKING:
-    from transformer_mt.cli.sweep import Sweep
-
-_STDERR = 2
-"""Number of the standard error stream."""
+_FLAGS = {
+    *("--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i", "--hydra-help"),
+    *("--multirun", "-m", "--run", "-r", "--shell-completion", "-sc"),
+    *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+}
+"""Hydra's flags but for ``--experimental-rerun``, which reads a pickle file."""
 
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
     *("hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job.chdir=false"),
 )
-"""Overrides with which Hydra writes no files of its own; our configs contain them."""
+"""Overrides with which Hydra writes no files of its own: the run folder is ours."""
+
+_STDERR = 2
+"""Number of the standard error stream."""
 
 
-def main(command: Command, run: Callable[[Any], None]) -> None:
-    """Compose the command's configuration from ``sys.argv`` and run the job, or a sweep of jobs.
+def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
+    """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs.
 
-    ``run`` runs one job and prints its results. A failure raises SystemExit with the exit status.
+    Args:
+        command: ``train``, ``translate``, ``evaluate`` or ``export``.
+        run: Runs a job and prints its results; the command's own function unless given.
+
+    Raises:
+        SystemExit: The command failed; its code is the exit status.
     """
-    program = PROGRAMS[command]
+    program, run_job = PROGRAMS[command], run or COMMANDS[command]
+    argv, sweep = sys.argv, None
     _set_up_streams()
-    sweep: Sweep | None = None
 
     def task(config: DictConfig) -> None:
+        sys.argv = argv  # which run.json records
         # Inside Hydra as well: it would add lines of its own to an error.
         with exit_status(program), sweep.job() if sweep else nullcontext():
             job = to_job(config, command)
-            run(sweep.start(job) if sweep else job)
+            run_job(sweep.start(job) if sweep else job)
 
     with exit_status(program), ExitStack() as stack:
-        if "--version" in sys.argv[1:]:  # Hydra would print its own
+        arguments = [_quote_attention(argument) for argument in argv[1:]]
+        if "--version" in arguments:
             print(program, __version__)
             return
-        register_schemas()
-        parser = get_args_parser()
-        parser.error = _refuse_flags  # type: ignore[method-assign]
-        args = parser.parse_intermixed_args()
-        if args.help:
+        if not {"--help", "-h"}.isdisjoint(arguments):
             print(help_text(command))
             return
-        overrides = list(args.overrides)
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
-        hydra.version.setbase("1.3")
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
+        overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
+        flags = [text for text in arguments if text not in overrides]  # and their values
+        _check_flags(command, flags)
+        added = list(_WRITE_NOTHING)
         with explained_errors(command, overrides):
-            if args.multirun or "hydra.mode=MULTIRUN" in overrides:
-                sweep = _new_sweep(program, overrides)
+            if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
+                from transformer_mt.cli.sweep import Sweep  # loads PyTorch
+
+                sweep = Sweep(program, overrides)
                 # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
-                args.overrides.insert(0, f"hydra.sweep.dir='{scratch}'")
-            if args.config_name:  # replaces our config, which sets these
-                args.overrides[:0] = _WRITE_NOTHING
-            _run_hydra(
-                args=args,
-                args_parser=parser,
-                task_function=task,
-                config_path=str(primary_config_dir(command)),
-                config_name=command,
-            )
+                added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
+            register_schemas()
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
+            sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
+            folder = str(primary_config_dir(command))
+            hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
         if sweep:
             sweep.finish()
 
 
-def _new_sweep(program: str, overrides: list[str]) -> "Sweep":
-    from transformer_mt.cli.sweep import Sweep  # loads PyTorch, which --help does not need
+def _check_flags(command: Command, flags: list[str]) -> None:
+    """Raises ``UsageError`` for a flag that Hydra does not have, such as ``--max-steps``."""
+    for flag in flags:
+        if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
+            key = flag.partition("=")[0].lstrip("-").replace("-", "_")
+            key, *_ = [*similar(key, setting_names(command)), key]
+            raise UsageError(
+                f"unrecognized argument {flag}: settings are written {key}=VALUE, without dashes "
+                "(see --help)"
+            )
 
-    return Sweep(program, overrides)
 
-
-@contextmanager
-def messages_to_stderr(program: str) -> Iterator[None]:
-    """Print the log messages for the user to standard error, after the name of the program."""
-    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
+def _quote_attention(argument: str) -> str:
+    """Quotes ``attention=SENTENCE``, in which Hydra would take apostrophes and commas as syntax."""
+    key, _, text = argument.partition("=")
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if key != "attention" or quoted or text in ("", "null"):
+        return argument
+    # In Hydra's strings a backslash stands for itself, except before a quote.
+    escaped = re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text)
+    return f'attention="{escaped}"'
 
 
 def _set_up_streams() -> None:
@@ -124,12 +126,3 @@ def _set_up_streams() -> None:
             # PYTHONUNBUFFERED: a raw file may silently write only a part.
             number = sys.stdout.fileno()
             sys.stdout = open(number, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _refuse_flags(message: str) -> NoReturn:
-    """Replaces ``ArgumentParser.error``, which prints Hydra's usage."""
-    flag = re.fullmatch(r"unrecognized arguments: --?([\w.-]+).*", message)
-    if flag:
-        key = flag[1].replace("-", "_")
-        message += f"; settings are written {key}=VALUE, without dashes"
-    raise UsageError(f"{message} (see --help)")

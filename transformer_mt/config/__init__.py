@@ -10,9 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
-from transformer_mt.config.decode import DecodeConfig, TranslateJob
-from transformer_mt.config.evaluate import EvaluateJob
-from transformer_mt.config.export import ExportJob
+from transformer_mt.config.decode import DecodeConfig
+from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.config.train import (
     CardConfig,
@@ -61,7 +60,7 @@ def schema(job: type) -> DictConfig:
 
 
 def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested dictionaries: ``{"train": {"seed": 1}}`` → ``{"train.seed": 1}``."""
+    """Flattens nested dictionaries: ``{"train": {"seed": 1}}`` → ``{"train.seed": 1}``."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = prefix + key

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from transformer_mt import files
-from transformer_mt.config.checks import at_least, choice, require, require_language
+from transformer_mt.config.checks import check, choice, number, one_of, require, require_language
 
 _COLUMNS = ("src_column", "tgt_column")
 
@@ -140,12 +140,12 @@ class SourceConfig:
 class CleaningConfig:
     """Filters of the training data. Validation and test data are never filtered."""
 
-    max_tokens: int = 256
+    max_tokens: int = number(256, at_least=2, at_most=100_000)
     """Maximum length of a side in subwords, end symbol included. Longer pairs are dropped and
     counted."""
-    max_ratio: float | None = None
+    max_ratio: float | None = number(None, at_least=1)
     """Maximum length ratio of the two sides, in subwords. null: no limit."""
-    ratio_slack: int = 0
+    ratio_slack: int = number(0, at_least=0)
     """Subwords allowed beyond ``max_ratio``. Keeps short pairs."""
     drop_garbled: bool = False
     """Drop control characters and broken encodings. Also replacement and private-use
@@ -154,20 +154,20 @@ class CleaningConfig:
     """Drop pairs with HTML tags or entities."""
     drop_identical: bool = False
     """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
-    max_character_repeats: int | None = None
+    max_character_repeats: int | None = number(None, at_least=1)
     """Maximum repetitions of a character in a row. null: no limit."""
-    max_word_repeats: int | None = None
+    max_word_repeats: int | None = number(None, at_least=1)
     """Maximum repetitions of a word in a row. Also of a phrase of up to four words. null: no
     limit."""
-    min_word_length: float | None = None
+    min_word_length: float | None = number(None, at_least=0)
     """Minimum mean word length of a side, in characters. Only for languages that put spaces
     between words. null: no limit."""
-    max_word_length: float | None = None
+    max_word_length: float | None = number(None, at_least=0)
     """Maximum mean word length of a side, in characters. Only for languages that put spaces
     between words. null: no limit."""
-    min_script_share: float | None = None
+    min_script_share: float | None = number(None, at_least=0, at_most=1)
     """Minimum share of letters in the language's script. 0 to 1; null: not checked."""
-    min_language_probability: float | None = None
+    min_language_probability: float | None = number(None, at_least=0, at_most=1)
     """Minimum probability that a side is in its language. 0 to 1; null: not checked. Needs the
     ``langid`` extra."""
     drop_held_out: bool = False
@@ -181,16 +181,7 @@ class CleaningConfig:
     """Keep only the first pair of each target sentence."""
 
     def __post_init__(self) -> None:
-        shares = ("min_script_share", "min_language_probability")
-        for minimum, keys in (
-            (2, ("max_tokens",)),
-            (1, ("max_ratio", "max_character_repeats", "max_word_repeats")),
-            (0, ("ratio_slack", "min_word_length", "max_word_length", *shares)),
-        ):
-            at_least(minimum, self, *keys, prefix="data.cleaning.")
-        for key in shares:
-            value = getattr(self, key)
-            require(value is None or value <= 1, f"data.cleaning.{key}={value} must be ≤ 1")
+        check(self, "data.cleaning.")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -208,10 +199,11 @@ class DataConfig:
     """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
     """Repetitions per epoch of each source, e.g. ``[1, 0.5]``. Empty: each pair once."""
-    temperature: float = 1.0
+    temperature: float = number(1.0, at_least=1)
     """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
-    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source."""
-    window_pairs: int = 2_300_000
+    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source.
+    Not together with ``weights``."""
+    window_pairs: int = number(2_300_000, at_least=1)
     """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
     is divided at random into shards when it is encoded. Bounds memory."""
     valid: list[SourceConfig] = field(default_factory=list)
@@ -219,16 +211,17 @@ class DataConfig:
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
-    normalization: str = "none"
-    """``none``, ``nfc``, ``standard`` or ``moses_lowercase``. Text normalisation: ``nfc`` composes
-    accents; ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and
-    removes control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published
-    Multi30k scores. Applies to training, validation and translation."""
-    workers: int | None = None
+    normalization: str = one_of("none", "nfc", "standard", "moses_lowercase")
+    """Text normalisation, in training, validation and translation. ``nfc`` composes accents;
+    ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
+    control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k
+    scores."""
+    workers: int | None = number(None, at_least=0, at_most=4096)
     """Processes that clean, encode, and sample segmentations (``tokenizer.sampling``). null: one
     per core; 0: none besides the main process."""
 
     def __post_init__(self) -> None:
+        check(self, "data.")
         require(
             all(weight > 0 and math.isfinite(weight) for weight in self.weights),
             f"data.weights={list(self.weights)} must all be > 0",
@@ -236,15 +229,6 @@ class DataConfig:
         numbers = len(self.weights)
         message = f"data.weights has {numbers} numbers for {len(self.train)} training sources"
         require(numbers in (0, len(self.train)), message)
-        require(
-            self.temperature >= 1 and math.isfinite(self.temperature),
-            f"data.temperature={self.temperature} must be ≥ 1",
-        )
-        at_least(1, self, "window_pairs", prefix="data.")
-        at_least(0, self, "workers", prefix="data.")
-        choice(
-            "data.normalization", self.normalization, "none", "nfc", "standard", "moses_lowercase"
-        )
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return
@@ -278,40 +262,27 @@ class DataConfig:
 class TokenizerConfig:
     """SentencePiece vocabulary, shared by both languages (§5.1)."""
 
-    type: str = "bpe"
-    """Subword model: ``bpe`` (as in the paper) or ``unigram``."""
-    vocab_size: int = 37000
+    type: str = one_of("bpe", "unigram")
+    """Subword model. The paper's is BPE."""
+    vocab_size: int = number(37000, at_least=8, at_most=10_000_000)
     """Number of pieces (§5.1), special symbols and bytes included."""
-    character_coverage: float = 1.0
+    character_coverage: float = number(1.0, at_least=0.98, at_most=1)  # as SentencePiece
     """Share of characters that become pieces. The rest is spelled in bytes; 0.98 to 1."""
     byte_fallback: bool = True
     """Encode unknown characters as UTF-8 bytes, not ``<unk>``."""
-    normalization: str = "identity"
+    normalization: str = one_of("identity", "nmt_nfkc", "nfkc", "nfkc_cf")
     """SentencePiece's normalisation rule. ``identity`` only merges runs of spaces; ``nmt_nfkc``
     (SentencePiece's default), ``nfkc`` and ``nfkc_cf`` rewrite characters."""
-    max_sentences: int = 2_000_000
+    max_sentences: int = number(2_000_000, at_least=1)
     """Maximum number of sentences to train on. They are sampled at random from both languages."""
     seed: int = 1
     """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
     """Existing SentencePiece model to use. null: train one."""
-    sampling: float = 0.0
+    sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping
     a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the exponent of a
     segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values vary more)."""
 
     def __post_init__(self) -> None:
-        choice("tokenizer.type", self.type, "bpe", "unigram")
-        choice(
-            "tokenizer.normalization", self.normalization, "identity", "nmt_nfkc", "nfkc", "nfkc_cf"
-        )
-        require(
-            8 <= self.vocab_size <= 10**7,
-            f"tokenizer.vocab_size={self.vocab_size} must be 8 to 10,000,000",
-        )
-        require(
-            0.98 <= self.character_coverage <= 1,  # SentencePiece takes no less
-            f"tokenizer.character_coverage={self.character_coverage} must be in [0.98, 1]",
-        )
-        at_least(1, self, "max_sentences", prefix="tokenizer.")
-        require(0 <= self.sampling <= 1, f"tokenizer.sampling={self.sampling} must be in [0, 1]")
+        check(self, "tokenizer.")

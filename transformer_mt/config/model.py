@@ -2,50 +2,45 @@
 
 from dataclasses import dataclass
 
-from transformer_mt.config.checks import choice, require
+from transformer_mt.config.checks import check, number, one_of, require
 
-_MAXIMA = {
-    **dict.fromkeys(("d_model", "d_ff", "num_heads", "d_k", "d_v"), 10**5),
-    **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1000),
-    "max_positions": 10**7,
-}
-"""Upper limits: no matrix reaches 2⁶³ bytes, and no untrusted config takes long to instantiate."""
+# Upper limits, so that no matrix reaches 2⁶³ bytes, and no untrusted config takes long to build.
+_SIZE = {"at_least": 1, "at_most": 10**5}
+_LAYERS = {"at_least": 1, "at_most": 1000}
 
 
 @dataclass(kw_only=True, frozen=True)
 class ModelConfig:
     """Sizes and variants of the Transformer (§3); the defaults are the base model of the paper."""
 
-    d_model: int = 512
+    d_model: int = number(512, **_SIZE)
     """Size of embeddings and layer outputs (§3.1); even."""
-    d_ff: int = 2048
+    d_ff: int = number(2048, **_SIZE)
     """Inner size of the feed-forward networks (§3.3)."""
-    num_heads: int = 8
+    num_heads: int = number(8, **_SIZE)
     """Number of attention heads h (§3.2.2)."""
-    num_encoder_layers: int = 6
+    num_encoder_layers: int = number(6, **_LAYERS)
     """Number of encoder layers N (§3.1)."""
-    num_decoder_layers: int = 6
+    num_decoder_layers: int = number(6, **_LAYERS)
     """Number of decoder layers N (§3.1)."""
-    d_k: int | None = None
+    d_k: int | None = number(None, **_SIZE)
     """Size of the queries and keys of a head (§3.2.2); null: d_model / num_heads."""
-    d_v: int | None = None
+    d_v: int | None = number(None, **_SIZE)
     """Size of the values of a head (§3.2.2); null: d_model / num_heads."""
-    dropout: float = 0.1
+    dropout: float = number(0.1, at_least=0, below=1)
     """Probability P_drop (§5.4), on the output of each sub-layer and on the sums of embeddings and
     positional encodings."""
-    norm: str = "post"
-    """Layer normalisation: ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
+    norm: str = one_of("post", "pre")
+    """Layer normalisation. ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
     x + Sublayer(LayerNorm(x))."""
-    positions: str = "sinusoidal"
-    """Positional encoding: ``sinusoidal`` (§3.5) or ``learned`` (Table 3, row E)."""
-    max_positions: int = 1024
+    positions: str = one_of("sinusoidal", "learned")
+    """Positional encoding. Sinusoids are the paper's (§3.5); learned positions are row E of its
+    Table 3."""
+    max_positions: int = number(1024, at_least=1, at_most=10**7)
     """Maximum number of learned positions; sinusoids have no limit."""
 
     def __post_init__(self) -> None:
-        for key, maximum in _MAXIMA.items():
-            value = getattr(self, key)
-            message = f"model.{key}={value} must be 1 to {maximum:,}"
-            require(value is None or 1 <= value <= maximum, message)
+        check(self, "model.")
         require(
             self.d_model % 2 == 0, f"model.d_model={self.d_model} must be even (sines and cosines)"
         )
@@ -56,9 +51,6 @@ class ModelConfig:
                 f"model.d_model={self.d_model} is not a multiple of "
                 f"model.num_heads={self.num_heads}: change one, or set model.{key}",
             )
-        require(0 <= self.dropout < 1, f"model.dropout={self.dropout} must be in [0, 1)")
-        choice("model.norm", self.norm, "post", "pre")
-        choice("model.positions", self.positions, "sinusoidal", "learned")
 
     @property
     def key_size(self) -> int:

@@ -1,28 +1,28 @@
-"""Every setting of a command with its default and meaning, read from the dataclasses.
+"""Every setting of a command with its default and meaning, read from the config dataclasses.
 
-The text under a field of a config dataclass is the only place that says what the setting means.
-``--help`` and ``configs/README.md`` are generated from it.
+The text under a field is the only place that says what a setting means. ``--help`` and
+``configs/README.md`` are generated from it, with the names that the setting accepts.
 """
 
 import ast
-import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
-import omegaconf
-from omegaconf import DictConfig, ListConfig, OmegaConf
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config import config_dir, dotted
+from transformer_mt.config import config_dir, dotted, schema
+from transformer_mt.config.checks import accepted_names
 from transformer_mt.config.data import SourceConfig
-from transformer_mt.config.decode import DecodeConfig, TranslateJob
-from transformer_mt.config.evaluate import EvaluateJob
-from transformer_mt.config.export import ExportJob
+from transformer_mt.config.decode import DecodeConfig
+from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.config.train import TrainJob
 
 Command = Literal["train", "translate", "evaluate", "export"]
@@ -52,66 +52,69 @@ def primary_config_dir(command: Command) -> Path:
     return config_dir() if command == "train" else config_dir() / "commands"
 
 
+def register_schemas() -> None:
+    """Adds the schemas to Hydra's ConfigStore as ``train_schema`` and so on."""
+    for command, job in JOBS.items():
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
+
+
+def default_config(command: Command) -> DictConfig:
+    """The command's configuration without any override; Hydra's own is its node ``hydra``."""
+    register_schemas()
+    with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
+        return hydra.compose(command, return_hydra_config=True)
+
+
 @dataclass(frozen=True)
 class Setting:
     """One ``key=value`` of a command."""
 
     key: str
-    default: Any
-    """Value if nothing is set: of the dataclass, or of the option that a group has by default."""
+    default: str | None
+    """Its value if nothing is set, as on the command line; None for an option of a group."""
     meaning: str
-    """Docstring of the field, in one paragraph."""
-
-    @property
-    def default_text(self) -> str:
-        """The default as the command line takes it; lists of data sources are abbreviated."""
-        if self.default in (omegaconf.MISSING, ""):
-            return "???"
-        if isinstance(self.default, list):
-            plain = all(isinstance(item, str) for item in self.default)
-            return f"[{','.join(self.default)}]" if plain else "[...]"
-        if not isinstance(self.default, str):
-            return json.dumps(self.default)
-        return self.default.replace("${hydra:runtime.choices.data}", "<data>")
+    """Docstring of the field, in one paragraph, with the names that it accepts."""
 
 
 @dataclass(frozen=True)
 class Section:
     """Settings that belong together: one dataclass."""
 
-    prefix: str
+    title: str
     """Common prefix of the keys, such as ``model``; empty for the job's own settings."""
     meaning: str
     settings: list[Setting]
 
 
 def sections(command: Command) -> list[Section]:
-    """All settings of a command, in the order of its dataclasses."""
-    return list(_sections(JOBS[command], _defaults(command)))
+    """All settings of a command, in the order of its dataclasses, and the options of its groups."""
+    config = default_config(command)
+    values = cast(dict[str, Any], OmegaConf.to_container(config))
+    result = list(_sections(JOBS[command], dotted(values)))
+    if command == "train":
+        sources = "Keys of an item of data.train, data.valid or data.test."
+        result += _sections(SourceConfig, {}, meaning=sources, title="Data sources")
+        options = list(_options(config.hydra.runtime.choices))
+        result.append(Section("Groups", "The first option of a group is the default.", options))
+    return result
 
 
-def source_settings() -> list[Setting]:
-    """Settings of a data source, an item of ``data.train``, ``data.valid`` or ``data.test``."""
-    (section,) = _sections(SourceConfig, {})
-    return section.settings
+def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
+    """The options of each config group, the default first.
 
-
-def groups(command: Command) -> dict[str, dict[str, str]]:
-    """The options of each config group, the default first, and their descriptions.
-
-    A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. The groups are in the
-    order in which they are applied; a description is the comment that a file begins with.
+    A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. An option is described
+    by the first sentence of the comment that its file begins with.
     """
-    found = {}
-    for name, default in _default_options(command).items():
-        folder = config_dir() / name
-        options = {
-            path.relative_to(folder).with_suffix("").as_posix(): _description(path)
-            for path in sorted(folder.rglob("*.yaml"))
-        }
-        first = {"null": f"No {name}."} if default is None else {default: options[default]}
-        found[name] = {**first, **options}
-    return found
+    for group, default in reversed(list(choices.items())):
+        if group.startswith("hydra/"):
+            continue
+        folder = config_dir() / group
+        files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]
+        names = sorted((path.as_posix() for path in files), key=lambda name: ("/" in name, name))
+        if default is None:
+            yield Setting(f"{group}=null", None, f"No {group}.")
+        for name in sorted(names, key=lambda name: name != default):
+            yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
 
 
 def first_sentence(text: str) -> str:
@@ -120,27 +123,23 @@ def first_sentence(text: str) -> str:
 
 
 def _sections(
-    kind: type, defaults: dict[str, Any], prefix: str = "", meaning: str = ""
+    kind: type, defaults: Mapping[str, Any], prefix: str = "", meaning: str = "", title: str = ""
 ) -> Iterator[Section]:
     hints, meanings = get_type_hints(kind), field_docstrings(kind)
-    # A job's decoding settings, which override those of the model folder, are described there.
-    search = set() if prefix else {item.name for item in fields(DecodeConfig)}
-    own, nested, inherited = [], [], []
+    # A job's search settings, which override those of the model folder, are described there.
+    search = {} if prefix else field_docstrings(DecodeConfig)
+    own: list[Setting] = []
+    inherited: list[Setting] = []
+    nested = []
     for item in fields(kind):
-        key = f"{prefix}.{item.name}" if prefix else item.name
-        if is_dataclass(hints[item.name]):
-            text = meanings.get(item.name) or _paragraph(hints[item.name].__doc__ or "")
-            nested.append((hints[item.name], key, text))
+        key, hint = f"{prefix}.{item.name}" if prefix else item.name, hints[item.name]
+        text = meanings.get(item.name, "")
+        if is_dataclass(hint):
+            nested.append((cast(type, hint), key, text or _paragraph(hint.__doc__ or "")))
             continue
-        default = defaults.get(key, item.default)
-        if default is dataclasses.MISSING:
-            default = cast(Callable[[], Any], item.default_factory)()
-        if item.name not in meanings and item.name in search:
-            text = field_docstrings(DecodeConfig).get(item.name, "")
-            inherited.append(Setting(key, default, text))
-        else:
-            own.append(Setting(key, default, meanings.get(item.name, "")))
-    yield Section(prefix, meaning or _paragraph(kind.__doc__ or ""), own)
+        setting = Setting(key, _on_command_line(defaults.get(key)), text or search.get(key, ""))
+        (own if text or key not in search else inherited).append(setting)
+    yield Section(title or prefix, meaning or _paragraph(kind.__doc__ or ""), own)
     if inherited:
         yield Section("", "Decoding (null: as in the model folder's config.yaml)", inherited)
     for inner, key, text in nested:
@@ -149,57 +148,48 @@ def _sections(
 
 @cache
 def field_docstrings(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass; Python itself drops them."""
+    """The docstring under each field of a dataclass, and the names that the field accepts.
+
+    Python itself drops these docstrings.
+    """
     (tree,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(tree, ast.ClassDef)
-    found = {}
+    names = {item.name: accepted_names(item) for item in fields(kind)}
+    docstrings = {}
     for statement, following in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            match following:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    found[statement.target.id] = _paragraph(text)
-    return found
+        match statement, following:
+            case (
+                ast.AnnAssign(target=ast.Name(name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docstrings[name] = _with_names(_paragraph(text), names[name])
+    return docstrings
 
 
-def _defaults(command: Command) -> dict[str, Any]:
-    """Values that the primary config and the default options set, by dotted key."""
-    found: dict[str, Any] = {}
-    for group, option in _default_options(command).items():
-        if option is not None:
-            path = config_dir() / group / f"{option}.yaml"
-            header = re.match(r"# @package (\S+)", path.read_text(encoding="utf-8"))
-            found |= _dotted(OmegaConf.load(path), f"{header[1] if header else group}.")
-    return found | _dotted(_primary_config(command))
+def _with_names(text: str, names: list[str]) -> str:
+    """The text with a list of names at the end of its first sentence."""
+    if not names:
+        return text
+    first, quoted = first_sentence(text), [f"``{name}``" for name in names]
+    listed = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
+    return f"{first.removesuffix('.')}: {listed}.{text[len(first) :]}"
 
 
-def _default_options(command: Command) -> dict[str, str | None]:
-    entries = [entry for entry in _primary_config(command).defaults if not isinstance(entry, str)]
-    pairs = [(str(group), option) for entry in entries for group, option in entry.items()]
-    return {group: option for group, option in pairs if not group.startswith("override ")}
-
-
-def _primary_config(command: Command) -> DictConfig:
-    config = OmegaConf.load(primary_config_dir(command) / f"{command}.yaml")
-    assert isinstance(config, DictConfig)
-    return config
-
-
-def _dotted(config: DictConfig | ListConfig, prefix: str = "") -> dict[str, Any]:
-    values = OmegaConf.to_container(config)
-    assert isinstance(values, dict)
-    return dotted(cast(dict[str, Any], values), prefix)
+def _on_command_line(value: Any) -> str:
+    if value == "":  # required
+        return "???"
+    if isinstance(value, list):
+        return f"[{','.join(value)}]" if all(isinstance(v, str) for v in value) else "[...]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    return value.replace("${hydra:runtime.choices.data}", "<data>")
 
 
 def _description(path: Path) -> str:
     """First sentence of the comment that a config file begins with."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        if not line.startswith("# @package"):
-            comment.append(line.lstrip("# "))
-    return first_sentence(" ".join(comment))
+    comment = re.match(r"(# .*\n)*", path.read_text(encoding="utf-8"))
+    lines = comment[0].splitlines() if comment else []
+    return first_sentence(" ".join(line[2:] for line in lines if not line.startswith("# @package")))
 
 
 def _paragraph(text: str) -> str:

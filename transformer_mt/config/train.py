@@ -1,206 +1,156 @@
 """Settings of training: ``optimizer``, ``schedule``, ``train``, ``distributed``; and the job."""
 
-import math
 import re
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import at_least, choice, require
+from transformer_mt.config.checks import check, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
-
-TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
-"""Names of ``trackers``."""
+from transformer_mt.registries import OPTIMIZERS, SCHEDULES, TRACKERS, VALIDATION_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig:
-    """Adam (§5.3), or Muon and Adam; the schedule sets the learning rate."""
+    """Adam (§5.3); the schedule sets the learning rate."""
 
-    name: str = "adam"
-    """Optimizer: ``adam`` or ``muon``. ``adam`` is the paper's, for every weight; ``muon`` is Muon
-    for the weight matrices of the layers and Adam for embeddings, biases and norms."""
-    beta1: float = 0.9
+    name: str = one_of(OPTIMIZERS)
+    """Optimizer. ``adam`` is the paper's."""
+    beta1: float = number(0.9, at_least=0, below=1)
     """Adam's decay rate of the first moment (§5.3)."""
-    beta2: float = 0.98
+    beta2: float = number(0.98, at_least=0, below=1)
     """Adam's decay rate of the second moment (§5.3)."""
-    eps: float = 1e-9
+    eps: float = number(1e-9, above=0)
     """Adam's ε, added to the denominator (§5.3)."""
-    momentum: float | None = None
-    """Muon's momentum, in [0, 1); ``muon`` only."""
-    weight_decay: float = 0.0
+    weight_decay: float = number(0.0, at_least=0)
     """Decoupled weight decay of the weight matrices. Each update multiplies them by
     1 − learning rate × weight decay."""
 
     def __post_init__(self) -> None:
-        choice("optimizer.name", self.name, "adam", "muon")
-        for key in ("beta1", "beta2"):
-            require(0 <= getattr(self, key) < 1, f"optimizer.{key} must be in [0, 1)")
-        require(self.eps > 0, "optimizer.eps must be > 0")
-        require(
-            self.weight_decay >= 0 and math.isfinite(self.weight_decay),
-            f"optimizer.weight_decay={self.weight_decay} must be ≥ 0",
-        )
-        if self.name == "muon":
-            message = f"optimizer=muon needs optimizer.momentum in [0, 1), not {self.momentum}"
-            require(self.momentum is not None and 0 <= self.momentum < 1, message)
-        else:
-            message = f"optimizer.momentum={self.momentum} requires optimizer=muon, not {self.name}"
-            require(self.momentum is None, message)
+        check(self, "optimizer.")
 
 
 @dataclass(kw_only=True, frozen=True)
 class ScheduleConfig:
     """Learning rate as a function of the step (§5.3)."""
 
-    name: str = "noam"
-    """Schedule: ``noam``, ``inverse_sqrt`` or ``linear``. ``noam`` is the paper's formula, whose
+    name: str = one_of(SCHEDULES)
+    """Schedule. ``noam`` is the paper's formula, whose
     peak follows from ``model.d_model`` and ``warmup_steps``; ``inverse_sqrt`` has the same shape
     and a given peak; ``linear`` falls linearly to zero at the last update."""
-    warmup_steps: int = 4000
+    warmup_steps: int = number(4000, at_least=1)
     """Updates of linear warm-up (§5.3)."""
-    peak_lr: float | None = None
+    peak_lr: float | None = number(None, above=0)
     """Learning rate at the end of the warm-up; not for ``noam``."""
 
     def __post_init__(self) -> None:
-        choice("schedule.name", self.name, "noam", "inverse_sqrt", "linear")
-        at_least(1, self, "warmup_steps", prefix="schedule.")
+        check(self, "schedule.")
         if self.name == "noam":
             message = "schedule=noam sets the peak by its formula: remove schedule.peak_lr"
             require(self.peak_lr is None, message)
         else:
-            require(
-                self.peak_lr is not None and self.peak_lr > 0 and math.isfinite(self.peak_lr),
-                f"schedule={self.name} needs schedule.peak_lr > 0",
-            )
+            message = f"schedule={self.name} needs schedule.peak_lr > 0"
+            require(self.peak_lr is not None, message)
 
 
 @dataclass(kw_only=True, frozen=True)
 class TrainConfig:
     """Training (§5)."""
 
-    seed: int = 1
+    seed: int = number(1, at_least=0, below=2**63)
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
     """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights
     and vocabulary, with a new optimizer state and schedule."""
-    batch_tokens: int = 25000
+    batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
-    max_tokens_per_device: int | None = None
+    max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens, of either side, per forward pass. null: 8192 on a CPU; on a GPU, as many as
     its memory holds. Limits memory and never changes the updates."""
-    max_steps: int = 100000
+    max_steps: int = number(100000, at_least=1)
     """Maximum number of updates (§5.2)."""
-    max_epochs: int | None = None
+    max_epochs: int | None = number(None, at_least=1)
     """Maximum number of epochs. null: no limit. Training stops at this or at ``max_steps``,
     whichever is first."""
-    max_hours: float | None = None
+    max_hours: float | None = number(None, above=0)
     """Maximum hours of training and validation. null: no limit. Includes the time before an
     interruption, but not the last validation and the test set."""
-    patience: int | None = None
+    patience: int | None = number(None, at_least=1)
     """Stop after this many validations without improvement. null: never. ``best_by`` defines
     improvement."""
-    best_by: str = "bleu"
-    """Metric of the best validation: ``bleu``, ``chrf`` (chrF2) or ``nll``. ``nll`` is equivalent
-    to perplexity; while BLEU or chrF is 0, it decides as well."""
-    final: str = "average"
-    """Final model: ``average``, ``best`` or ``ema``. The average of the last checkpoints (§6.1),
-    the checkpoint with the best validation, or the exponential moving average of the weights."""
-    ema_decay: float | None = None
+    best_by: str = one_of(VALIDATION_METRICS, "nll")
+    """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
+    decides while BLEU or chrF is 0."""
+    final: str = one_of("average", "best", "ema")
+    """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
+    best validation; ``ema``: the exponential moving average of the weights."""
+    ema_decay: float | None = number(None, at_least=0, below=1)
     """Decay of the moving average, e.g. 0.999; ``ema`` only."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = number(0.1, at_least=0, below=1)
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
     """Compile the training step. null: on GPUs with bf16. Batches then have one fixed shape."""
-    precision: str = "auto"
-    """``fp32``, ``bf16``, ``fp16`` or ``auto``. 16-bit types by autocast, fp16 with loss scaling;
-    ``auto`` is bf16 on a GPU that has it and fp32 on other hardware; on a CPU with bf16
-    instructions a measurement decides when a run starts."""
-    kernels: str = "auto"
-    """Library of the matrix products on a CPU: ``torch``, ``onednn`` (fp32 products only) or
-    ``auto``. ``auto`` measures which is fastest when a run starts, and keeps the choice for the
-    run, also when it resumes."""
-    clip_norm: float | None = None
+    precision: str = one_of("auto", "fp32", "bf16", "fp16")
+    """Data type of the computation. 16-bit types by autocast, fp16 with loss scaling; ``auto`` is
+    bf16 on a GPU that has it, otherwise fp32; on a CPU with bf16 instructions a measurement decides
+    when a run starts."""
+    kernels: str = one_of("auto", "torch", "onednn")
+    """Library of the matrix products on a CPU, oneDNN in fp32 only. ``auto`` measures which is
+    fastest when a run starts, and keeps the choice for the run, also when it resumes."""
+    clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
-    max_skipped: int = 10
+    max_skipped: int = number(10, at_least=1)
     """Stop after this many skipped updates in a row. An update is skipped if its gradient is not
     finite."""
-    device: str = "auto"
-    """``cpu``, ``cuda`` or ``auto``. ``auto`` is CUDA if a GPU is available."""
-    log_every: int = 100
+    device: str = one_of("auto", "cpu", "cuda")
+    """Device. ``auto`` is CUDA if there is a GPU."""
+    log_every: int = number(100, at_least=1)
     """Updates between two log lines."""
-    interval: str = "step"
-    """Unit of the two intervals below: ``step`` or ``epoch``."""
-    validate_every: int | None = None
+    interval: str = one_of("step", "epoch")
+    """Unit of ``validate_every`` and ``checkpoint_every``."""
+    validate_every: int | None = number(None, at_least=1)
     """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
     perplexity, BLEU and chrF2, and saves a checkpoint."""
-    full_validation_bleu: float = 1.0
-    """BLEU from which on all validation sentences are translated. While BLEU on 100 evenly spaced
-    ones is below it, the model cannot translate yet, and their BLEU is the score. 0: always all."""
-    checkpoint_every: int | None = None
+    full_validation_bleu: float = number(1.0, at_least=0, at_most=100)
+    """Minimum BLEU on a sample for a validation of all sentences. While BLEU on 100 evenly spaced
+    sentences is lower, the model cannot translate yet, and their BLEU is the score. 0: every
+    validation translates all sentences."""
+    checkpoint_every: int | None = number(None, at_least=1)
     """Interval between checkpoints. null: 1500 steps or 1 epoch. 1500 steps are 10 minutes at the
     paper's 0.4 s per step (§6.1)."""
-    average_checkpoints: int = 5
+    average_checkpoints: int = number(5, at_least=1)
     """Number of checkpoints in the final average (§6.1). As many, but at least two, are kept on
     disk, and the best."""
 
     def __post_init__(self) -> None:
-        sizes = ("batch_tokens", "max_steps", "log_every", "average_checkpoints", "max_skipped")
-        limits = ("max_tokens_per_device", "max_epochs", "patience")
-        intervals = ("validate_every", "checkpoint_every")
-        at_least(1, self, *sizes, *limits, *intervals, prefix="train.")
-        for key in ("max_hours", "clip_norm"):
-            value = getattr(self, key)
-            require(
-                value is None or (value > 0 and math.isfinite(value)),
-                f"train.{key}={value} must be > 0 (or null)",
-            )
-        choice("train.kernels", self.kernels, "auto", "torch", "onednn")
-        require(
-            0 <= self.full_validation_bleu <= 100,
-            f"train.full_validation_bleu={self.full_validation_bleu} must be 0 to 100",
-        )
-        choice("train.interval", self.interval, "step", "epoch")
-        choice("train.best_by", self.best_by, "bleu", "chrf", "nll")
-        choice("train.final", self.final, "average", "best", "ema")
+        check(self, "train.")
         if self.final == "ema":
-            message = f"train.final=ema needs train.ema_decay in [0, 1), not {self.ema_decay}"
-            require(self.ema_decay is not None and 0 <= self.ema_decay < 1, message)
+            require(self.ema_decay is not None, "train.final=ema needs train.ema_decay, e.g. 0.999")
         else:
             message = f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}"
             require(self.ema_decay is None, message)
-        require(0 <= self.label_smoothing < 1, "train.label_smoothing must be in [0, 1)")
-        require(0 <= self.seed < 2**63, f"train.seed={self.seed} must be in [0, 2⁶³)")
-        choice("train.precision", self.precision, "auto", "fp32", "bf16", "fp16")
-        choice("train.device", self.device, "auto", "cpu", "cuda")
 
 
 @dataclass(kw_only=True, frozen=True)
 class DistributedConfig:
     """Data-parallel training."""
 
-    processes: int | None = None
+    processes: int | None = number(None, at_least=1, at_most=4096)
     """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
     torchrun and srun, their environment decides."""
-    restarts: int = 3
+    restarts: int = number(3, at_least=0)
     """Restarts in a row without a new checkpoint. All workers are restarted after one was killed,
     hung or lost its GPU. Under torchrun, its --max-restarts counts instead."""
-    timeout_minutes: float = 10.0
+    timeout_minutes: float = number(10.0, above=0, below=1_000_000)
     """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
     own part of a validation, must take less."""
-    compression: str = "none"
-    """Gradient compression between workers: ``none`` or ``bf16``. ``bf16`` halves the traffic and
+    compression: str = one_of("none", "bf16")
+    """Gradient compression between workers. ``bf16`` halves the traffic and
     rounds gradients to 8 bits of precision before they are summed."""
 
     def __post_init__(self) -> None:
-        at_least(1, self, "processes", prefix="distributed.")
-        at_least(0, self, "restarts", prefix="distributed.")
-        require(
-            0 < self.timeout_minutes < 10**6,
-            f"distributed.timeout_minutes={self.timeout_minutes} must be > 0 and below a million",
-        )
-        choice("distributed.compression", self.compression, "none", "bf16")
+        check(self, "distributed.")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -231,12 +181,12 @@ class TrainJob:
     """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
     """Folder of vocabularies and encoded corpora, shared by runs."""
-    stage: str = "train"
-    """``train``, or ``prepare`` to only learn the vocabulary and encode the corpus."""
-    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
-    """Experiment trackers, any of ``tensorboard``, ``trackio``, ``wandb`` and ``mlflow``. Each but
-    the first is an extra: ``pip install 'transformer-mt[wandb]'``. They record what
-    ``metrics.jsonl`` does, and more; a tracker that fails never stops training."""
+    stage: str = one_of("train", "prepare")
+    """Last stage of the run. ``prepare`` only learns the vocabulary and encodes the corpus."""
+    trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])
+    """Experiment trackers. Each but ``tensorboard`` is an extra: ``pip install
+    'transformer-mt[wandb]'``. They record what ``metrics.jsonl`` does, and more; a tracker that
+    fails never stops training."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -257,11 +207,9 @@ class TrainJob:
     """Model card."""
 
     def __post_init__(self) -> None:
-        choice("stage", self.stage, "train", "prepare")
+        check(self)
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
-        for name in self.trackers:
-            choice("trackers", name, *TRACKERS)
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"
         require(len(set(self.trackers)) == len(self.trackers), message)
         limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 
@@ -19,15 +20,27 @@ _MIN_LOG_RATIO = 0.5
 """Mean log-ratio of a subword's frequencies on the two sides that decides its language."""
 
 
-def diagnose(train: TokenStore, valid: TokenStore, pairs: Sequence[Pair]) -> Iterator[str]:
+def diagnose(
+    train: TokenStore, valid: TokenStore, pairs: Sequence[Pair], tokenizer: Tokenizer
+) -> Iterator[str]:
     """Warnings to read before a long run, one sentence each.
 
     Args:
         train: Training data, or a random sample.
         valid: Validation set, encoded with the same vocabulary.
         pairs: Text of the validation set.
+        tokenizer: The vocabulary.
     """
     chosen = evenly_spaced(len(train), _NUM_TRAIN)
+    for name, side in (("source", train.src), ("target", train.tgt)):
+        tokens = np.concatenate([side[i] for i in chosen])
+        spelled = np.isin(tokens, list(tokenizer.spelling)).mean()
+        if spelled > _MAX_SHARE:
+            yield (
+                f"{spelled:.0%} of the {name} tokens of the training data are bytes or unknown, "
+                "because the vocabulary lacks their characters: fine-tune another model, or train "
+                "a vocabulary of this text"
+            )
     same = sum(np.array_equal(train.src[i], train.tgt[i]) for i in chosen)
     if same > _MAX_SHARE * len(chosen):
         yield (

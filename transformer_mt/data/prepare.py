@@ -9,15 +9,15 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.cleaning.cleaner import CleaningReport
-from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
+from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
 from transformer_mt.data.store.deduplication import Mask, deduplicate
@@ -28,11 +28,17 @@ from transformer_mt.data.store.encode import (
     EncodedChunk,
     held_out_hashes,
     read_chunks,
+    track_progress,
 )
-from transformer_mt.data.store.progress import track_progress
 from transformer_mt.data.store.token_store import Side, TokenStore, damaged
-from transformer_mt.data.store.workers import map_ordered, num_workers
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, reservoir_sample, train_tokenizer
+from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
+from transformer_mt.data.subwords.tokenizer import (
+    EOS,
+    Tokenizer,
+    one_line,
+    reservoir_sample,
+    train_tokenizer_on_file,
+)
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
@@ -45,6 +51,9 @@ REPORT = "cleaning.json"
 
 _TEXT_VERSION = 3
 """Version of the reading and cleaning of text; it is part of the cache keys."""
+
+_QUICK_TEXT = 2**22
+"""Bytes of text on which a vocabulary is trained in some seconds."""
 
 SourceFingerprints = list[dict[str, Any]]
 """Identity of each training source's content; see ``fingerprint``."""
@@ -144,6 +153,8 @@ class _Inputs:
 def _read_inputs(job: TrainJob) -> _Inputs:
     """Reads the validation and test sets, and learns the vocabulary or finds it in the cache."""
     data = job.data
+    if data.weights and data.temperature > 1:
+        raise InputError("data.weights and data.temperature both mix the sources: set one of them")
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (
         list(read_pairs(part, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
@@ -238,9 +249,18 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
         pairs = (pair for chunk in chunks for pair in chunk.pairs)
         sample = reservoir_sample(pairs, size, job.tokenizer.seed)
     parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
-    with closing(map_ordered(CleanText(data), parts, num_workers(data.workers))) as cleaned:
-        lines = (side for pairs in cleaned for pair in pairs for side in pair)
-        model = train_tokenizer(lines, job.tokenizer)
+    text = folder / "text"
+    with (
+        closing(map_ordered(CleanText(data), parts, num_workers(data.workers))) as cleaned,
+        text.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        for pairs_of_part in cleaned:
+            file.writelines(one_line(side) + "\n" for pair in pairs_of_part for side in pair)
+    train = partial(train_tokenizer_on_file, config=job.tokenizer)
+    # SentencePiece does not notice Ctrl-C.
+    in_process = text.stat().st_size > _QUICK_TEXT
+    model = run_in_process(train, text) if in_process else train(text)
+    text.unlink()
     (folder / run_layout.TOKENIZER).write_bytes(model)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
+import numpy as np
+
 GROUPS = 5
 """Maximum number of groups that sentences are divided into, of about equal size."""
 
@@ -38,8 +40,9 @@ def by_length(lines: Sequence[str]) -> list[Group]:
     sparse = sum(words) * 20 < sum(characters)
     lengths, unit = (characters, "characters") if sparse else (words, "words")
     groups = []
-    for indices in _quantiles([float(length) for length in lengths]):
-        first, last = lengths[indices[0]], lengths[indices[-1]]
+    for indices in _quantiles(lengths):
+        inside = [lengths[i] for i in indices]
+        first, last = min(inside), max(inside)
         groups.append(Group(f"{first}–{last}" if first != last else f"{first}", indices))
     if groups:
         groups[-1] = Group(f"{groups[-1].label} {unit}", groups[-1].lines)
@@ -109,14 +112,7 @@ def changes(old: str, new: str) -> list[Change]:
 
 
 def _quantiles(values: Sequence[float]) -> list[list[int]]:
-    """Indices sorted by value, in parts of about equal size; equal values share a part."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    parts: list[list[int]] = []
-    last = -1
-    for rank, index in enumerate(order):
-        part = rank * GROUPS // len(order)
-        if part > last and (not parts or values[index] != values[order[rank - 1]]):
-            parts.append([])
-            last = part
-        parts[-1].append(index)
-    return parts
+    """Indices of values in parts of about equal size, by value; equal values share a part."""
+    edges = np.quantile(values, np.linspace(0, 1, GROUPS + 1)[1:-1])
+    parts = np.digitize(values, edges, right=True)
+    return [np.flatnonzero(parts == part).tolist() for part in np.unique(parts)]

@@ -1,17 +1,17 @@
 """Evaluation of one or several systems on one test set, each compared with the first."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources.testsets import testset_files
+from transformer_mt.data.text.sources.files import testset_files
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
@@ -109,15 +109,6 @@ class Comparison:
         return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
-class _Test(NamedTuple):
-    """Outcome of one of sacreBLEU's paired tests by one metric."""
-
-    signature: str
-    """Signature of the scores, with the settings of the test."""
-    results: Sequence[Any]
-    """sacreBLEU's ``Result`` for every system."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Results of all systems on one test set; the first system is the baseline."""
@@ -141,113 +132,99 @@ def evaluate_systems(
         check_line_counts({name: hypotheses, **test.texts})
     sets = list(test.references.values())
     named = list(zip(short_names(list(systems)), systems.values(), strict=True))
-    names, language = settings.names, settings.tgt_lang
-    jobs: dict[tuple[str, str], Callable[[], Any]] = {}
-    for name in reversed(names):  # TER, by far the slowest, is usually the last
-        tests = {"bs": settings.bootstrap}
-        if len(named) > 1 and name in settings.metrics:
-            tests["ar"] = settings.randomization
-        for kind, samples in tests.items():
-            if samples:
-                job = partial(_paired_test, kind, samples, name, language, named, sets)
-                jobs[kind, name] = job
+    evaluate = partial(_evaluate_metric, systems=named, references=sets, settings=settings)
     workers = settings.workers
     if workers is None:
-        workers = available_cores() if jobs and len(sets[0]) >= _WORTH_WORKERS else 0
-    for system, hypotheses in named:
-        for name in names:
-            jobs[f"score of {system}", name] = partial(
-                compute_score, name, language, hypotheses, sets
-            )
-    computed = map_ordered(operator.call, jobs.values(), workers, setting="workers")
-    results = dict(zip(jobs, computed, strict=True))
+        resampled = settings.bootstrap or settings.randomization
+        workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
+    # TER, by far the slowest, is usually the last.
+    results = list(map_ordered(evaluate, settings.names[::-1], workers, setting="workers"))[::-1]
     words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    language = settings.tgt_lang
     evaluated = [
         System(
-            name=system,
-            hypotheses=hypotheses,
-            scores=[
-                _with_interval(results[f"score of {system}", name], i, results.get(("bs", name)))
-                for name in names
-            ],
-            diagnostics=diagnose(hypotheses, sets, test.source, tgt_lang=language, words=words),
+            name=name,
+            hypotheses=lines,
+            scores=[scores[i] for scores, _ in results],
+            diagnostics=diagnose(lines, sets, test.source, tgt_lang=language, words=words),
         )
-        for i, (system, hypotheses) in enumerate(named)
+        for i, (name, lines) in enumerate(named)
     ]
-    comparisons = [
-        _compare(evaluated, i, j, results.get(("bs", name)), results.get(("ar", name)))
-        for i in range(1, len(named))
-        for j, name in enumerate(settings.metrics)
-        if settings.bootstrap or settings.randomization
-    ]
-    return Evaluation(systems=evaluated, test=test, comparisons=comparisons, settings=settings)
-
-
-def _paired_test(
-    kind: str,
-    samples: int,
-    metric: str,
-    tgt_lang: str | None,
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[Sequence[str]],
-) -> _Test:
-    """A paired test of every system against the first, by bootstrap or randomisation.
-
-    The bootstrap also gives intervals, and so is of use for a single system.
-
-    Args:
-        kind: ``bs`` or ``ar``.
-        samples: Resamples or trials.
-        metric: Name for ``make_metric``.
-        tgt_lang: Language of the systems' lines.
-        systems: Names and lines.
-        references: One list per reference set.
-    """
-    scorers = {metric: metrics.make_metric(metric, tgt_lang)}
-    signatures, results = PairedTest(list(systems), scorers, references, kind, samples)()
-    ((name, signature),) = signatures.items()
-    return _Test(signature.format(), results[name])
-
-
-def _with_interval(score: Score, system: int, bootstrap: _Test | None) -> Score:
-    """A score with the 95% interval of the bootstrap, if there was one."""
-    if bootstrap is None:
-        return score
-    result = bootstrap.results[system]
-    return replace(
-        score,
-        signature=bootstrap.signature,
-        mean=float(result.mean),
-        confidence=float(result.ci),
+    by_metric = [comparisons for _, comparisons in results if comparisons]
+    return Evaluation(
+        systems=evaluated,
+        test=test,
+        comparisons=[item for by_system in zip(*by_metric, strict=True) for item in by_system],
+        settings=settings,
     )
 
 
+def _evaluate_metric(
+    metric: str,
+    *,
+    systems: list[tuple[str, Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    settings: Settings,
+) -> tuple[list[Score], list[Comparison]]:
+    """Scores of all systems by one metric, and comparisons of each other one with the first."""
+    language = settings.tgt_lang
+    scores = [compute_score(metric, language, lines, references) for _, lines in systems]
+    samples = {"bs": settings.bootstrap}
+    if len(systems) > 1 and metric in settings.metrics:
+        samples["ar"] = settings.randomization
+    p_values: dict[str, list[float]] = {}
+    for kind, number in samples.items():
+        if not number:
+            continue
+        # The bootstrap gives intervals, too, and so is of use for a single system.
+        scorers = {metric: metrics.make_metric(metric, language)}
+        signatures, outcome = PairedTest(systems, scorers, references, kind, number)()
+        ((name, signature),) = signatures.items()
+        results: list[Any] = outcome[name]
+        p_values[kind] = [result.p_value for result in results]
+        if kind == "bs":
+            scores = [
+                replace(
+                    score,
+                    signature=signature.format(),
+                    mean=float(result.mean),
+                    confidence=float(result.ci),
+                )
+                for score, result in zip(scores, results, strict=True)
+            ]
+    if not p_values or metric not in settings.metrics:
+        return scores, []
+    others = range(1, len(systems))
+    return scores, [_compare(systems, scores, i, p_values) for i in others]
+
+
 def _compare(
-    systems: Sequence[System],
-    system: int,
-    metric: int,
-    bootstrap: _Test | None,
-    randomization: _Test | None,
+    systems: Sequence[tuple[str, Sequence[str]]],
+    scores: Sequence[Score],
+    other: int,
+    p_values: Mapping[str, Sequence[float]],
 ) -> Comparison:
-    """Comparison of a system with the first by one metric, with a correction to sacreBLEU.
+    """Comparison of a system with the first, with a correction to sacreBLEU's p-values.
 
     It counts the resamples whose difference is greater than the observed one, whereas a p-value
     counts those at least as great. For two identical systems, where all differences are 0, it would
     report p = 0.0001. If many lines differ there are hardly any ties, and p is sacreBLEU's.
     """
-    baseline, other = systems[0], systems[system]
-    score = other.scores[metric]
-    difference = score.score - baseline.scores[metric].score
+    difference = scores[other].score - scores[0].score
     # A trial that swaps all n lines that differ, or none of them, gives the observed difference:
     # 2 of 2^n trials do.
-    differing = sum(map(operator.ne, baseline.hypotheses, other.hypotheses))
-    p_values: list[float | None] = []
-    for tested, least in (bootstrap, 0.0), (randomization, 2.0 ** (1 - differing)):
-        if tested is None:
-            p_values.append(None)
-        else:
-            p_values.append(max(tested.results[system].p_value, least) if difference else 1.0)
-    return Comparison(other.name, score.name, difference, *p_values)
+    differing = sum(map(operator.ne, systems[0][1], systems[other][1]))
+    least = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
+    corrected = {
+        kind: max(p[other], least[kind]) if difference else 1.0 for kind, p in p_values.items()
+    }
+    return Comparison(
+        system=systems[other][0],
+        metric=scores[other].name,
+        difference=difference,
+        p_bootstrap=corrected.get("bs"),
+        p_randomization=corrected.get("ar"),
+    )
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

@@ -1,9 +1,9 @@
-"""Registry of the metrics of translation quality that sacreBLEU computes.
+"""Metrics of translation quality that sacreBLEU computes.
 
-``SACREBLEU_METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as
-papers report it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are
-``paper``, published Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot
-be compared. COMET and perplexity, which also read the source, are in ``source_metrics.py``.
+``METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as papers report
+it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are ``paper``, published
+Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot be compared. COMET
+and perplexity, which also read the source, are in ``source_metrics.py``.
 """
 
 import re
@@ -18,6 +18,7 @@ from sacrebleu.metrics.ter import TER
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
+from transformer_mt.registries import METRICS, PROTOCOLS, load
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -111,33 +112,21 @@ def tokens_bleu(language: str) -> ProtocolBLEU:
     return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
 
 
-SACREBLEU_METRICS: dict[str, Callable[[str], Metric]] = {
-    "bleu": bleu,
-    "chrf": chrf,
-    "chrf++": chrf_plus_plus,
-    "ter": ter,
-}
-"""Metrics by the name that ``metrics=`` takes; each is made for a target language by its ISO 639-1
-code without region or script, or "" if that is unknown."""
-
-PROTOCOLS: dict[str, Callable[[str], Metric]] = {
-    "paper": paper_bleu,
-    "lowercase_tokens": tokens_bleu,
-}
-"""Protocols by the name that ``protocols=`` takes; each is made for a language in the same way."""
-
 OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
 """The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
 badly against cased references."""
 
 
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
-    """A metric of ``SACREBLEU_METRICS`` or ``PROTOCOLS``, set up for a target language.
+    """A metric of ``METRICS`` or ``PROTOCOLS``, set up for a target language.
+
+    It is made from the language's ISO 639-1 code without region or script, or "" if unknown.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    return {**SACREBLEU_METRICS, **PROTOCOLS}[name](base_language(tgt_lang or ""))
+    metric: Metric = load(METRICS | PROTOCOLS, name)(base_language(tgt_lang or ""))
+    return metric
 
 
 def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:

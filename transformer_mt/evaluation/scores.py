@@ -1,6 +1,7 @@
 """Scores with their signatures: computing them with sacreBLEU, and their text and JSON forms."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
 from transformer_mt.files import has_types, read_json
+
+log = logging.getLogger(__name__)
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
@@ -54,7 +57,7 @@ def score(
         references: One list per reference set, each as long as ``hypotheses``.
         tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
             BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names of ``SACREBLEU_METRICS`` or ``PROTOCOLS``.
+        metrics: Names of ``METRICS`` or ``PROTOCOLS``.
 
     Raises:
         InputError: There is nothing to score, the lists differ in length, or a metric is not
@@ -121,11 +124,8 @@ def _validation_chrf(
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
 
 
-VALIDATION_METRICS: dict[str, ValidationMetric] = {
-    "bleu": ValidationMetric(validation_bleu),
-    "chrf": ValidationMetric(_validation_chrf),
-}
-"""Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+VALIDATION_BLEU = ValidationMetric(validation_bleu)
+VALIDATION_CHRF = ValidationMetric(_validation_chrf)
 
 
 def to_json(scores: Sequence[Score]) -> str:
@@ -159,13 +159,18 @@ def to_row(item: Score) -> dict[str, str | float | int]:
 def read_scores(path: Path) -> list[Score] | None:
     """The scores of a file that ``to_json`` made, without intervals.
 
-    None if the file is missing or damaged: not such a list, a value of another type, or one that
-    contradicts another, as every part of a signature is in the file twice.
+    None if the file is missing, or damaged, which is logged: not such a list, a value of another
+    type, or one that contradicts another, as every part of a signature is in the file twice.
     """
     try:
         rows = read_json(path)
-        return [_read_row(row) for row in rows] if isinstance(rows, list) else None
-    except (OSError, TypeError, ValueError):
+        if not isinstance(rows, list):
+            raise ValueError("not a list")
+        return [_read_row(row) for row in rows]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        log.warning("%s is damaged and will not be used", path)
         return None
 
 

@@ -92,9 +92,7 @@ def comet_command() -> str:
     return command
 
 
-def perplexity(
-    translator: Translator, source: Sequence[str], reference: Sequence[str], vocab_size: int
-) -> Score:
+def perplexity(translator: Translator, source: Sequence[str], reference: Sequence[str]) -> Score:
     """Perplexity per subword, as in the paper's Table 3.
 
     It is exp of the mean negative log-likelihood of the reference's subwords, end symbols included.
@@ -110,7 +108,7 @@ def perplexity(
     return Score(
         name="PPL",
         score=math.exp(min(nll, 700)),  # exp overflows above 709
-        signature=f"nrefs:1|tok:subwords-{vocab_size}|version:{__version__}",
+        signature=f"nrefs:1|tok:subwords-{translator.tokenizer.vocab_size}|version:{__version__}",
         segments=len(reference),
         verbose=f"{subwords:,} subwords",
     )

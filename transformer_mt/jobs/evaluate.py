@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import distributed, files, hub_models
-from transformer_mt.config import EvaluateJob, TrainJob
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
@@ -28,7 +26,6 @@ from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet, comet_command, perplexity
 from transformer_mt.jobs.output_checks import check_outputs, model_files
 from transformer_mt.jobs.resume import evaluation_data_differs
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -74,7 +71,7 @@ def evaluate(
         from transformer_mt.evaluation.report import write_report  # loads matplotlib: a second
 
         title = ", ".join(scored.name for scored in evaluation.systems)
-        curves = [] if system is None else read_records(system.folder)
+        curves = [] if system is None else read_records(system.request.folder)
         write_report(Path(job.report), evaluation, title=title, curves=curves, attention=attention)
     return evaluation
 
@@ -90,32 +87,16 @@ def write_attention(job: EvaluateJob) -> "Attention":
     return _attend(job, system)
 
 
-@dataclass(frozen=True)
-class _System:
+class _System(NamedTuple):
     """A model folder, ready to translate."""
 
-    folder: Path
-    model: Transformer
-    tokenizer: Tokenizer
-    trained: TrainJob
-    """The job that trained it."""
-    normalizer: Normalizer
+    request: EngineRequest
     translator: Translator
 
-    @classmethod
-    def load(cls, job: EvaluateJob) -> "_System":
-        assert job.model is not None
-        request = EngineRequest.open(job.model, device=job.device, step=job.step)
-        request = replace(request, config=request.config.with_settings(job))
-        translator = Translator.open(request, "torch")
-        return cls(
-            request.folder,
-            request.models[0],
-            request.tokenizer,
-            request.trained,
-            translator.normalizer,
-            translator,
-        )
+    @property
+    def data(self) -> DataConfig:
+        """Settings of the data that it was trained on."""
+        return self.request.trained.data
 
 
 def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
@@ -124,9 +105,10 @@ def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
     _check(job)
     if job.model is None:
         return job, None
-    system = _System.load(job)
-    check_outputs(_outputs(job), model_files(system.folder, system.trained.data))
-    return job, system
+    request = EngineRequest.open(job.model, device=job.device, step=job.step)
+    check_outputs(_outputs(job), model_files(request.folder, request.trained.data))
+    request = replace(request, config=request.config.with_settings(job))
+    return job, _System(request, Translator.open(request, "torch"))
 
 
 def _expand_users(job: EvaluateJob) -> EvaluateJob:
@@ -177,7 +159,7 @@ def _check(job: EvaluateJob) -> None:
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     """The test set that the job names, or else the model's own."""
-    data = None if system is None else system.trained.data
+    data = None if system is None else system.data
     if job.testset is not None:
         langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
         return load_testset(job.testset, langs)
@@ -191,16 +173,16 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
             check_line_counts(test.texts)
         return test
     assert system is not None
-    assert data is not None
+    data, folder = system.data, system.request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
-        raise InputError(f"{system.folder} was trained without a test set (data.test)")
+        raise InputError(f"{folder} was trained without a test set (data.test)")
     for source in sources:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
-                raise InputError(f"data.{subset} of {system.folder}: {path} is not a regular file")
+                raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
     pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-    if evaluation_data_differs(system.folder, subset, pairs):
+    if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     references = {f"data.{subset}": [pair.tgt for pair in pairs]}
     return TestSet(references=references, source=[pair.src for pair in pairs])
@@ -211,7 +193,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     if tgt_lang is None and job.langs is not None:
         tgt_lang = job.langs.rpartition("-")[2]
     if tgt_lang is None and system is not None:
-        tgt_lang = system.trained.data.tgt_lang
+        tgt_lang = system.data.tgt_lang
     several = len(job.hypotheses) > 1
     resamples = 1000 if several or job.report else 0
     trials = 10_000 if several else 0
@@ -220,7 +202,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
         metrics=[name for name in names if name not in ("comet", "ppl")],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
-        normalization="none" if system is None else system.trained.data.normalization,
+        normalization="none" if system is None else system.data.normalization,
         bootstrap=resamples if job.bootstrap is None else job.bootstrap,
         randomization=trials if job.randomization is None else job.randomization,
         workers=job.workers,
@@ -241,8 +223,7 @@ def _add_scores_with_source(
         added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
     if "ppl" in names and system is not None:
         assert test.source is not None
-        vocab_size = system.model.vocab_size
-        score = perplexity(system.translator, test.source, reference, vocab_size)
+        score = perplexity(system.translator, test.source, reference)
         added.append({scored.name: score for scored in evaluation.systems})
     systems = [
         replace(scored, scores=[*scored.scores, *(scores[scored.name] for scores in added)])
@@ -258,9 +239,7 @@ def _attend(job: EvaluateJob, system: _System) -> "Attention":
     from transformer_mt.evaluation.report import write_attention_page
 
     assert job.attention is not None
-    attention = compute_attention(
-        job.attention, system.model, system.tokenizer, system.translator, system.normalizer
-    )
+    attention = compute_attention(job.attention, system.request.models[0], system.translator)
     if job.attention_html is not None:
         write_attention_page(Path(job.attention_html), attention)
     if job.attention_png is not None:

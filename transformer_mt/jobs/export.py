@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import EXPORT_FORMATS, load
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def export(job: ExportJob) -> Path:
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target), files.new_folder(target) as folder:
-        kind = EXPORTERS[job.format](loaded, folder, job.compute_type)
+        kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", source, kind, output)
     return output
 
@@ -83,7 +84,7 @@ def _locked(target: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
+def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
     model, tokenizer = source.model, source.tokenizer
     decode, normalization = source.trained.decode, source.trained.data.normalization
@@ -103,7 +104,7 @@ def _to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     return transformers_model.class_name(model.config)
 
 
-def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
+def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
     converted_models.check_shape(source.model.config)
@@ -118,7 +119,7 @@ def _to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None
     return f"a CTranslate2 model in {compute_type}"
 
 
-def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
+def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
     for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
@@ -126,15 +127,6 @@ def _to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, folder)
     return "a model repository"
-
-
-EXPORTERS: dict[str, Callable[[LoadedFolder, Path, str | None], str]] = {
-    "transformers": _to_transformers,
-    "ctranslate2": _to_ctranslate2,
-    "hub": _to_hub,
-}
-"""The registry of formats: each writes into an empty folder and returns what it has written. Names
-are listed in ``config.export.FORMATS`` too."""
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.components import TrainingData
 from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
@@ -116,10 +117,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         tokenizer = Tokenizer(data.tokenizer_model)
         trainer = Trainer(
             job,
-            data.train,
-            data.segmentation,
-            data.valid_store,
-            tokenizer.vocab_size,
+            TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
             TranslationValidator(job, tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
@@ -157,7 +155,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             run_folder.record_end(run_dir, model_steps, scores)
             write_model_card(run_dir)
             if scores:
-                record.log_final_scores(steps_done, {item.name: item.score for item in scores})
+                record.log_scalars("test", steps_done, {s.name: s.score for s in scores})
         return scores if data.test else None
 
 
@@ -179,7 +177,8 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
-    for message in data_diagnostics.diagnose(data.train.sample, data.valid_store, data.valid):
+    train, tokenizer = data.train.sample, Tokenizer(data.tokenizer_model)
+    for message in data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
     unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))

@@ -10,9 +10,10 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed import World
 from transformer_mt.evaluation import score_diagnostics
-from transformer_mt.evaluation.scores import VALIDATION_METRICS
+from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import VALIDATION_METRICS, load
 from transformer_mt.training.validation import TranslationSample, ValidationResult
 
 _NUM_SAMPLES = 5
@@ -44,7 +45,7 @@ class TranslationValidator:
     @property
     def higher_is_better(self) -> Mapping[str, bool]:
         """Direction of each metric."""
-        return {name: metric.higher_is_better for name, metric in VALIDATION_METRICS.items()}
+        return {name: metric.higher_is_better for name, metric in _metrics().items()}
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
@@ -76,7 +77,7 @@ class TranslationValidator:
         texts, references = [hypotheses[i] for i in lines], [[self._references[i] for i in lines]]
         return {
             name: metric.function(texts, references, data.tgt_lang, data.normalization)
-            for name, metric in VALIDATION_METRICS.items()
+            for name, metric in _metrics().items()
         }
 
     def _attention(
@@ -96,3 +97,8 @@ class TranslationValidator:
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         return attention_maps(model, src, tgt_in, self._tokenizer.pieces)
+
+
+def _metrics() -> dict[str, ValidationMetric]:
+    """Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
+    return {name: load(VALIDATION_METRICS, name) for name in VALIDATION_METRICS}

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: written in the background, pruned, and made into the final model."""
+"""Checkpoints of a run: restored, written in the background, pruned, made into the final model."""
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
+from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread
-from transformer_mt.training.stopping import StoppingCriteria
-from transformer_mt.training.training_state import TrainingState
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,19 @@ _MIN_KEPT = 2
 
 
 class CheckpointManager:
-    """Writes checkpoints in a background thread, one at a time; only the main rank has one.
+    """Reads and writes the checkpoints of a run; only the main rank needs to see its folder.
+
+    They are written in a background thread, one at a time. All ranks call the methods.
 
     Args:
         run_dir: Run folder.
         config: How many checkpoints to keep, and how to make the final model of them.
         criteria: Which checkpoints are averaged.
-        found: Valid checkpoints of the run, oldest first.
+        found: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
+        world: Ranks that share the run.
+
+    Attributes:
+        model_steps: Updates whose weights the final model is made of, once it is written.
     """
 
     def __init__(
@@ -42,12 +48,33 @@ class CheckpointManager:
         config: TrainConfig,
         criteria: StoppingCriteria,
         found: Sequence[Checkpoint],
+        world: World,
     ):
         self._run_dir, self._config, self._criteria = run_dir, config, criteria
-        self._checkpoints = list(found)
-        self._thread = background_thread("checkpoint")
+        self._checkpoints, self._world = list(found), world
+        self._thread: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self.model_steps: list[int] = []
+
+    def restore(
+        self, model: nn.Module, optimizer_state: dict[str, Tensor]
+    ) -> tuple[TrainingState, dict[str, float] | None]:
+        """Restores all ranks from the latest checkpoint.
+
+        The data and the dropout masks need no state: those of an update are functions of its number
+        (``BatchIterator.global_batch``, ``Trainer._update``).
+
+        Returns:
+            The training state, and the metrics of the checkpoint's validation unless it is missing.
+        """
+        content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
+        if self._checkpoints:
+            latest = self._checkpoints[-1]
+            ckpt.restore(latest, model, optimizer_state)
+            content = latest.state, latest.validation
+        state, metrics = self._world.broadcast_object(content)
+        self._world.broadcast([*ckpt.parameters(model).values(), *optimizer_state.values()])
+        return TrainingState.from_json(state), metrics
 
     def save(
         self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
@@ -57,12 +84,17 @@ class CheckpointManager:
         Raises:
             InputError: The previous checkpoint could not be written.
         """
+        if not self._world.is_main:
+            return
         self.wait()
         snapshot = ckpt.snapshot(model, optimizer_state)
+        self._thread = self._thread or background_thread("checkpoint")
         self._pending = self._thread.submit(self._save, state.to_json(), state.best_step, snapshot)
 
     def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Stores the metrics of the latest checkpoint's validation in it."""
+        if not self._world.is_main:
+            return
         self.wait()
         with self._explain_errors():
             ckpt.write_validation(self._checkpoints[-1], metrics)
@@ -71,8 +103,9 @@ class CheckpointManager:
 
     def prune_leftovers(self) -> None:
         """Prunes the checkpoints of a run that was killed between saving and pruning."""
-        with self._explain_errors():
-            self._prune(int(self._checkpoints[-1].state["best_step"]))
+        if self._checkpoints:
+            with self._explain_errors():
+                self._prune(int(self._checkpoints[-1].state["best_step"]))
 
     def wait(self) -> None:
         """Waits until the checkpoint is written.
@@ -91,17 +124,28 @@ class CheckpointManager:
             self.wait()
 
     def finish(self, state: TrainingState) -> dict[str, Tensor]:
-        """Writes the final model's weights to the model folder and returns them."""
+        """Writes the final model to the run folder; returns its weights, on the main rank."""
+        if not self._world.is_main:
+            return {}
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
-            self.model_steps = [c.step for c in self._model_checkpoints(state.best_step)]
-            log.info("the final model is %s", self._describe_model(state))
-            return weights
+        used = self._model_checkpoints(state.best_step)
+        self.model_steps = [checkpoint.step for checkpoint in used]
+        log.info("the final model is %s", self._describe_model(state))
+        if missing := self._missing_steps(state):
+            log.warning(
+                "warning: the final model leaves out what is damaged or deleted: the checkpoint%s "
+                "of update %s",
+                "s" * (len(missing) > 1),
+                ", ".join(f"{step:,}" for step in missing),
+            )
+        return weights
 
     def close(self) -> None:
         """Waits for the background thread, whether or not it succeeds."""
-        self._thread.shutdown()
+        if self._thread:
+            self._thread.shutdown()
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -136,30 +180,35 @@ class CheckpointManager:
     def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
         """The checkpoints whose average is the final model."""
         latest = self._checkpoints[-1]
+        if self._config.final == "ema":
+            return [latest]
         if self._config.final == "best":
             return [c for c in self._checkpoints if c.step == best_step] or [latest]
         older = [c for c in self._averageable() if c is not latest]
         return [*older, latest][-self._config.average_checkpoints :]
 
+    def _missing_steps(self, state: TrainingState) -> list[int]:
+        """Updates whose weights the final model should be made of, but is not."""
+        expected = [state.step]
+        if self._config.final == "best":
+            expected = [state.best_step or state.step]
+        elif self._config.final == "average":
+            every = self._criteria.checkpoint_every
+            older = range(every, state.step, every)
+            expected = [*older, state.step][-self._config.average_checkpoints :]
+        return sorted(set(expected) - set(self.model_steps))
+
     def _describe_model(self, state: TrainingState) -> str:
-        config = self._config
-        if config.final == "ema":
+        if self._config.final == "ema":
             return "the exponential moving average of the weights"
-        steps = [checkpoint.step for checkpoint in self._model_checkpoints(state.best_step)]
-        single = f"the checkpoint of update {steps[-1]:,}"
-        if config.final == "best":
-            best = f"best by train.best_by={config.best_by}"
-            if steps[-1] == state.best_step:
-                return f"{single}, the {best}"
-            return f"{single}, the latest: the {best}, of update {state.best_step:,}, is missing"
-        written = sum(map(self._criteria.is_averaged, range(1, state.step + 1)))
-        missing = len(steps) < min(config.average_checkpoints, written)
-        if len(steps) == 1:
-            source = single
-        else:
-            first, last = f"{steps[0]:,}", f"{steps[-1]:,}"
-            source = f"the average of {len(steps)} checkpoints, of updates {first} to {last}"
-        return source + (": older ones have been deleted" if missing else "")
+        first, last = self.model_steps[0], self.model_steps[-1]
+        if len(self.model_steps) > 1:
+            number = len(self.model_steps)
+            return f"the average of {number} checkpoints, of updates {first:,} to {last:,}"
+        best = ""
+        if self._config.final == "best" and state.best_step == last:
+            best = f", the best by train.best_by={self._config.best_by}"
+        return f"the checkpoint of update {last:,}{best}"
 
     def _write_model(self, best_step: int) -> dict[str, Tensor]:
         """Writes the weights of the model folder."""
@@ -169,20 +218,3 @@ class CheckpointManager:
             weights = ckpt.average(self._model_checkpoints(best_step))
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    pass
-
-
-class NullCheckpointManager(CheckpointManager):
-    """Writes nothing: the checkpoint manager of all ranks but the main one."""
-
-    def __init__(self) -> None:
-        self.model_steps = []
-
-    save = record_validation = prune_leftovers = wait = check = close = _ignore
-
-    def finish(self, state: TrainingState) -> dict[str, Tensor]:
-        """No weights."""
-        return {}

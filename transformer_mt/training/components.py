@@ -10,7 +10,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World
@@ -18,14 +18,28 @@ from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compil
 from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.ema import EMA
+from transformer_mt.training.optimizer import EMA
+from transformer_mt.training.progress import StoppingCriteria
 from transformer_mt.training.step import TrainStep
-from transformer_mt.training.stopping import StoppingCriteria
 
 log = logging.getLogger(__name__)
 
 _SAMPLED_STEPS = 8
 """Updates whose padding is logged at the start."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The data of a run."""
+
+    train: Corpus
+    """Training pairs."""
+    valid: TokenStore
+    """Validation pairs."""
+    vocab_size: int
+    """V."""
+    segmentation: SampledSegmentation | None = None
+    """Samples the segmentation of the training pairs in each epoch (``tokenizer.sampling``)."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +70,7 @@ class TrainingComponents:
 
 def build_components(
     job: TrainJob,
-    train: Corpus,
-    segmentation: SampledSegmentation | None,
-    valid: TokenStore,
-    vocab_size: int,
+    data: TrainingData,
     world: World,
     recorded_kernels: Kernels | None,
     *,
@@ -71,7 +82,7 @@ def build_components(
     """
     config, device = job.train, world.device
     torch.manual_seed(config.seed)
-    model = Transformer(job.model, vocab_size).to(device)
+    model = Transformer(job.model, data.vocab_size).to(device)
     if config.init_from is not None and not resuming:
         folder = hub_models.resolve(config.init_from)
         ckpt.load_weights(model, folder / run_layout.WEIGHTS)
@@ -87,11 +98,11 @@ def build_components(
     compiled = should_compile(config.compile, job.model, device, kernels.precision)
     # The same on all ranks: it decides the batch shapes.
     compiled = not world.any(not compiled)
-    batches = BatchIterator(job, train, segmentation, max_tokens, compiled, world)
+    batches = BatchIterator(job, data.train, data.segmentation, max_tokens, compiled, world)
     if batches.buffer_shape:
         # Long enough for validation, too: a table of another size would cause a recompilation.
         max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
-        lengths = batches.buffer_shape.max_length, valid.max_length, max_translation + BLOCK
+        lengths = batches.buffer_shape.max_length, data.valid.max_length, max_translation + BLOCK
         model.embedding.reserve(max(lengths))
     ema = None if config.ema_decay is None else EMA(model, config.ema_decay)
     criteria = StoppingCriteria(config, batches.steps_per_epoch)

@@ -1,15 +1,19 @@
 """``metrics.jsonl``: one JSON object for each logged interval of training and each validation."""
 
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.files import open_regular, write_text
+
+log = logging.getLogger(__name__)
 
 TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -22,15 +26,24 @@ class MetricsLog:
         run_dir: Run folder.
         steps_done: Updates done so far; records of later steps, left by a run that was killed after
             its last checkpoint, are removed.
+        num_records: Number of records at the latest checkpoint; a warning says if some are lost.
+
+    Attributes:
+        last_validation: Step of the latest recorded validation, if there is one.
     """
 
-    def __init__(self, run_dir: Path, steps_done: int):
-        path = run_dir / run_layout.METRICS
+    def __init__(self, run_dir: Path, steps_done: int, num_records: int = 0):
+        self._path = run_dir / run_layout.METRICS
         kept = [record for record in read_records(run_dir) if record["step"] <= steps_done]
-        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
-        self._file = path.open("a", encoding="utf-8")
+        if len(kept) < num_records:
+            log.warning(
+                "warning: %s was damaged or deleted: it has %d of %d records of earlier updates",
+                *(self._path, len(kept), num_records),
+            )
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        self._file = self._path.open("a", encoding="utf-8")
+        self._num_records = len(kept)
         self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
-        """Step of the latest recorded validation."""
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.
@@ -39,21 +52,30 @@ class MetricsLog:
             split: ``train`` or ``valid``.
             step: Number of updates done.
             values: Metrics by name.
+
+        Raises:
+            OSError: The disk is full, for instance; the error names the file.
         """
         record = {"step": step, "split": split, "time": time.time(), **values}
         for key, value in values.items():
             if not math.isfinite(value):
                 record[key] = None
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
+        self._num_records += 1
 
-    def sync(self) -> None:
-        """Writes the records to disk (fsync), before a checkpoint that relies on them."""
+    def sync(self) -> int:
+        """Writes the records to disk (fsync) and returns their number."""
         os.fsync(self._file.fileno())
+        return self._num_records
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written has been reported
+            self._file.close()
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Progress of a run: progress bar and log lines, ``metrics.jsonl``, and the trackers."""
+"""Record of a run: sums of metrics, progress bar and log lines, ``metrics.jsonl``, and trackers."""
 
 import logging
 import math
@@ -8,20 +8,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+import torch
 from tqdm import tqdm
 
+from transformer_mt.distributed import World
 from transformer_mt.training.metrics_log import MetricsLog
+from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
-from transformer_mt.training.trackers.attention_pictures import (
-    attention_caption,
-    attention_pictures,
-)
 from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
 
+_SUMS = ("loss", "nll", "targets", "skipped")
 _LOG_WIDTH = 80
 """Maximum number of characters in a line of the log."""
 _LONG_RUN_SECONDS = 7 * 24 * 3600
@@ -30,8 +29,60 @@ _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 
 
+class MetricSums:
+    """Sums over the updates of a logging interval; adding to them never waits for the device.
+
+    Args:
+        world: Ranks that share the updates.
+        max_skipped: Number of consecutive skipped updates that ends the run.
+        state: What ``state`` returned, to continue from it.
+    """
+
+    def __init__(self, world: World, max_skipped: int, state: Mapping[str, float]):
+        self._world, self._max_skipped, self._is_main = world, max_skipped, world.is_main
+        sums = [state.get(name, 0.0) for name in _SUMS]
+        self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
+        # Number of consecutive skipped updates; first update of the first streak that was too long.
+        counts = torch.tensor([int(state.get("row", 0)), 0], device=world.device)
+        self._streak, self._too_long_from = counts
+        self.grad_norm = torch.zeros((), device=world.device)
+        """Norm of the gradient of the latest update, on the device."""
+
+    def add(self, step: int, result: StepResult, num_targets: int) -> None:
+        """Adds one update; a skipped one counts in ``skipped`` only."""
+        self.grad_norm, finite = result.grad_norm, result.grad_norm.isfinite()
+        # Values that are equal on all ranks are added on the main rank only.
+        counts = torch.stack((finite * num_targets, ~finite)) * self._is_main
+        losses = torch.stack((result.loss, result.nll)).double()
+        self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
+        self._streak = torch.where(finite, 0, self._streak + 1)
+        too_long = (self._streak == self._max_skipped) & (self._too_long_from == 0)
+        first = step - self._max_skipped + 1
+        self._too_long_from = torch.where(too_long, first, self._too_long_from)
+
+    def read(self) -> dict[str, float]:
+        """The sums over all ranks, unchanged; waits for the device and the other ranks."""
+        self._sums = self._world.sum(self._sums)
+        values: list[float] = self._sums.tolist()
+        # The main rank keeps the total, as after a resume: later additions round in the same way.
+        self._sums *= self._is_main
+        return dict(zip(_SUMS, values, strict=True))
+
+    def clear(self) -> None:
+        """Sets the sums to zero; the count of consecutive skipped updates continues."""
+        self._sums.zero_()
+
+    def first_of_too_many_skipped(self) -> int:
+        """First of ``max_skipped`` consecutive skipped updates, or 0; waits for the device."""
+        return int(self._too_long_from)
+
+    def state(self) -> dict[str, float]:
+        """The sums and the count of consecutive skipped updates, for a checkpoint."""
+        return self.read() | {"row": int(self._streak)}
+
+
 class Monitor:
-    """Records a run; only the main rank has one.
+    """Records a run; on ranks other than the main one it does nothing.
 
     Args:
         run_dir: Run folder.
@@ -39,6 +90,8 @@ class Monitor:
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         trackers: Record the run as well; the caller closes them.
+        num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
+        is_main: Whether this is the main rank.
     """
 
     def __init__(
@@ -48,22 +101,34 @@ class Monitor:
         max_steps: int,
         peak_rate: float | None = None,
         trackers: Trackers | None = None,
+        *,
+        num_records: int = 0,
+        is_main: bool = True,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
-        self._metrics = MetricsLog(run_dir, steps_done)
+        self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
             initial=steps_done,
-            disable=not sys.stderr.isatty(),
+            disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,
             bar_format="{n_fmt}/{total_fmt} {bar}{desc}",
         )
         self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
+        self._targets, self._data_seconds = 0, 0.0
         self._first_updates: list[float] = []
 
-    def update(self, step: int) -> None:
-        """Counts one update; called for each of them, without waiting for the device."""
+    def update(self, step: int, num_targets: int, data_seconds: float) -> None:
+        """Counts one update; called for each of them, without waiting for the device.
+
+        Args:
+            step: Number of the update.
+            num_targets: Its target tokens.
+            data_seconds: Time that this process has waited for its data.
+        """
+        self._targets += num_targets
+        self._data_seconds += data_seconds
         self._bar.update(1)
         # The first update may include compilation; the next two give an estimate.
         if len(self._first_updates) < 3:
@@ -72,26 +137,23 @@ class Monitor:
                 seconds = (self._first_updates[2] - self._first_updates[0]) / 2
                 self._warn_if_long(seconds, self._max_steps - step)
 
-    def log_training(
-        self, step: int, num_targets: int, data_seconds: float, values: Mapping[str, float]
-    ) -> None:
+    def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
 
         Args:
             step: Number of the latest update.
-            num_targets: Target tokens of these updates in this process.
-            data_seconds: Time that this process has waited for data in these updates.
             values: ``loss``, ``nll``, ``lr``, ``grad_norm``, ``skipped`` (number of skipped
                 updates of the run), and any other metric.
         """
         now = time.perf_counter()
         seconds, steps = now - self._interval_start, step - self._interval_first_step
         self._interval_start, self._interval_first_step = now, step
-        rate = num_targets / seconds
+        rate, waiting = self._targets / seconds, self._data_seconds / seconds
+        self._targets, self._data_seconds = 0, 0.0
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
         if self._peak_rate is not None:
             values["mfu"] = rate / self._peak_rate
-        values["data_wait"] = data_seconds / seconds
+        values["data_wait"] = waiting
         self._record("train", step, values)
         remaining = seconds / steps * (self._max_steps - step)
         progress = f"{step}/{self._max_steps}"
@@ -104,15 +166,14 @@ class Monitor:
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
-        if step == self._metrics.last_validation:
+        if self._metrics is None or step == self._metrics.last_validation:
             return
         values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)
-        if (attention := result.attention) is not None:
-            pictures, caption = attention_pictures(attention), attention_caption(attention)
-            self._trackers.log_attention(step, pictures, caption)
+        if result.attention is not None:
+            self._trackers.log_attention(step, result.attention)
         scores = [
             f"  {_LABELS.get(name, name)} {value:.2f}"
             for name, value in values.items()
@@ -126,6 +187,8 @@ class Monitor:
 
     def note(self, line: str) -> None:
         """Logs a line above the progress bar."""
+        if self._metrics is None:
+            return
         with tqdm.external_write_mode(file=sys.stderr):
             log.info("%s", line)
 
@@ -136,17 +199,19 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> None:
-        """Writes the records to disk, before a checkpoint that relies on them."""
-        self._metrics.sync()
+    def sync(self) -> int:
+        """Writes the records to disk, before a checkpoint, and returns their number."""
+        return self._metrics.sync() if self._metrics else 0
 
     def close(self) -> None:
         """Closes the progress bar and ``metrics.jsonl``."""
         self._bar.close()
-        self._metrics.close()
+        if self._metrics:
+            self._metrics.close()
 
     def _record(self, split: str, step: int, values: Mapping[str, float]) -> None:
-        self._metrics.append(split, step, values)
+        if self._metrics:
+            self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
 
     def _warn_if_long(self, seconds_per_update: float, remaining_steps: int) -> None:
@@ -157,24 +222,6 @@ class Monitor:
                 f"remaining {remaining_steps:,} would take {seconds / 86400:.0f} days. To see the "
                 "whole pipeline in minutes: mt-train experiment=quickstart"
             )
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    pass
-
-
-class NullMonitor(Monitor):
-    """Records nothing: the monitor of all ranks but the main one."""
-
-    def __init__(self) -> None:
-        pass
-
-    update = log_training = log_validation = note = sync = close = _ignore
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Does nothing."""
-        yield
 
 
 def _terminal_width() -> int:

@@ -1,11 +1,12 @@
 """Learning-rate schedules with warm-up (§5.3).
 
-To add one, write a function, register it in ``SCHEDULES`` and add its name to ``ScheduleConfig``.
+To add one, write a function and register it in ``registries.SCHEDULES``.
 """
 
 from collections.abc import Callable
 
 from transformer_mt.config import ScheduleConfig
+from transformer_mt.registries import SCHEDULES, load
 
 Schedule = Callable[[int, ScheduleConfig, int, int], float]
 """Step (from 1), config, d_model and total number of steps → learning rate."""
@@ -20,7 +21,8 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         d_model: Size of the model, used by ``noam``.
         max_steps: Number of updates of the run, used by ``linear``.
     """
-    return SCHEDULES[config.name](step, config, d_model, max_steps)
+    schedule: Schedule = load(SCHEDULES, config.name)
+    return schedule(step, config, d_model, max_steps)
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
@@ -45,7 +47,3 @@ def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> f
 def _warmup_then_decay(step: int, warmup_steps: int) -> float:
     factor: float = min(step**-0.5, step * warmup_steps**-1.5)
     return factor
-
-
-SCHEDULES: dict[str, Schedule] = {"noam": noam, "inverse_sqrt": inverse_sqrt, "linear": linear}
-"""Schedules by their name in ``schedule.name``."""

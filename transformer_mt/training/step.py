@@ -13,8 +13,7 @@ from transformer_mt.distributed import World
 from transformer_mt.kernels.products import DTYPES, products_by
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.loss_scale import LossScaler
-from transformer_mt.training.optimizer import make_optimizer
+from transformer_mt.training.optimizer import LossScaler, make_optimizer
 
 
 class LossModule(nn.Module):

@@ -1,13 +1,12 @@
 """Errors that end training: out of memory, and numbers that are not finite."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from transformer_mt import run_layout
 from transformer_mt.batch import Batch
-from transformer_mt.errors import InputError, is_out_of_memory
+from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 
 _ADVICE = (
@@ -16,33 +15,22 @@ _ADVICE = (
 )
 
 
-@contextmanager
-def explain_out_of_memory(
+def out_of_memory_error(
     micro_batches: Sequence[Batch], max_tokens: int, max_length: int
-) -> Iterator[None]:
-    """Turns an out-of-memory error into a message with advice.
+) -> InputError:
+    """The error, with advice, for a device that is out of memory.
 
     Args:
-        micro_batches: The batches at work in this context.
+        micro_batches: The batches at work.
         max_tokens: ``train.max_tokens_per_device``.
         max_length: ``data.cleaning.max_tokens``, a lower bound of ``max_tokens``.
-
-    Raises:
-        InputError: The device is out of memory.
     """
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        targets = max(len(batch.tgt_out) for batch in micro_batches)
-        advice = "lower data.cleaning.max_tokens, or use a smaller model"
-        if max_length < max_tokens:
-            less = max(max_length, min(max_tokens, targets) // 2)
-            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-        raise InputError(
-            f"out of memory on a batch of {targets:,} target tokens: {advice}"
-        ) from None
+    targets = max(len(batch.tgt_out) for batch in micro_batches)
+    advice = "lower data.cleaning.max_tokens, or use a smaller model"
+    if max_length < max_tokens:
+        less = max(max_length, min(max_tokens, targets) // 2)
+        advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+    return InputError(f"out of memory on a batch of {targets:,} target tokens: {advice}")
 
 
 def not_finite_error(subject: str, step: int) -> InputError:

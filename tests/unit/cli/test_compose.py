@@ -13,7 +13,6 @@ from hydra.core.singleton import Singleton
 import transformer_mt
 from transformer_mt import compose
 from transformer_mt.cli import main as cli
-from transformer_mt.cli import train as train_command
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError, UsageError
 
@@ -83,7 +82,7 @@ def test_train_from_python_does_what_the_command_does(
     assert capfd.readouterr().out == ""
     assert logging.getLogger("transformer_mt").handlers == handlers
     monkeypatch.setattr(sys, "argv", ["mt-train", *overrides, "run_dir=command"])
-    cli.main("train", train_command.run)
+    cli.main("train")
     printed = capfd.readouterr().out
 
     def names(folder: str) -> set[str]:

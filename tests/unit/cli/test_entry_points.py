@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from transformer_mt.cli import entry_points, translate
+from transformer_mt.cli import commands, entry_points
 
 SLOW_IMPORT = """
 import os, signal, sys
@@ -59,6 +59,22 @@ def test_help_version_configuration_and_completion_need_no_torch(command: str, f
 
 def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(translate, "main", lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    job = lambda _: seen.append(signal.getsignal(signal.SIGINT))  # noqa: E731
+    monkeypatch.setitem(commands.COMMANDS, "translate", job)
+    monkeypatch.setattr(sys, "argv", ["mt-translate", "model=x"])
     entry_points.translate()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_commands_by_name_of_the_package() -> None:
+    """Where the console scripts are not on PATH, and under torchrun."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "transformer_mt.cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("evaluate", "--version").stdout.startswith("mt-eval ")
+    for arguments in ([], ["model=x"]):
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("usage: python -m transformer_mt.cli train|translate|")

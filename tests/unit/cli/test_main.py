@@ -14,9 +14,9 @@ import torch
 from omegaconf import OmegaConf
 
 from transformer_mt.cli import main as cli
-from transformer_mt.cli.compose import JOBS, Command
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.config.help import help_text
+from transformer_mt.config.settings import JOBS, PROGRAMS, Command
 from transformer_mt.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -98,7 +98,9 @@ BAD_USAGE = {
     "data.train=[{src: a": ["data.train=[{src: a", "brackets"],
     "in.en": ["'in.en'", "key=value"],
     "--batch-size": ["--batch-size", "batch_size=VALUE"],
-    "--cfg": ["--cfg"],
+    "--max-steps": ["--max-steps", " train.max_steps=VALUE"],
+    "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
+    "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
     "--resolve": ["--resolve"],
     "--config-dir=/nowhere": ["/nowhere"],
 }
@@ -111,6 +113,12 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
     assert err.startswith("mt-train: error: ")
     for part in BAD_USAGE[argument]:
         assert part in err
+
+
+def test_flag_without_its_value_is_bad_usage(run: Run) -> None:
+    status, out, err = run("train", "--cfg", job=pytest.fail)
+    assert (status, out) == (2, "")
+    assert "--cfg" in err.splitlines()[-1]
 
 
 def test_custom_experiment_needs_a_package_header(
@@ -274,7 +282,7 @@ def test_flags_may_stand_anywhere(run: Run) -> None:
 def test_the_other_flags_still_work(
     run: Run, name: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = cli.PROGRAMS[name]
+    program = PROGRAMS[name]
     text = help_text(name)
     assert f'eval "$({program} -sc install=bash)"' in text
     assert run(name, "--help", job=pytest.fail) == (0, f"{text}\n", "")

@@ -73,7 +73,7 @@ def test_folders_and_table_name_the_swept_settings(run: Run, tmp_path: Path) -> 
     argv = ["-m", "run_dir=r", "model=tiny", "train.seed=1,2", "data.cleaning.max_tokens=64,128"]
     status, out, err = run(*argv, job=job)
     assert status == 0
-    names = [f"train.seed={s},data.cleaning.max_tokens={m}" for s in (1, 2) for m in (64, 128)]
+    names = [f"data.cleaning.max_tokens={m},train.seed={s}" for s in (1, 2) for m in (64, 128)]
     assert [job.run_dir for job in jobs] == [f"r/{name}" for name in names]
     assert {job.model.d_model for job in jobs} == {128}
     assert err.splitlines() == [
@@ -81,11 +81,11 @@ def test_folders_and_table_name_the_swept_settings(run: Run, tmp_path: Path) -> 
     ]
     rows = table(tmp_path / "r" / "sweep.tsv")
     assert rows == [
-        ["train.seed", "data.cleaning.max_tokens", *HEAD],
-        ["1", "64", "31.00", "21.00", "19.00", "11.12", f"r/{names[0]}"],
-        ["1", "128", "31.00", "21.00", "19.00", "11.12", f"r/{names[1]}"],
-        ["2", "64", "32.00", "22.00", "18.00", "12.12", f"r/{names[2]}"],
-        ["2", "128", "32.00", "22.00", "18.00", "12.12", f"r/{names[3]}"],
+        ["data.cleaning.max_tokens", "train.seed", *HEAD],
+        ["64", "1", "31.00", "21.00", "19.00", "11.12", f"r/{names[0]}"],
+        ["128", "1", "31.00", "21.00", "19.00", "11.12", f"r/{names[1]}"],
+        ["64", "2", "32.00", "22.00", "18.00", "12.12", f"r/{names[2]}"],
+        ["128", "2", "32.00", "22.00", "18.00", "12.12", f"r/{names[3]}"],
     ]
     assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
 
@@ -100,8 +100,8 @@ def test_failed_job_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:
     status, out, err = run("-m", "run_dir=r", "train.seed=1,2,3", "train.max_steps=5,0", job=job)
     assert status == 1
     errors = [line for line in err.splitlines() if " error: " in line]
-    assert errors[0].startswith("mt-train: error: job 1 (train.seed=1,train.max_steps=0): ")
-    assert errors[1] == "mt-train: error: job 2 (train.seed=2,train.max_steps=5): a.en:3: no"
+    assert errors[0].startswith("mt-train: error: job 1 (train.max_steps=0,train.seed=1): ")
+    assert errors[1] == "mt-train: error: job 2 (train.max_steps=5,train.seed=2): a.en:3: no"
     assert errors[-1] == "mt-train: error: 4 of 6 jobs failed"
     assert len(errors) == 5
     assert [row[5] for row in table(tmp_path / "r" / "sweep.tsv")[1:]] == ["11.12", "", "13.12"]
@@ -151,14 +151,12 @@ def test_folders_of_any_values(run: Run, tmp_path: Path) -> None:
     assert folders == [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)]
     assert (tmp_path / "s" / "sweep.tsv").exists()
     folders.clear()
-    run("-m", "run_dir=n", "train.seed=1", job=job)  # nothing varies
-    assert folders == ["n"]
+    run("-m", "run_dir=n", "train.seed=1", "model=tiny", job=job)  # nothing varies
+    assert folders == ["n/model=tiny,train.seed=1"]
     folders.clear()
-    long = [f"data.train=[{{tsv: {'x' * 300}{i}}}]" for i in (1, 2)]
-    run("-m", f"{long[0]},{long[1].partition('=')[2]}", "run_dir=r", job=job)
-    first, second = (Path(folder).name for folder in folders)
-    assert first != second
-    assert max(len(first.encode()), len(second.encode())) <= 255
+    run("-m", "run_dir=r", "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]", job=job)
+    assert len(set(folders)) == len(folders) == 3
+    assert all(Path(folder).parent == Path("r") for folder in folders)
 
 
 def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) -> None:
@@ -167,16 +165,16 @@ def test_the_table_keeps_the_rows_of_earlier_sweeps(run: Run, tmp_path: Path) ->
     status, out, _ = run("-m", "run_dir=r", "train.seed=2,3", "model=tiny,small", job=fake_training)
     assert status == 0
     rows = table(tmp_path / "r" / "sweep.tsv")
-    assert rows[0] == ["train.seed", "model", *HEAD]
+    assert rows[0] == ["model", "train.seed", *HEAD]
     assert [row[:2] for row in rows[1:]] == [
-        ["1", ""],
-        ["2", ""],
-        *([seed, size] for seed in "23" for size in ("tiny", "small")),
+        ["", "1"],
+        ["", "2"],
+        *([size, seed] for seed in "23" for size in ("tiny", "small")),
     ]
     assert {row[5] for row in rows[1:3]} == {"11.12", "12.12"}
     assert len(out.splitlines()) == 5  # of this sweep alone
     run("-m", "run_dir=r", "train.seed=2", "model.dropout=0,0.1", job=fake_training)
-    assert table(tmp_path / "r" / "sweep.tsv")[0] == ["train.seed", "model", "model.dropout", *HEAD]
+    assert table(tmp_path / "r" / "sweep.tsv")[0] == ["model", "model.dropout", "train.seed", *HEAD]
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 9
 
 
@@ -188,6 +186,18 @@ def test_the_same_sweep_again_has_the_same_folders(run: Run, tmp_path: Path) -> 
     run(*first, job=lambda job: folders.append(job.run_dir))
     assert folders == ["r/train.seed=1", "r/train.seed=2"]
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 5
+
+
+def test_folder_of_an_earlier_version_is_resumed(run: Run, tmp_path: Path) -> None:
+    """Its settings are in the order of the command line."""
+    (tmp_path / "r" / "train.seed=1,model=tiny").mkdir(parents=True)
+    folders: list[str] = []
+    argv = ["-m", "run_dir=r", "train.seed=1,2", "model=tiny,big"]
+    run(*argv, job=lambda job: folders.append(job.run_dir))
+    assert folders == ["r/train.seed=1,model=tiny"] + [
+        f"r/model={model},train.seed={seed}"
+        for model, seed in (("big", 1), ("tiny", 2), ("big", 2))
+    ]
 
 
 def test_run_without_swept_settings_stays_in_the_table(run: Run, tmp_path: Path) -> None:
@@ -233,11 +243,11 @@ def test_damaged_table_is_replaced(run: Run, tmp_path: Path, text: str) -> None:
 def test_two_jobs_never_share_a_folder(run: Run) -> None:
     folders: list[str] = []
     status, _, err = run(
-        "-m", "tokenizer.path='a/b','a:b'", "run_dir=r", job=lambda job: folders.append(job.run_dir)
+        "-m", "tokenizer.path='a/b','a_b'", "run_dir=r", job=lambda job: folders.append(job.run_dir)
     )
     assert status == 1
-    assert folders == ["r/tokenizer.path=a_b"]
-    assert "error: job 1 (tokenizer.path='a:b'): another job of this sweep uses the folder" in err
+    assert folders == ["r/tokenizer.path='a_b'"]
+    assert "error: job 1 (tokenizer.path='a_b'): another job of this sweep uses the folder" in err
 
 
 def test_a_sweep_that_only_prepares_has_no_results(run: Run, tmp_path: Path) -> None:
@@ -266,8 +276,8 @@ def test_real_sweep_and_one_more_job(tmp_path: Path) -> None:
 
     mt_train("first", "train.seed=1,2", "model.dropout=0.0,0.1")
     rows = table(tmp_path / "sweep" / "sweep.tsv")
-    assert rows[0] == ["train.seed", "model.dropout", *HEAD]
-    assert [row[:2] for row in rows[1:]] == [[s, d] for s in "12" for d in ("0.0", "0.1")]
+    assert rows[0] == ["model.dropout", "train.seed", *HEAD]
+    assert [row[:2] for row in rows[1:]] == [[d, s] for s in "12" for d in ("0.0", "0.1")]
     for row in rows[1:]:
         folder = tmp_path / row[-1]
         scores = {s["name"]: s["score"] for s in json.loads((folder / "test.json").read_text())}

@@ -1,9 +1,18 @@
 """Diagnostics of training and validation data."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
+from support.tokenizers import WORDS as GERMAN
+from support.tokenizers import small_tokenizer
 
 from transformer_mt.data.data_diagnostics import diagnose
+from transformer_mt.data.prepare import encode_pairs
 from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 
 EOS = 3
@@ -27,7 +36,8 @@ TRAIN, VALID = text(0, 3000), text(9000, 200)
 
 
 def warnings_of(train: list[Pair], valid: list[Pair]) -> list[str]:
-    return list(diagnose(encoded(train), encoded(valid), valid))
+    vocabulary = cast(Tokenizer, SimpleNamespace(spelling=frozenset()))  # of all characters
+    return list(diagnose(encoded(train), encoded(valid), valid, vocabulary))
 
 
 def in_two_languages(start: int, number: int) -> list[Pair]:
@@ -69,3 +79,23 @@ def test_good_data_give_no_warning() -> None:
 def test_suspicious_data_give_one_warning(train: list[Pair], valid: list[Pair], found: str) -> None:
     (only,) = warnings_of(train, valid)
     assert only.startswith(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"byte_fallback": False, "vocab_size": 34}])
+def test_text_in_a_script_that_the_vocabulary_lacks(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    tokenizer = small_tokenizer(tmp_path / "model", **settings)
+
+    def warnings(pairs: list[Pair]) -> list[str]:
+        store = encode_pairs(pairs, tokenizer, Normalizer("none", "de", "ru"))
+        return list(diagnose(store, store, [], tokenizer))
+
+    german = [Pair(f"{a} {b}", b) for a in GERMAN for b in GERMAN]
+    known = warnings(german)
+    russian = [Pair(pair.src, "собака видит кошку") for pair in german]
+    (only,) = [message for message in warnings(russian) if message not in known]
+    assert "of the target tokens of the training data are bytes or unknown" in only
+    a_few = [Pair(pair.src, f"{pair.tgt} ж" if i % 10 == 0 else pair.tgt) for i, pair in
+             enumerate(german)]  # fmt: skip
+    assert warnings(a_few) == known

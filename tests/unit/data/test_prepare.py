@@ -159,7 +159,7 @@ def test_a_second_call_finds_everything_in_the_cache(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(prepare_module, "train_tokenizer", fail)
+    monkeypatch.setattr(prepare_module, "train_tokenizer_on_file", fail)
     monkeypatch.setattr(prepare_module, "write_corpus", fail)
     second = prepare(job)
     assert second.tokenizer_model == first.tokenizer_model
@@ -233,6 +233,28 @@ def test_a_changed_file_is_prepared_again(job: TrainJob, built: list[str], tmp_p
         file.write("a new pair\tein neues Paar\n")
     assert len(prepare(job).train) == before + 1
     assert built == ["_learn_vocabulary", "_encode_corpus"]
+
+
+def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
+    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which Ctrl-C can end: SentencePiece would not notice it."""
+    quick = prepare(job).tokenizer_model
+    texts, real = [], prepare_module.run_in_process
+
+    def spy(task: Any, text: Path) -> Any:
+        texts.append(text.read_text())
+        return real(task, text)
+
+    monkeypatch.setattr(prepare_module, "run_in_process", spy)
+    monkeypatch.setattr(prepare_module, "_QUICK_TEXT", 0)
+    other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other"))).tokenizer_model
+    assert other.read_bytes() == quick.read_bytes()
+    assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
+    (text,) = texts
+    assert "twice\ndoppelt\n" in text
+    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=9999 is too large"):
+        prepare(changed(job, "tokenizer", vocab_size=9999))
 
 
 def test_an_existing_vocabulary_is_used_unchanged(
@@ -358,6 +380,15 @@ def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> N
     write_tsv(tmp_path / "valid.tsv", [])
     with pytest.raises(InputError, match=r"validation set \(data.valid\) has no pairs"):
         prepare(job)
+
+
+def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:
+    prepare(changed(job, "data", weights=[2.0]))
+    prepare(changed(job, "data", temperature=2.0))
+    built.clear()
+    with pytest.raises(InputError, match=r"data\.weights and data\.temperature both mix"):
+        prepare(changed(job, "data", weights=[2.0], temperature=2.0))
+    assert built == []
 
 
 def test_an_error_in_the_small_sets_is_reported_before_encoding(

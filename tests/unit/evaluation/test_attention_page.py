@@ -50,7 +50,7 @@ def attend(sentence: str, model: Transformer, tokenizer: Tokenizer, **decode: in
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, **decode)
     normalizer = Normalizer("none", "en", "de")
     translator = make_translator(model, tokenizer, config, normalizer)
-    return compute_attention(sentence, model, tokenizer, translator, normalizer)
+    return compute_attention(sentence, model, translator)
 
 
 def test_pieces_and_weights_are_those_of_the_model(

@@ -24,7 +24,8 @@ from transformer_mt.evaluation.metrics import (
     split_compounds,
 )
 from transformer_mt.evaluation.scores import (
-    VALIDATION_METRICS,
+    VALIDATION_BLEU,
+    VALIDATION_CHRF,
     Score,
     check_line_counts,
     read_scores,
@@ -192,7 +193,8 @@ def test_default_signatures() -> None:
 
 def test_validation_metrics() -> None:
     def value(name: str, normalization: str) -> float:
-        return VALIDATION_METRICS[name].function(HYPOTHESIS, [REFERENCE], "de", normalization)
+        metric = {"bleu": VALIDATION_BLEU, "chrf": VALIDATION_CHRF}[name]
+        return metric.function(HYPOTHESIS, [REFERENCE], "de", normalization)
 
     bleu, chrf, _ = score(HYPOTHESIS, [REFERENCE])
     assert (value("bleu", "none"), value("chrf", "none")) == (bleu.score, chrf.score)
@@ -371,10 +373,13 @@ def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
         {"verbose_score": 3},
     ],
 )
-def test_damaged_scores_are_as_good_as_none(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_damaged_scores_are_as_good_as_none(
+    tmp_path: Path, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     (row,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["bleu"])))
     (tmp_path / "test.json").write_text(json.dumps([{**row, **change}]), encoding="utf-8")
     assert read_scores(tmp_path / "test.json") is None
+    assert caplog.messages == [f"{tmp_path / 'test.json'} is damaged and will not be used"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.cli import evaluate
+from transformer_mt.cli import commands, entry_points
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -73,7 +73,7 @@ def scores(capsys: pytest.CaptureFixture[str]) -> Json:
     """The JSON that a job prints, and its messages."""
 
     def run(**settings: Any) -> tuple[Any, str]:
-        evaluate.run(EvaluateJob(format="json", device="cpu", **settings))
+        commands.evaluate(EvaluateJob(format="json", device="cpu", **settings))
         out, err = capsys.readouterr()
         return json.loads(out), err
 
@@ -229,16 +229,18 @@ def test_empty_translation_of_an_empty_line_is_only_empty(files: Files, scores: 
 
 def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
-    evaluate.run(EvaluateJob(hypotheses=[good], references=[reference]))
+    commands.evaluate(EvaluateJob(hypotheses=[good], references=[reference]))
     alone = capsys.readouterr().out
     for value in by_hand(GOOD, REFERENCE):
         assert f" {value:.2f}  4 segments" in alone
-    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
+    commands.evaluate(EvaluateJob(hypotheses=[good, bad], references=[reference], **NO_RESAMPLES))
     together = capsys.readouterr().out
     assert "\n4 segments, 1 reference\n" in together
     for value in [*by_hand(GOOD, REFERENCE), *by_hand(BAD, REFERENCE)]:
         assert f"│ {value:.2f} " in together
-    evaluate.run(EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100))
+    commands.evaluate(
+        EvaluateJob(hypotheses=[good, bad], references=[reference], randomization=100)
+    )
     compared = capsys.readouterr().out
     assert "│ good (baseline) │" in compared
     assert compared.count("p(ar) ") == 3
@@ -247,7 +249,7 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
 
 def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        evaluate.run(EvaluateJob(device="cpu", **settings))
+        commands.evaluate(EvaluateJob(device="cpu", **settings))
     assert capsys.readouterr().out == ""
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -461,7 +463,7 @@ def test_attention_without_report_scores_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, image = tmp_path / "a.html", tmp_path / "a.png"
-    evaluate.run(
+    commands.evaluate(
         EvaluateJob(
             model=str(model),
             attention="It's 3.5 km.",
@@ -513,9 +515,9 @@ def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []
-    monkeypatch.setattr(evaluate, "run", jobs.append)
+    monkeypatch.setitem(commands.COMMANDS, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
         arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
         monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])
-        evaluate.main()
+        entry_points.evaluate()
     assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.cli import evaluate
+from transformer_mt.cli import commands
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import short_names
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def score(**settings: Any) -> None:
     settings = {"hypotheses": ["a"], "references": ["ref"], "bootstrap": 0, **settings}
-    evaluate.run(EvaluateJob(device="cpu", **settings))
+    commands.evaluate(EvaluateJob(device="cpu", **settings))
 
 
 def refusal(**settings: Any) -> str:
@@ -57,8 +57,8 @@ def test_file_name_starting_with_a_tilde(folder: Path) -> None:
 
 
 def test_a_closed_output_is_one_line(folder: Path) -> None:
-    root = str(Path(evaluate.__file__).parents[2])
-    command = f"{sys.executable} -m transformer_mt.cli.evaluate hypotheses=[a] references=[ref] >&-"
+    root = str(Path(commands.__file__).parents[2])
+    command = f"{sys.executable} -m transformer_mt.cli evaluate hypotheses=[a] references=[ref] >&-"
     done = subprocess.run(
         ["sh", "-c", command],
         env={**os.environ, "PYTHONPATH": root},

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,10 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import export as command
+from transformer_mt.cli import commands
 from transformer_mt.config import ExportJob, ModelConfig, TrainJob
-from transformer_mt.config.export import FORMATS
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import export as export_module
-from transformer_mt.jobs.export import EXPORTERS
+from transformer_mt.registries import EXPORT_FORMATS
 
 
 @pytest.fixture
@@ -31,10 +30,6 @@ def export(model: Path, output: Path, kind: str = "hub", **more: Any) -> Path:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
-
-
-def test_every_format_is_registered() -> None:
-    assert tuple(EXPORTERS) == FORMATS
 
 
 def test_transformers_folder_needs_no_transformers(
@@ -139,7 +134,7 @@ def test_failure_leaves_nothing(
         (folder / "half").write_text("x")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(export_module.EXPORTERS, "hub", fail)
+    monkeypatch.setitem(EXPORT_FORMATS, "hub", fail)
     with pytest.raises(OSError, match="No space left") as caught:
         export(model, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
@@ -175,7 +170,39 @@ def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
 def test_command_prints_to_stderr_only(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command.run(ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out")))
+    commands.export(
+        ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out"))
+    )
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"
+
+
+@pytest.mark.parametrize("kind", ["transformers", "hub"])
+def test_a_full_disk_is_an_error_that_names_the_output(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    program = """
+import resource, signal, sys
+from transformer_mt import export
+from transformer_mt.config import ExportJob
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+try:
+    export(ExportJob(model=sys.argv[1], format=sys.argv[2], output=sys.argv[3]))
+except OSError as error:
+    print(error.strerror, error.filename, sep=": ")
+"""
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", program, str(model), kind, str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"File too large: {output}\n", done.stderr
+    assert not output.exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"model"}
+
+
+@pytest.mark.parametrize("damaged", ["", '[{"name": 1}]', '[{"name": "BLEU", "score": "x"}]'])
+def test_damaged_scores_are_not_exported(model: Path, tmp_path: Path, damaged: str) -> None:
+    (model / "test.json").write_text(damaged)
+    assert "test.json" not in names(export(model, tmp_path / "out"))
+    assert "## Scores" not in (tmp_path / "out/README.md").read_text()

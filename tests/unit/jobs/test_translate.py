@@ -32,7 +32,7 @@ from support.polling import wait_until
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import translate
+from transformer_mt.cli import commands
 from transformer_mt.config import (
     TokenizerConfig,
     TranslateJob,
@@ -87,11 +87,11 @@ def translated(
     def run(data: bytes, **settings: Any) -> tuple[bytes, str]:
         standard_input(data)
         job = TranslateJob(model=str(model), device="cpu", **settings)
-        translate.run(job)
+        commands.translate(job)
         out, err = capfdbinary.readouterr()
         source, target = tmp_path / "in", tmp_path / "out"
         source.write_bytes(data)
-        translate.run(replace(job, input=str(source), output=str(target)))
+        commands.translate(replace(job, input=str(source), output=str(target)))
         assert capfdbinary.readouterr() == (b"", err)
         assert target.read_bytes() == out
         return out, err.decode()
@@ -173,6 +173,19 @@ def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[by
         "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"
     )
     assert err == f"mt-translate: {expected}\n"
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-be"])
+def test_utf_16_is_refused(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str
+) -> None:
+    source = tmp_path / "in"
+    source.write_bytes("\ufeffBär\n".encode(codec))
+    for more in ({}, {"output": str(tmp_path / "out")}):
+        message = error_of(capfd, model=str(model), input=str(source), **more)
+        assert message.startswith(f"{source} is UTF-16")
+        assert "iconv -f utf-16 -t utf-8" in message
+    assert not (tmp_path / "out").exists()
 
 
 def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
@@ -265,7 +278,7 @@ def test_without_ctranslate2_auto_is_torch(
     source = tmp_path / "in"
     source.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(model), "input": str(source)}
-    translate.run(TranslateJob(device="cpu", **settings))
+    commands.translate(TranslateJob(device="cpu", **settings))
     assert capfd.readouterr() == (f"{translate_lines(model, ['the dog'])[0]}\n", "")
     message = error_of(capfd, engine="ctranslate2", **settings)
     assert "pip install 'transformer-mt[fast]'" in message
@@ -279,7 +292,7 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     source = tmp_path / "in"
     source.write_text("the dog\n")
-    translate.run(TranslateJob(device="cpu", model=str(model), input=str(source)))
+    commands.translate(TranslateJob(device="cpu", model=str(model), input=str(source)))
     out, err = capfd.readouterr()
     assert out == f"{translate_lines(model, ['the dog'])[0]}\n"
     assert err.endswith("; using engine=torch\n")
@@ -288,7 +301,7 @@ def test_with_a_broken_ctranslate2_auto_is_torch(
 def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(InputError, match="standard output is closed"):
-        translate.run(TranslateJob(model=str(model), device="cpu"))
+        commands.translate(TranslateJob(model=str(model), device="cpu"))
 
 
 def test_alignment_needs_a_normalization_that_keeps_words(model: Path) -> None:
@@ -298,7 +311,7 @@ def test_alignment_needs_a_normalization_that_keeps_words(model: Path) -> None:
     with pytest.raises(
         InputError, match=r"alignment=true does not work with data\.normalization=moses"
     ):
-        translate.run(TranslateJob(model=str(model), format="jsonl", alignment=True))
+        commands.translate(TranslateJob(model=str(model), format="jsonl", alignment=True))
 
 
 @pytest.fixture
@@ -337,7 +350,7 @@ def test_the_engine_is_chosen(
     source = tmp_path / "in"
     source.write_text("the dog\n")
     job = TranslateJob(device="cpu", model=str(model), input=str(source), **settings)
-    translate.run(job)
+    commands.translate(job)
     out, err = capfd.readouterr()
     assert engines == [engine]
     if "compute_type" in settings:
@@ -355,7 +368,7 @@ def test_model_that_ctranslate2_does_not_support(
     write_model(folder, replace(JOB, model=replace(JOB.model, d_k=5)))
     source.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
-    translate.run(TranslateJob(device="cpu", **settings))
+    commands.translate(TranslateJob(device="cpu", **settings))
     assert capfd.readouterr().err == ""
     assert engines == ["torch"]
     assert "model.d_k=5" in error_of(capfd, engine="ctranslate2", **settings)
@@ -373,7 +386,7 @@ def test_unwritable_conversion_falls_back_to_torch(
     (folder / "ctranslate2").write_text("in the way")
     monkeypatch.setenv("HOME", str(source))
     settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
-    translate.run(TranslateJob(device="cpu", **settings))
+    commands.translate(TranslateJob(device="cpu", **settings))
     assert engines == ["torch"]
     out, err = capfd.readouterr()
     assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
@@ -390,7 +403,7 @@ def test_damaged_conversion_is_repeated(
     write_model(folder)
     source.write_text("the dog\n")
     job = TranslateJob(device="cpu", model=str(folder), input=str(source))
-    translate.run(job)
+    commands.translate(job)
     capfd.readouterr()
     path = folder / "ctranslate2/float32" / file
     whole = path.read_bytes()
@@ -401,7 +414,7 @@ def test_damaged_conversion_is_repeated(
         path.unlink,
     ):
         damage()
-        translate.run(job)
+        commands.translate(job)
         out, err = capfd.readouterr()
         assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
         assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
@@ -446,7 +459,7 @@ def test_file_name_like_a_user_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("~old.en").write_text("the dog\n")
-    translate.run(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
+    commands.translate(TranslateJob(model=str(model), input="~old.en", output="~old.de"))
     assert Path("~old.de").read_text() == f"{translate_lines(model, ['the dog'])[0]}\n"
 
 
@@ -467,7 +480,7 @@ def test_invalid_output_names(
 
 
 def test_a_closed_input_is_one_line(model: Path) -> None:
-    command = f"{sys.executable} -m transformer_mt.cli.translate model={model} device=cpu <&-"
+    command = f"{sys.executable} -m transformer_mt.cli translate model={model} device=cpu <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "mt-translate: error: standard input is closed: set input=FILE\n"
@@ -531,7 +544,7 @@ def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> N
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
     reader.start()
     job = TranslateJob(model=str(model), device="cpu", input=str(source), output=str(pipe))
-    translate.run(job)
+    commands.translate(job)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     reader.join(10)
     assert found == [f"{translate_lines(model, ['the dog'])[0]}\n"]
@@ -629,8 +642,8 @@ def test_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def process(model: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
-    root = str(Path(translate.__file__).parents[2])
+    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model='{model}'"]
+    root = str(Path(commands.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env.pop("PYTHONUNBUFFERED", None)  # it would answer for us
     pipe = subprocess.PIPE
@@ -681,8 +694,8 @@ def test_closed_pipe_ends_the_command_before_more_input(
 
 def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> None:
     """A raw write may write only a part of the data."""
-    command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli.translate engine=torch"
-    root = str(Path(translate.__file__).parents[2])
+    command = f"ulimit -f 4; {sys.executable} -m transformer_mt.cli translate engine=torch"
+    root = str(Path(commands.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     env["PYTHONDONTWRITEBYTECODE"] = "1"  # Python itself would leave half of a file there
     with (tmp_path / "out").open("wb") as out:
@@ -700,9 +713,9 @@ def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> 
 
 
 def test_sigterm_leaves_no_partial_output(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "transformer_mt.cli.translate", f"model='{model}'"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model='{model}'"]
     command.append(f"output='{tmp_path / 'out'}'")
-    root = str(Path(translate.__file__).parents[2])
+    root = str(Path(commands.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
         write_line(child, "the dog\n")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +22,7 @@ from support.model_folders import TEXT, translate_lines, write_model
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
-from transformer_mt.cli import translate
+from transformer_mt.cli import commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
@@ -197,6 +197,62 @@ def test_ctrl_c_reports_what_is_kept(
     assert f"20 of 35 lines are kept in {parts}" in message
 
 
+def truncate(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-7])
+
+
+def flip_a_bit(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[-5] ^= 1
+    part.write_bytes(content)
+
+
+def pipe(part: Path) -> None:
+    part.unlink()
+    os.mkfifo(part)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip_a_bit,
+        pipe,
+        lambda part: part.write_bytes(b""),
+        lambda part: part.write_bytes(b"[]\nLINE 1\n"),
+        lambda part: part.write_bytes(b'{"nul": 0}\n' + b"LINE\n" * 10),  # of an earlier version
+        lambda part: part.write_bytes(b"\xff{" * 99),
+    ],
+)
+def test_damaged_chunks_are_made_again(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
+) -> None:
+    source, target = files
+    interrupt(files)
+    part = target.with_name("out.parts") / "00000001.part"
+    damage(part)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == [11, 21, 31]
+    assert caplog.messages[0].startswith(f"{part} is damaged")
+    assert target.read_text() == upper_case(source)
+    assert sorted(target.parent.iterdir()) == [source, target]
+
+
+def test_a_job_file_that_never_ends_is_not_read(files: tuple[Path, Path]) -> None:
+    interrupt(files)
+    pipe(files[1].with_name("out.parts") / "job.json")
+    run(files, UpperCase())
+    assert files[1].read_text() == upper_case(files[0])
+
+
+def test_a_file_with_the_name_of_the_folder(files: tuple[Path, Path]) -> None:
+    source = files[0].rename(files[1].with_name("out.parts"))
+    with pytest.raises(InputError, match=r"out\.parts is a file, .*: choose a different output"):
+        run((source, files[1]), UpperCase())
+    assert [*source.parent.iterdir()] == [source]
+
+
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     def second(lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
         with pytest.raises(InputError, match=r"another mt-translate is using .*out.parts"):
@@ -359,7 +415,7 @@ def test_killed_command_resumes(
     job = TranslateJob(
         model=str(model), input=str(source), output=str(target), device="cpu", batch_tokens=99
     )
-    translate.run(job)
+    commands.translate(job)
     assert firsts == [21, 31]
     assert "mt-translate: resuming: 20 of 35 lines are done\n" in capfd.readouterr().err
     assert target.read_text().split("\n") == [*translate_lines(model, lines), ""]
@@ -375,7 +431,7 @@ def test_different_beam_or_model_starts_again(
     def translate_without_joining(**settings: Any) -> None:
         monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())
         settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
-        translate.run(TranslateJob(input=str(source), output=str(target), **settings))
+        commands.translate(TranslateJob(input=str(source), output=str(target), **settings))
 
     translate_without_joining()
     firsts = record_chunks(monkeypatch)

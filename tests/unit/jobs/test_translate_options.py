@@ -17,7 +17,7 @@ from support.models import make_translator
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import translate
+from transformer_mt.cli import commands
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -69,11 +69,11 @@ def run(
     def translated(**settings: Any) -> str:
         own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}
         settings = {**own, **settings}
-        translate.run(TranslateJob(**settings))
+        commands.translate(TranslateJob(**settings))
         out, err = capfd.readouterr()
         assert err == ""
         target = source.with_name("out")
-        translate.run(TranslateJob(**settings, output=str(target)))
+        commands.translate(TranslateJob(**settings, output=str(target)))
         assert capfd.readouterr() == ("", "")
         for one, other in zip(target.read_text().split("\n"), out.split("\n"), strict=True):
             assert one == other or alike(json.loads(one), json.loads(other))
@@ -204,7 +204,7 @@ def test_settings_that_need_torch(
     message = error_of(capfd, compute_type="int8", **settings)
     assert message.startswith("compute_type=int8 needs engine=ctranslate2, which does not support ")
     assert key in message
-    translate.run(TranslateJob(device="cpu", **settings))
+    commands.translate(TranslateJob(device="cpu", **settings))
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (len(LINES), "")
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
@@ -216,7 +216,7 @@ def test_settings_of_every_engine(
 ) -> None:
     settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
     # The conversion is logged once.
-    translate.run(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
+    commands.translate(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
     capfd.readouterr()
     found, expected = (
         [json.loads(row) for row in run(engine=engine, **settings).splitlines()]
@@ -235,7 +235,7 @@ def test_bfloat16(
 
     def rows(**settings: Any) -> list[Any]:
         job = TranslateJob(model=str(model), device="cpu", input=str(source), score=str(source))
-        translate.run(replace(job, format="jsonl", **settings))
+        commands.translate(replace(job, format="jsonl", **settings))
         out, err = capfd.readouterr()
         assert err == ""
         return [json.loads(row)["translations"] for row in out.splitlines()]
@@ -332,7 +332,7 @@ def test_markup_is_kept(
 ) -> None:
     source.write_text("".join(f"{line}\n" for line in MARKED))
     if settings.get("engine") == "ctranslate2":  # logs the conversion once
-        translate.run(TranslateJob(model=str(second), input=str(source), **settings))
+        commands.translate(TranslateJob(model=str(second), input=str(source), **settings))
         capfd.readouterr()
     plain = run(model=str(second), **settings).splitlines()
     kept = run(model=str(second), markup="keep", **settings).splitlines()
@@ -369,7 +369,7 @@ def test_aligned_file_of_a_different_length(
     )
     assert sorted(p.name for p in source.parent.iterdir()) == ["aligned", "in"]
     with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
-        translate.run(TranslateJob(device="cpu", **settings))
+        commands.translate(TranslateJob(device="cpu", **settings))
 
 
 def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
@@ -425,7 +425,7 @@ def test_file_job_starts_again_if_settings_change_the_output(
             engine="torch",
             **settings,
         )
-        translate.run(job)
+        commands.translate(job)
         return "starting again" in caplog.messages[-1] if caplog.messages else True
 
     path = write_lines(tmp_path / "aligned", ["a"] * 5)
@@ -455,5 +455,7 @@ def test_freed_memory_is_kept_without_a_launcher(
     monkeypatch.setattr(hardware, "keep_freed_memory", lambda: kept.append(True))
     for key in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
-    translate.run(TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch"))
+    commands.translate(
+        TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch")
+    )
     assert kept == [True]

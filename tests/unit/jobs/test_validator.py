@@ -21,10 +21,11 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed import World
-from transformer_mt.evaluation.scores import VALIDATION_METRICS, ValidationMetric
+from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import VALIDATION_METRICS
 
 CPU = torch.device("cpu")
 PAIRS = [Pair(f"a dog sees {'the house ' * n}", f"ein Hund sieht {n}") for n in range(1, 12)]
@@ -147,6 +148,7 @@ def test_a_registered_metric_is_computed(
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
     assert validation.higher_is_better == {"bleu": True, "chrf": True, "lines": False}
+    assert TrainConfig(best_by="lines").best_by == "lines"
 
 
 MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]

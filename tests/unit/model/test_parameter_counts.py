@@ -16,8 +16,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from transformer_mt.cli.compose import register_schemas
 from transformer_mt.config import ModelConfig, config_dir
+from transformer_mt.config.settings import register_schemas
 from transformer_mt.model.transformer import Transformer
 
 PAPER_MILLIONS = {

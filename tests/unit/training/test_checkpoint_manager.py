@@ -14,17 +14,18 @@ from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
+from transformer_mt.distributed import World
 from transformer_mt.errors import InputError
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.stopping import StoppingCriteria
-from transformer_mt.training.training_state import TrainingState
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 
 def manager(
     folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
 ) -> CheckpointManager:
     settings = TrainConfig(checkpoint_every=10, **config)
-    return CheckpointManager(folder, settings, StoppingCriteria(settings, 1), found or [])
+    criteria, world = StoppingCriteria(settings, 1), World(torch.device("cpu"))
+    return CheckpointManager(folder, settings, criteria, found or [], world)
 
 
 class Tensors(nn.Module):
@@ -42,6 +43,11 @@ class Tensors(nn.Module):
 def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
     tensors = Tensors(step)
     manager.save(at(step, best), tensors, tensors.state())
+
+
+def wait_for_thread(manager: CheckpointManager) -> None:
+    assert manager._thread
+    manager._thread.submit(int).result()
 
 
 def at(step: int, best: int = 0) -> TrainingState:
@@ -129,10 +135,32 @@ def test_an_average_of_fewer_checkpoints_than_set_is_logged(
     again.close()
     number = min(asked, 3)
     model = "the final model is the average of {} checkpoints, of updates {} to 40".format
+    warning = "warning: the final model leaves out what is damaged or deleted: the checkpoint of "
     assert [record.getMessage() for record in caplog.records] == [
         model(3, 20),  # as many as there ever were
-        model(number, 50 - 10 * number) + ": older ones have been deleted" * warns,
+        model(number, 50 - 10 * number),
+        *[f"{warning}update 10"] * warns,
     ]
+    assert again.model_steps == [20, 30, 40][-number:]
+
+
+def test_a_damaged_checkpoint_of_the_average_is_a_warning_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = manager(tmp_path, average_checkpoints=4)
+    for step in (10, 20, 30, 40):
+        save(first, step)
+    first.close()
+    for step in (20, 30):
+        (tmp_path / f"checkpoints/step_000000{step}/model.safetensors").write_bytes(b"damaged")
+    again = manager(tmp_path, ckpt.valid_checkpoints(tmp_path), average_checkpoints=4)
+    caplog.clear()
+    again.finish(at(40))
+    again.close()
+    assert again.model_steps == [10, 40]
+    assert published(tmp_path) == 25
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert warning.endswith("damaged or deleted: the checkpoints of update 20, 30")
 
 
 def test_a_missing_best_checkpoint_is_logged(
@@ -148,10 +176,11 @@ def test_a_missing_best_checkpoint_is_logged(
     again.finish(at(30, best=20))
     again.close()
     assert published(tmp_path) == 30
-    assert caplog.records[-1].getMessage() == (
-        "the final model is the checkpoint of update 30, the latest: the best by "
-        "train.best_by=bleu, of update 20, is missing"
-    )
+    assert [record.getMessage() for record in caplog.records[-2:]] == [
+        "the final model is the checkpoint of update 30",
+        "warning: the final model leaves out what is damaged or deleted: the checkpoint of "
+        "update 20",
+    ]
 
 
 def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Path) -> None:
@@ -208,7 +237,7 @@ def test_a_failed_write_is_an_input_error(
         save(one, 20)
         call = {
             "save": lambda: save(one, 30),
-            "check": lambda: (one._thread.submit(int).result(), one.check()),  # after the write
+            "check": lambda: (wait_for_thread(one), one.check()),
             "wait": one.wait,
             "finish": lambda: one.finish(at(20)),
         }[then]

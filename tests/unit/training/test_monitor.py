@@ -1,9 +1,10 @@
-"""Progress of a run: log lines, progress bar, metrics.jsonl, TensorBoard."""
+"""Record of a run: sums of metrics, log lines, progress bar, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import io
 import json
 import logging
+import math
 import os
 import pty
 import struct
@@ -24,13 +25,15 @@ from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
 )
+from torch import Tensor
 
 from transformer_mt.config import TrainJob
+from transformer_mt.distributed import World
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
 from transformer_mt.training.metrics_log import TIME_KEYS
-from transformer_mt.training.monitor import Monitor, format_values, perplexity
-from transformer_mt.training.trackers import Trackers, open_trackers
-from transformer_mt.training.trackers.tracker import TrackedRun
+from transformer_mt.training.monitor import MetricSums, Monitor, format_values, perplexity
+from transformer_mt.training.step import StepResult
+from transformer_mt.training.trackers import TrackedRun, Trackers, open_trackers
 from transformer_mt.training.validation import (
     TranslationSample,
     ValidationResult,
@@ -60,6 +63,13 @@ def tensorboard(folder: Path, steps_done: int = 0) -> Trackers:
     return Trackers(["tensorboard"], TrackedRun(folder, {}, steps_done))
 
 
+def events(folder: Path, monitor: Monitor) -> Any:
+    """What TensorBoard reads after the end of a run."""
+    monitor.close()
+    monitor._trackers.close(True)
+    return EventAccumulator(str(folder / "tensorboard")).Reload()
+
+
 def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -70,9 +80,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
     monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
-    monitor.log_training(10, 5000, 0.5, {**TRAIN, "skipped": 2, "extra": 7.5})
+    monitor.update(10, 5000, 0.5)
+    monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
-    monitor.close()
     train, valid = records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
     assert train["ppl"] == pytest.approx(7.389056)  # e²
@@ -88,7 +98,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
         "10/100 loss 2.500 ppl 7.39 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 <00:18",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
     ]
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    board = events(tmp_path, monitor)
     for split, record in (("train", train), ("valid", valid)):
         for key in record.keys() - {"step", "split", "time"}:
             (event,) = board.Scalars(f"{split}/{key}")
@@ -101,11 +111,13 @@ def test_paused_time_does_not_count_in_the_rate(
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     clock[0] += 1.0
-    monitor.log_training(10, 1000, 0.0, TRAIN)
+    monitor.update(10, 1000, 0.0)
+    monitor.log_training(10, TRAIN)
     with monitor.paused():
         clock[0] += 50.0  # a validation
     clock[0] += 1.0
-    monitor.log_training(20, 1000, 0.0, TRAIN)
+    monitor.update(20, 1000, 0.0)
+    monitor.log_training(20, TRAIN)
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
 
@@ -115,22 +127,65 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
 ) -> None:
     first = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     for step in (10, 20, 30):
-        first.log_training(step, 100, 0.0, {**TRAIN, "loss": float(step)})
-    first.close()
+        first.update(step, 100, 0.0)
+        first.log_training(step, {**TRAIN, "loss": float(step)})
+    events(tmp_path, first)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 40, "spl')  # killed here
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
     second = Monitor(tmp_path, 20, 100, trackers=tensorboard(tmp_path, 20))
-    second.log_training(30, 100, 0.0, {**TRAIN, "loss": 3.0})
-    second.close()
+    second.update(30, 100, 0.0)
+    second.log_training(30, {**TRAIN, "loss": 3.0})
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == [(10, 10), (20, 20), (30, 3)]
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    board = events(tmp_path, second)
     assert [(e.step, e.value) for e in board.Scalars("train/loss")] == [
         (10, 10),
         (20, 20),
         (30, 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"), [("delete", 0), ("overwrite", 1), ("truncate", 1), ("", 2)]
+)
+def test_lost_records_are_one_line_on_resume(
+    tmp_path: Path, lines: Any, damage: str, left: int
+) -> None:
+    monitor = Monitor(tmp_path, 0, 100)
+    for step in (10, 20):
+        monitor.update(step, 100, 0.0)
+        monitor.log_training(step, TRAIN)
+    at_checkpoint = monitor.sync()
+    monitor.update(30, 100, 0.0)
+    monitor.log_training(30, TRAIN)  # after the checkpoint: a resumed run repeats it
+    monitor.close()
+    path = tmp_path / "metrics.jsonl"
+    first, second, third = path.read_text().splitlines(keepends=True)
+    match damage:
+        case "delete":
+            path.unlink()
+        case "overwrite":
+            path.write_text("\x00" * 50 + "\n" + second + third)
+        case "truncate":
+            path.write_text(first + second[:-9])
+    before = len(lines())
+    Monitor(tmp_path, 20, 100, num_records=at_checkpoint).close()
+    warnings = lines()[before:]
+    assert len(warnings) == (left < 2)
+    assert all(
+        f"{path} was damaged or deleted: it has {left} of 2 records" in line for line in warnings
+    )
+
+
+def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, 0, 100)
+    assert monitor._metrics
+    with Path("/dev/full").open("w") as monitor._metrics._file:
+        monitor.update(10, 100, 0.0)
+        with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
+            monitor.log_training(10, TRAIN)
+        monitor.close()
 
 
 def test_metrics_jsonl_is_never_truncated_in_place(
@@ -152,7 +207,7 @@ def test_a_long_run_is_announced_after_three_updates(
     monitor = Monitor(tmp_path, 0, 100_000)
     for step in range(1, 6):
         clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
-        monitor.update(step)
+        monitor.update(step, 100, 0.0)
     monitor.close()
     warnings = [line for line in lines() if "experiment=quickstart" in line]
     assert len(warnings) == warned
@@ -217,8 +272,8 @@ def test_the_progress_bar_never_wraps(
         monitor._bar.mininterval = 0  # every update is drawn
         for step in range(1, 4):
             clock[0] += 1.0
-            monitor.update(step)
-            monitor.log_training(step, 325_000, 0.0, TRAIN)
+            monitor.update(step, 325_000, 0.0)
+            monitor.log_training(step, TRAIN)
         monitor.note("a note")
         monitor.close()
     pieces = []
@@ -247,8 +302,8 @@ def test_training_goes_on_when_its_terminal_is_closed(
     monitor._bar.mininterval = 0
     os.close(reader)
     clock[0] += 1.0
-    monitor.update(1)
-    monitor.log_training(1, 1000, 0.0, TRAIN)
+    monitor.update(1, 1000, 0.0)
+    monitor.log_training(1, TRAIN)
     monitor.note("a note")
     monitor.close()
     assert lines()[-1] == "a note"
@@ -260,8 +315,8 @@ def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> 
     def monitored(folder: Path, first: int, steps: range) -> None:
         monitor = Monitor(folder, first, 100)
         for step in steps:
-            monitor.update(step)
-            monitor.log_training(step, 100, 0.0, {**TRAIN, "loss": 10 / step})
+            monitor.update(step, 100, 0.0)
+            monitor.log_training(step, {**TRAIN, "loss": 10 / step})
             monitor.log_validation(
                 step, ValidationResult({"loss": 5 / step, "nll": 1 / step, "bleu": 2.0 * step})
             )
@@ -284,7 +339,8 @@ def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> 
 def test_the_validation_of_the_resumed_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
     result = ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3})
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.log_training(10, 100, 0.0, TRAIN)
+    monitor.update(10, 100, 0.0)
+    monitor.log_training(10, TRAIN)
     monitor.close()  # a kill, before the validation of this step was recorded
     for _ in range(2):  # and another, after it
         monitor = Monitor(tmp_path, 10, 100)
@@ -310,15 +366,16 @@ def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
 def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
     """A resumed run never records earlier steps again."""
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.log_training(10, 100, 0.0, TRAIN)
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    monitor.update(10, 100, 0.0)
+    monitor.log_training(10, TRAIN)
+    board = events(tmp_path, monitor)
     assert [event.step for event in board.Scalars("train/loss")] == [10]
-    monitor.close()
 
 
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.log_training(1, 0, 0.0, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
+    monitor.update(1, 0, 0.0)
+    monitor.log_training(1, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
     monitor.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
@@ -358,8 +415,7 @@ def test_samples_are_rendered_literally(tmp_path: Path) -> None:
     """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
-    monitor.close()
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    board = events(tmp_path, monitor)
     (event,) = board.Tensors("valid/translations/text_summary")
     html = plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0])
     head, *rows = np.array(Cells(html).cells).reshape(-1, 3).tolist()
@@ -376,8 +432,7 @@ def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> N
     )
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
-    monitor.close()
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    board = events(tmp_path, monitor)
     for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
         (event,) = board.Images(f"valid/attention_{kind}")
         assert event.step == 10
@@ -404,7 +459,7 @@ def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> No
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
     with open_trackers(TrainJob(run_dir=str(tmp_path)), 100) as trackers:
-        trackers.log_final_scores(100, {"BLEU": 27.5, "chrF2": 55.0})
+        trackers.log_scalars("test", 100, {"BLEU": 27.5, "chrF2": 55.0})
     folder = tmp_path / "tensorboard"
     assert all(path.is_file() for path in folder.iterdir())  # no folder of its own
     board = EventAccumulator(str(folder)).Reload()
@@ -416,3 +471,73 @@ def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> No
     assert start.hparams["train.compile"].string_value == "None"
     experiment = metadata.parse_experiment_plugin_data(content[metadata.EXPERIMENT_TAG])
     assert {info.name.tag for info in experiment.metric_infos} == {"test/BLEU", "test/chrF2"}
+
+
+CPU, NAN = World(torch.device("cpu")), math.nan
+# (loss, nll, finite, target tokens) of some updates.
+UPDATES = [
+    (31.7, 20.1, True, 7),
+    (1e9, 3.3, True, 11),
+    (NAN, NAN, False, 5),
+    (0.1, 0.2, True, 13),
+    (math.inf, 1.0, False, 5),
+    (1 / 3, 1 / 7, True, 17),
+]
+
+
+def result(loss: float, nll: float, finite: bool) -> StepResult:
+    def scalar(value: float) -> Tensor:
+        return torch.tensor(value, dtype=torch.float32)
+
+    return StepResult(scalar(loss), scalar(nll), scalar(1.0 if finite else math.inf))
+
+
+@pytest.mark.parametrize("cut", range(len(UPDATES) + 1))
+def test_sums_are_exact_across_a_resume(cut: int) -> None:
+    whole, first, second = (MetricSums(CPU, 10, {}) for _ in range(3))
+    for step, (loss, nll, finite, targets) in enumerate(UPDATES):
+        whole.add(step, result(loss, nll, finite), targets)
+        if step == cut:
+            second = MetricSums(CPU, 10, first.state())
+        (first if step < cut else second).add(step, result(loss, nll, finite), targets)
+    if cut == len(UPDATES):
+        second = MetricSums(CPU, 10, first.state())
+    assert second.state() == whole.state()
+    good = [update for update in UPDATES if update[2]]
+    expected = [math.fsum(column) for column in zip(*good, strict=True)]
+    sums = whole.read()
+    assert sums["loss"] == pytest.approx(expected[0], rel=1e-7)
+    assert sums["nll"] == pytest.approx(expected[1], rel=1e-7)
+    assert (sums["targets"], sums["skipped"]) == (7 + 11 + 13 + 17, 2)
+    assert whole.read() == sums
+    whole.clear()
+    assert set(whole.read().values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "first"),
+    [
+        ("....", 0),
+        ("xx.xx.xx", 0),
+        (".xxx", 2),
+        ("xxx", 1),
+        ("xx.xxxx.", 4),  # reported later, although the row has ended
+        ("xxx..xxx", 1),
+    ],
+)
+def test_too_many_skipped_updates_in_a_row(pattern: str, first: int) -> None:
+    sums = MetricSums(CPU, 3, {})
+    for step, update in enumerate(pattern, 1):
+        sums.add(step, result(1.0, 1.0, update == "."), 1)
+        if step % 4 == 2:  # the interval is logged
+            sums.clear()
+    assert sums.first_of_too_many_skipped() == first
+
+
+def test_the_count_of_skipped_updates_continues_after_a_resume() -> None:
+    before = MetricSums(CPU, 3, {})
+    for step in (1, 2):
+        before.add(step, result(1.0, 1.0, False), 1)
+    after = MetricSums(CPU, 3, before.state())
+    after.add(3, result(1.0, 1.0, False), 1)
+    assert after.first_of_too_many_skipped() == 1

@@ -1,5 +1,6 @@
-"""Adam against its formula, and Muon on stacked matrices against torch's Muon on each matrix."""
+"""Adam and the moving average against their formulas, the loss scale against ``GradScaler``."""
 
+import random
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,11 +12,11 @@ from torch import Tensor
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import OPTIMIZERS, make_optimizer
+from transformer_mt.registries import OPTIMIZERS
+from transformer_mt.training.optimizer import EMA, LossScaler, make_optimizer
 
 V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # queries, keys and values have different shapes
 ADAM = OptimizerConfig()
-MUON = OptimizerConfig(name="muon", momentum=0.9)
 RATES = [1e-3, 5e-3, 2e-3]
 
 
@@ -73,36 +74,6 @@ def adam_by_hand(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
     return path
 
 
-def muon_alone(start: Tensor, grads: list[Tensor]) -> list[Tensor]:
-    """PyTorch's Muon on a single matrix."""
-    matrix = torch.nn.Parameter(start.clone())
-    muon = torch.optim.Muon(
-        [matrix], lr=0.0, weight_decay=0.0, momentum=0.9, adjust_lr_fn="match_rms_adamw"
-    )
-    path = [start]
-    for gradient, lr in zip(grads, RATES, strict=True):
-        muon.param_groups[0]["lr"] = lr
-        matrix.grad = gradient.clone()
-        muon.step()
-        path.append(matrix.detach().clone())
-    return path
-
-
-def is_hidden_matrix(name: str) -> bool:
-    return re.search(r"proj|linear", name) is not None and name.endswith("weight")
-
-
-def rows_of_each_matrix(name: str) -> list[int]:
-    """Number of rows of each matrix stacked in a weight (§3.2)."""
-    if "qkv_proj" in name:
-        return [H * K, H * K, H * K_V]
-    if "source_projection" in name:
-        return [H * K, H * K_V] * LAYERS
-    if "q_proj" in name:
-        return [H * K]
-    return [16 if "linear1" in name else D]
-
-
 def test_adam_follows_its_formula() -> None:
     model = tiny()
     states = list(train(model, ADAM))
@@ -125,64 +96,9 @@ def test_adam_equals_torch_adam_bit_for_bit() -> None:
         torch.testing.assert_close(dict(reference.named_parameters()), state, rtol=0, atol=0)
 
 
-def test_muon_updates_each_stacked_matrix_separately_and_adam_the_rest() -> None:
-    model = tiny()
-    states = list(train(model, MUON))
-    shapes = []
-    for name, start in states[0].items():
-        grads = [gradients(model, seed)[name] for seed in range(len(RATES))]
-        path = torch.stack([state[name] for state in states])
-        if not is_hidden_matrix(name):
-            expected = torch.stack(adam_by_hand(start, grads))
-            torch.testing.assert_close(path.double(), expected, rtol=1e-6, atol=1e-7)
-            continue
-        ends = [0, *torch.tensor(rows_of_each_matrix(name)).cumsum(0).tolist()]
-        assert ends[-1] == len(start), name
-        for a, b in pairwise(ends):
-            alone = muon_alone(start[a:b], [gradient[a:b] for gradient in grads])
-            torch.testing.assert_close(path[:, a:b], torch.stack(alone), rtol=0, atol=0)
-            shapes.append(tuple(start[a:b].shape))
-    # §3: W^Q, W^K, W^V and W^O of 1 + 2 + 2 attentions, W₁ and W₂ of 3 layers.
-    assert sorted(shapes) == sorted(
-        5 * [(H * K, D), (H * K, D), (H * K_V, D), (D, H * K_V)] + 3 * [(16, D), (D, 16)]
-    )
-
-
-def test_muon_takes_matrices_and_adam_embeddings_biases_and_norms() -> None:
-    model = tiny()
-    names = make_optimizer(model, MUON).state()
-    muons = {n.removesuffix(".momentum_buffer") for n in names if n.endswith(".momentum_buffer")}
-    adams = {n.removesuffix(".exp_avg") for n in names if n.endswith(".exp_avg")}
-    assert muons | adams == {name for name, _ in model.named_parameters()}
-    assert not muons & adams
-    assert {"embedding.weight", "embedding.positions"} <= adams
-    others = adams - {"embedding.weight", "embedding.positions"}
-    assert all(name.endswith("bias") or "norm" in name for name in others)
-    assert all(model.get_parameter(name).ndim == 2 for name in muons)
-
-
-def test_muon_updates_are_nearly_orthogonal_and_of_the_size_of_adams() -> None:
-    # Gradients of queries and values can differ in scale by orders of magnitude.
-    model = tiny()
-    optimizer = make_optimizer(model, MUON)
-    weight = model.get_parameter("encoder.0.self_attention.qkv_proj.weight")
-    before = weight.detach().clone()
-    weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
-    weight.grad[: H * K] *= 1e-4
-    optimizer.set_lr(1.0)
-    optimizer.step()
-    update = before - weight.detach()
-    for part in update.split([H * K, H * K, H * K_V]):
-        singular = torch.linalg.svdvals(part) / (0.2 * max(part.shape) ** 0.5)
-        assert singular.min() > 0.5  # as near to 1 as the Newton–Schulz iteration gets
-        assert singular.max() < 1.5
-        assert 0.1 < part.pow(2).mean().sqrt() < 0.3  # Liu et al. 2025: AdamW's is 0.2 to 0.4
-
-
-@pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_restoring_the_state_resumes_exactly(config: OptimizerConfig) -> None:
+def test_restoring_the_state_resumes_exactly() -> None:
     model, other = tiny(), tiny()
-    optimizer, fresh = make_optimizer(model, config), make_optimizer(other, config)
+    optimizer, fresh = make_optimizer(model, ADAM), make_optimizer(other, ADAM)
     assert all(not value.any() for value in fresh.state().values())
     for seed in range(4):
         if seed == 2:
@@ -200,10 +116,9 @@ def test_restoring_the_state_resumes_exactly(config: OptimizerConfig) -> None:
     assert fresh.state().keys() == optimizer.state().keys()
 
 
-@pytest.mark.parametrize("config", [ADAM, MUON], ids=["adam", "muon"])
-def test_weights_without_gradient_do_not_change(config: OptimizerConfig) -> None:
+def test_weights_without_gradient_do_not_change() -> None:
     model = tiny()
-    optimizer = make_optimizer(model, config)
+    optimizer = make_optimizer(model, ADAM)
     optimizer.set_lr(1.0)
     for name, gradient in gradients(model, 1).items():
         model.get_parameter(name).grad = gradient
@@ -213,3 +128,59 @@ def test_weights_without_gradient_do_not_change(config: OptimizerConfig) -> None
     before = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer.step()
     torch.testing.assert_close([p.detach() for p in model.parameters()], before, rtol=0, atol=0)
+
+
+def test_scale_follows_gradscaler() -> None:
+    draw = random.Random(0)
+    # Long runs without overflow, so that the scale also grows, and a few overflows in a row.
+    overflows = [draw.random() < (0.2 if i % 5000 < 50 else 0) for i in range(10_000)]
+    theirs = torch.amp.GradScaler("cpu")
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight])
+    ours = LossScaler(torch.device("cpu"))
+    theirs.scale(torch.zeros(1))
+    seen = []
+    for overflow in overflows:
+        weight.grad = torch.tensor([float("inf") if overflow else 1.0])
+        theirs.step(optimizer)
+        theirs.update()
+        ours.update(torch.tensor(overflow))
+        assert ours.factor.item() == theirs.get_scale()
+        seen.append(ours.factor.item())
+    assert len(set(seen)) > 5
+    assert any(later > earlier for earlier, later in pairwise(seen))
+
+
+def test_restoring_the_loss_scale_resumes_exactly() -> None:
+    one, two = (LossScaler(torch.device("cpu")) for _ in range(2))
+    for _ in range(1500):
+        one.update(torch.tensor(False))
+    one.update(torch.tensor(True))
+    for _ in range(1990):
+        one.update(torch.tensor(False))
+    for name, tensor in two.state().items():
+        tensor.copy_(one.state()[name])
+    for _ in range(20):
+        one.update(torch.tensor(False))
+        two.update(torch.tensor(False))
+    assert one.factor.item() == two.factor.item() == 2.0**16
+
+
+def test_ema_follows_its_formula() -> None:
+    sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2}
+    model = Transformer(ModelConfig(**sizes, num_encoder_layers=1, num_decoder_layers=1), 11)
+    mean = EMA(model, decay=0.3)
+    expected = {name: p.detach().double() for name, p in model.named_parameters()}
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 6):
+        decay = min(0.3, (1 + step) / (10 + step))  # 2/11, 3/12, then 0.3
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+                expected[name] = decay * expected[name] + (1 - decay) * parameter.double()
+        mean.update(step)
+    for name, parameter in mean.model.named_parameters():
+        torch.testing.assert_close(
+            parameter.detach().double(), expected[name], rtol=1e-5, atol=1e-6
+        )
+        assert mean.state()[f"running_mean.{name}"].data_ptr() == parameter.data_ptr()

@@ -179,14 +179,8 @@ def test_bf16_gradients_are_close_and_weights_stay_fp32() -> None:
     assert 1e-5 < difference < 0.05  # rounded, but close
 
 
-MUON = OptimizerConfig(name="muon", momentum=0.9)
-
-
-@pytest.mark.parametrize("optimizer", [OptimizerConfig(), MUON], ids=["adam", "muon"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_update_with_a_non_finite_gradient_is_skipped(
-    optimizer: OptimizerConfig, value: float
-) -> None:
+def test_an_update_with_a_non_finite_gradient_is_skipped(value: float) -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
@@ -194,7 +188,7 @@ def test_an_update_with_a_non_finite_gradient_is_skipped(
 
     def trained(bad: int | None) -> tuple[list[Tensor], list[bool]]:
         model = tiny(dtype=torch.float32)
-        step = TrainStep(model, optimizer, SMOOTHING, "fp32", CPU)
+        step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU)
         finite = []
         for number in range(4 if bad is not None else 3):
             weight = model.encoder[0].feed_forward.linear1.weight

@@ -39,6 +39,7 @@ from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
+from transformer_mt.training.components import TrainingData
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.signals import StoppedError
@@ -90,7 +91,6 @@ def trainer(
     folder: Path,
     translate: Bleu | None = None,
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
-    clock: Callable[[], float] = time.perf_counter,
     recorded: Kernels | None = None,
     **config: Any,
 ) -> Trainer:
@@ -117,8 +117,8 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    train = Corpus.of(pairs(60))
-    return Trainer(job, train, None, pairs(7), V, translate or Bleu(), CPU, clock, recorded)
+    data = TrainingData(Corpus.of(pairs(60)), pairs(7), V)
+    return Trainer(job, data, translate or Bleu(), CPU, recorded)
 
 
 def weights(path: Path) -> Weights:
@@ -290,14 +290,14 @@ def test_a_signal_during_an_update_stops_training_after_it(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
-    update = run._update
+    step = run._train_step
 
     def signalled(*args: Any) -> Any:
         if run.steps_done == 7:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(*args)
+        return step(*args)
 
-    run._update = signalled  # type: ignore[method-assign]
+    run._train_step = signalled  # type: ignore[assignment]
     with pytest.raises(StoppedError):
         run.run()
     assert kept(tmp_path) == [4, 6, 7]
@@ -405,9 +405,9 @@ def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: 
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.fill_(1e38)
-    run._update = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
+    run._train_step = lambda *_: None  # type: ignore[assignment, return-value]
     run._sums.add = lambda *_: None  # type: ignore[method-assign]
-    run._log = lambda *_: True  # type: ignore[method-assign]
+    run._log = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
         run.run()
 
@@ -456,9 +456,10 @@ def test_epochs(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid") == [2 * epoch, 3 * epoch]
 
 
-def test_hours(tmp_path: Path) -> None:
-    ticks = itertools.count(0, 0.5)
-    trainer(tmp_path, clock=lambda: next(ticks), max_steps=10**6, max_hours=40 / 3600).run()
+def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(0, 0.25)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    trainer(tmp_path, max_steps=10**6, max_hours=40 / 3600).run()
     last = steps(tmp_path, "valid")[-1]
     assert 10 < last < 60  # each update takes a second or two of this clock
     state = ckpt.valid_checkpoints(tmp_path)[-1].state
@@ -525,8 +526,9 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
 ) -> None:
     seen: dict[int, int] = {}
 
-    def log_training(_: Monitor, step: int, targets: int, *__: object) -> None:
-        seen[step] = targets
+    def log_training(monitor: Monitor, step: int, _: object) -> None:
+        seen[step] = monitor._targets
+        monitor._targets = 0
 
     monkeypatch.setattr(Monitor, "log_training", log_training)
     trainer(tmp_path / "plain").run()
@@ -545,7 +547,7 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
 def test_too_many_skipped_updates_stop_the_run(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
-    run = trainer(tmp_path, max_skipped=3)
+    run = trainer(tmp_path, max_skipped=3, log_every=1)
     poison(run, range(9, 24))
     with pytest.raises(InputError, match=r"not finite in 3 updates in a row, 9 to 11,") as error:
         run.run()

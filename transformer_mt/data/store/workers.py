@@ -1,6 +1,7 @@
-"""Parallel map over worker processes, with results in order and bounded memory.
+"""Work in other processes: a parallel map, with results in order and bounded memory.
 
-Not joblib 1.6: its generators read all input while the consumer is idle, and its workers outlive a
+Not concurrent.futures: ending its pool waits for messages that a killed process cannot finish. Not
+joblib 1.6: its generators read all input while the consumer is idle, and its workers outlive a
 killed parent.
 """
 
@@ -9,15 +10,16 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import available_cores
@@ -63,59 +65,103 @@ def map_ordered(
     """
     items = iter(items)
     first = list(islice(items, 2))
-    items = chain(first, items)
     if processes <= 1 or len(first) < 2:
-        yield from map(task, items)
+        yield from map(task, chain(first, items))
         return
-    context = multiprocessing.get_context("spawn")
-    # Workers exit as soon as the writer is closed: here, or because this process was killed.
-    reader, writer = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(
-        processes, context, initializer=_start_worker, initargs=(task, nice, reader)
-    )
+    workers: list[_Worker[T, R]] = []
+    idle = SimpleQueue[_Worker[T, R]]()
+
+    def run(item: T) -> R:
+        worker = idle.get()
+        try:
+            return worker(item)
+        finally:
+            idle.put(worker)
+
+    threads = ThreadPoolExecutor(processes, thread_name_prefix="worker")
     pending: deque[Future[R]] = deque()
     try:
-        for item in items:
+        for item in chain(first, items):
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            # Only while processes may start: it changes the environment of all threads.
-            with _lightweight_start() if len(pool._processes) < processes else nullcontext():
-                pending.append(pool.submit(_run_task, item))
+            if len(workers) < processes:
+                workers.append(_Worker(task, nice))
+                idle.put(workers[-1])
+            pending.append(threads.submit(run, item))
         while pending:
             yield pending.popleft().result()
-    except BrokenProcessPool:
+    except WorkerKilledError:
         raise WorkerKilledError(
             f"a worker process was killed; if memory ran out, set {setting} below {processes}. "
             "Then run the same command again"
         ) from None
-    except KeyboardInterrupt:
-        writer.close()
-        raise
     finally:
-        pool.shutdown(cancel_futures=True)
-        writer.close()
-        reader.close()
+        for future in pending:
+            future.cancel()
+        for worker in workers:
+            worker.kill()  # after which no thread waits for it
+        threads.shutdown()
 
 
-_task: Callable[[Any], Any]
-"""The task of this worker process."""
+def run_in_process(task: Callable[[T], R], item: T) -> R:
+    """Returns ``task(item)``, computed by another process, which Ctrl-C ends at once.
+
+    Raises:
+        WorkerKilledError: The process was killed.
+    """
+    worker = _Worker(task, nice=0)
+    try:
+        return worker(item)
+    finally:
+        worker.kill()
 
 
-def _start_worker(task: Callable[[Any], Any], nice: int, parent: Connection) -> None:
-    global _task
-    _task = task
+class _Worker(Generic[T, R]):
+    """A process that runs a task on one item at a time."""
+
+    def __init__(self, task: Callable[[T], R], nice: int):
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        with other:
+            self._process = context.Process(target=_serve, args=(task, nice, other), daemon=True)
+            with _lightweight_start():
+                self._process.start()
+
+    def __call__(self, item: T) -> R:
+        try:
+            self._connection.send(item)
+            succeeded, result = self._connection.recv()
+        except (EOFError, OSError):
+            raise WorkerKilledError("a worker process was killed; was memory exhausted?") from None
+        if not succeeded:
+            raise result
+        return result
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(task: Callable[[Any], Any], nice: int, connection: Connection) -> None:
+    """Runs a task in a worker process, on the items that the parent sends."""
     os.nice(nice)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the parent is ending
+        while True:
+            item = connection.recv()
+            try:
+                reply = True, task(item)
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                reply = False, error
+            connection.send(reply)
 
 
-def _run_task(item: Any) -> Any:
-    return _task(item)
-
-
-def _exit_with(parent: Connection) -> None:
-    with suppress(EOFError):
-        parent.recv()  # nothing is ever sent
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 

@@ -14,10 +14,48 @@ from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
 
+
+class _Decompressed(io.RawIOBase):
+    """The content of a file of compressed streams, one after another.
+
+    ``bz2.open`` and ``lzma.open`` end without an error where a later stream does not begin as it
+    should: the rest of a damaged corpus would be missing.
+    """
+
+    def __init__(self, path: Path, new_decompressor: Callable[[], Any]):
+        self._file, self._new = path.open("rb"), new_decompressor
+        self._decompressor = new_decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            compressed = b""
+            if self._decompressor.eof:
+                compressed = self._decompressor.unused_data.lstrip(b"\0")  # .xz may be padded
+                while not compressed:
+                    if not (more := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                        return 0
+                    compressed = more.lstrip(b"\0")
+                self._decompressor = self._new()
+            elif self._decompressor.needs_input:
+                compressed = self._file.read(io.DEFAULT_BUFFER_SIZE)
+                if not compressed:
+                    raise EOFError("the file ends inside a compressed stream")
+            if data := self._decompressor.decompress(compressed, len(buffer)):
+                buffer[: len(data)] = data
+                return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".bz2": bz2.open,
+    ".xz": lambda path: _Decompressed(path, lzma.LZMADecompressor),
+    ".bz2": lambda path: _Decompressed(path, bz2.BZ2Decompressor),
 }
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""
@@ -78,10 +116,9 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             byte = line[error.start]
             column = len(line[: error.start].decode()) + 1
-            is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise InputError(
                 f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-                f"convert it, e.g. iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8"
+                "convert it, e.g. iconv -f latin1 -t utf-8"
             ) from error
 
 
@@ -96,7 +133,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         name: Name of the stream in error messages.
 
     Raises:
-        InputError: The stream is damaged, or is compressed without a suffix that says so.
+        InputError: The stream is damaged or UTF-16, or is compressed without a suffix that says so.
     """
     number = 0
     try:
@@ -105,6 +142,10 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
             if first.startswith(magic):
                 rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
                 raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError(
+                f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
+            )
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -19,6 +19,7 @@ from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, 
 from transformer_mt.decode.engines.engine import Engine, UnavailableError
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
+from transformer_mt.registries import ENGINES, load
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -174,9 +175,9 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
         InputError: There is no engine of this name, or it cannot do the job on this device, or the
             model folder is damaged.
     """
-    choice("engine", name, "auto", *BUILDERS)
+    choice("engine", name, "auto", *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    engine = (_open_default if name == "auto" else BUILDERS[name])(request, report)
+    engine: Engine = (_open_default if name == "auto" else load(ENGINES, name))(request, report)
     if request.compute_type == "fast":
         differs = ": some translations and all scores differ from float32's"
         effect = "" if engine.choice.compute_type == "float32" else differs
@@ -186,22 +187,23 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
 
 def _open_default(request: EngineRequest, report: Report) -> Engine:
     if request.torch_only or request.compute_type in ("bfloat16", "float16"):
-        return _build_torch(request, report)
+        return build_torch(request, report)
     if request.compute_type == "int8":
-        return _build_ctranslate2(request, report)
+        return build_ctranslate2(request, report)
     if request.device == "cpu" and find_spec("ctranslate2") is not None:
         try:
             check_shape(request.trained.model)
         except UnavailableError:
-            return _build_torch(request, report)
+            return build_torch(request, report)
         try:
-            return _build_ctranslate2(request, report)
+            return build_ctranslate2(request, report)
         except UnavailableError as error:
             report(f"{error}; using engine=torch")
-    return _build_torch(request, report)
+    return build_torch(request, report)
 
 
-def _build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngine":
+def build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngine":
+    """Builds the PyTorch engine."""
     compute_type = request.compute_type
     if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
@@ -232,7 +234,8 @@ def _torch_engine(request: EngineRequest, dtype: str) -> "TorchEngine":
     return TorchEngine(model, request.config, ensemble, getattr(torch, dtype))
 
 
-def _build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engine:
+def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engine:
+    """Builds the CTranslate2 engine, and converts the model unless that was done before."""
     if request.torch_only:
         raise UnavailableError(
             f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
@@ -254,10 +257,3 @@ def _build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Eng
         compute_type=compute_type,
         device=request.device,
     )
-
-
-BUILDERS: dict[str, Callable[[EngineRequest, Report], Engine]] = {
-    "torch": _build_torch,
-    "ctranslate2": _build_ctranslate2,
-}
-"""The registry of engines, by the names that ``engine`` accepts besides ``auto``."""

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run
 from PIL.Image import Image
 
-from transformer_mt.training.trackers.tracker import PROJECT, TrackedRun
+from transformer_mt.training.trackers import PROJECT, TrackedRun
 
 _ENTRY_TAG = "transformer_mt.entry"
 _MAX_PARAM = 500
@@ -22,14 +22,15 @@ class MlflowTracker:
     """Writes a run of MLflow; ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` are read."""
 
     def __init__(self, run: TrackedRun):
-        local = f"sqlite:///{run.store}/mlflow.db"
+        store = run.store("mlflow")
+        local = f"sqlite:///{store}/mlflow.db"
         uri = os.environ.get("MLFLOW_TRACKING_URI", local)
         self._client = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         if experiment := self._client.get_experiment_by_name(name):
             id_ = experiment.experiment_id
         else:
-            files = (run.store / "artifacts").as_uri() if uri == local else None
+            files = (store / "artifacts").as_uri() if uri == local else None
             id_ = self._client.create_experiment(name, artifact_location=files)
         self._id: str = self._find_or_create(run, id_).info.run_id
         self._client.set_terminated(self._id, "RUNNING")
@@ -40,10 +41,11 @@ class MlflowTracker:
         )
 
     def _find_or_create(self, run: TrackedRun, experiment: str) -> Run:
-        found = self._client.search_runs([experiment], f"tags.`{_ENTRY_TAG}` = '{run.entry}'")
-        if found:
-            return found[0]
-        tags = {_ENTRY_TAG: run.entry}
+        entry = run.entry("mlflow")
+        earlier = self._client.search_runs([experiment], f"tags.`{_ENTRY_TAG}` = '{entry}'")
+        if earlier:
+            return earlier[0]
+        tags = {_ENTRY_TAG: entry}
         created = self._client.create_run(experiment, tags=tags, run_name=run.folder.name)
         params = [Param(key, str(value)[:_MAX_PARAM]) for key, value in run.settings.items()]
         for start in range(0, len(params), 100):  # as many as a server accepts at once
@@ -66,15 +68,11 @@ class MlflowTracker:
         writer.writerows([("source", "reference", "translation"), *samples])
         self._client.log_text(self._id, table.getvalue(), f"translations/{step:08}.csv")
 
-    def log_attention(self, step: int, maps: Mapping[str, Image], caption: str) -> None:
+    def log_attention(self, step: int, pictures: Mapping[str, Image], caption: str) -> None:
         """Adds one image for each kind of attention, and a caption with the tokens."""
-        for kind, image in maps.items():
+        for kind, image in pictures.items():
             self._client.log_image(self._id, image, f"attention/{step:08}_{kind}.png")
         self._client.log_text(self._id, caption, f"attention/{step:08}.txt")
-
-    def log_final_scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Adds ``test/<metric>``."""
-        self.log_scalars("test", step, scores)
 
     def close(self, finished: bool) -> None:
         """Marks the run as finished or killed."""

@@ -9,11 +9,13 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from transformer_mt import run_layout
-from transformer_mt.training.trackers.tracker import TrackedRun
+from transformer_mt.training.trackers import TrackedRun
 
 
 class TensorBoardTracker:
     """Writes TensorBoard event files; events after the run's ``steps_done`` are purged."""
+
+    location = ""
 
     def __init__(self, run: TrackedRun):
         folder = run.folder / run_layout.TENSORBOARD
@@ -22,8 +24,14 @@ class TensorBoardTracker:
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Adds points to the curves ``<split>/<name>``."""
-        for name, value in values.items():
-            self._writer.add_scalar(f"{split}/{name}", value, step)
+        points = {f"{split}/{name}": value for name, value in values.items()}
+        if split == "test":  # with the hyper-parameters, for the HPARAMS tab to compare runs
+            # SummaryWriter.add_hparams would create a subfolder, which is shown as another run.
+            for summary in hparams(self._settings, points):
+                # torch's types know it as None only
+                self._writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]
+        for name, value in points.items():
+            self._writer.add_scalar(name, value, step)
         # Not by SummaryWriter's timer: a killed run resumes from a checkpoint and never logs the
         # steps before it again.
         self._writer.flush()
@@ -35,23 +43,13 @@ class TensorBoardTracker:
         self._writer.add_text("valid/translations", "\n".join(lines), step)
         self._writer.flush()
 
-    def log_attention(self, step: int, maps: Mapping[str, Image], caption: str) -> None:
+    def log_attention(self, step: int, pictures: Mapping[str, Image], caption: str) -> None:
         """Adds one image for each kind of attention, and a caption with the tokens."""
-        for kind, image in maps.items():
+        for kind, image in pictures.items():
             pixels = np.asarray(image)
             self._writer.add_image(f"valid/attention_{kind}", pixels, step, dataformats="HW")
         self._writer.add_text("valid/attention", _escape(caption), step)
         self._writer.flush()
-
-    def log_final_scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Adds ``test/<metric>`` and the hyper-parameters, for the HPARAMS tab to compare runs."""
-        metrics = {f"test/{name}": score for name, score in scores.items()}
-        # SummaryWriter.add_hparams would create a subfolder that TensorBoard shows as another run.
-        for summary in hparams(self._settings, metrics):
-            # torch's types know it as None only
-            self._writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]
-        for name, score in metrics.items():
-            self._writer.add_scalar(name, score, step)
 
     def close(self, finished: bool) -> None:
         """Flushes and closes the event file."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.polling import wait_until
 
-from transformer_mt.data.store.workers import WorkerKilledError, map_ordered
+from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, run_in_process
 
 # Tasks are pickled by name, so they are module-level functions.
 
@@ -115,6 +115,70 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
     out, err = process.communicate(timeout=60)
     assert out.endswith("interrupted\n")
     assert (err, process.returncode) == ("", 0)
+
+
+UNFINISHED = """
+from functools import partial
+from transformer_mt.data.store.workers import map_ordered, run_in_process
+# A task that never gets beyond the middle of its result.
+task = partial(exec, '''
+import os, time
+from multiprocessing.connection import Connection
+def half(connection, message):
+    os.write(connection.fileno(), bytes(message[: len(message) // 2]))
+    print("started", flush=True)
+    time.sleep(600)
+Connection._send = half
+''')
+try:
+    MAP
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["list(map_ordered(task, [{}, {}], 2))", "run_in_process(task, {})"]
+)
+def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", UNFINISHED.replace("MAP", call)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "started\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, _ = process.communicate(timeout=60)
+    assert out.endswith("interrupted\n")
+    assert process.returncode == 0
+
+
+def test_a_process_of_its_own() -> None:
+    assert run_in_process(slower_if_even, 1)[1] != os.getpid()
+    with pytest.raises(OSError, match="No space") as error:
+        run_in_process(disk_full, 3)
+    assert error.value.errno == errno.ENOSPC
+    with pytest.raises(WorkerKilledError, match="was killed"):
+        run_in_process(killed, 3)
+
+
+ORPHAN = """
+import os
+from transformer_mt.data.store.workers import map_ordered
+def items():
+    yield 600
+    yield 600
+    os.kill(os.getpid(), 9)
+list(map_ordered(__import__("time").sleep, items(), 2))
+"""
+
+
+def test_workers_end_with_a_killed_parent() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE)
+    process.communicate(timeout=60)  # until all that have inherited its output have ended
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_workers_do_not_import_the_main_program(monkeypatch: pytest.MonkeyPatch) -> None:

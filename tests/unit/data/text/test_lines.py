@@ -78,6 +78,12 @@ def test_concatenated_compressed_files_are_read_completely(tmp_path: Path, suffi
     assert list(read_lines(str(both))) == ["1", "2"]
 
 
+def test_streams_of_an_xz_file_may_be_padded(tmp_path: Path) -> None:
+    path = tmp_path / "x.xz"
+    path.write_bytes(lzma.compress(b"1\n") + bytes(20_000) + lzma.compress(b"2\n") + bytes(4))
+    assert list(read_lines(path)) == ["1", "2"]
+
+
 @pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("damage", ["truncated", "one byte short", "flipped", "not compressed"])
 def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> None:
@@ -93,6 +99,14 @@ def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> No
         }[damage]
     )
     assert f"{path}: damaged or incomplete after line " in error_of(path)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_damage_at_the_start_of_a_later_stream(tmp_path: Path, suffix: str) -> None:
+    one, two = (write(tmp_path / f"{i}{suffix}", f"{i}\n".encode()) for i in (1, 2))
+    both = tmp_path / f"both{suffix}"
+    both.write_bytes(one.read_bytes() + b"X" + two.read_bytes()[1:])
+    assert f"{both}: damaged or incomplete after line " in error_of(both)
 
 
 def test_damage_is_reported_after_the_lines_that_were_read(tmp_path: Path) -> None:
@@ -116,9 +130,9 @@ def test_undecodable_byte_is_located(tmp_path: Path, suffix: str) -> None:
     )
 
 
-@pytest.mark.parametrize("bad", [b"\xed\xa0\x80", b"\xc0\x80", b"\xe4", b"\xff\xfea\0"])
+@pytest.mark.parametrize("bad", [b"\xed\xa0\x80", b"\xc0\x80", b"\xe4", b"\xfea\xff"])
 def test_decoding_is_strict(tmp_path: Path, bad: bytes) -> None:
-    """Surrogates, overlong forms, a cut character, UTF-16."""
+    """Surrogates, overlong forms, a cut character, Latin-1."""
     path = write(tmp_path / "x", bad)
     assert f"{path}, line 1: not valid UTF-8 (byte 0x{bad[0]:02X} at column 1)" in error_of(path)
 

@@ -104,12 +104,12 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_tsv_is_raw_and_ignores_further_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\na\tb')
+    path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\t\t\na\tb\tc\td')
     assert pairs(SourceConfig(tsv=path)) == [('"Hi," he', 'Hallo "er'), ("", ""), ("a", "b")]
 
 
 def test_tsv_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "1\tde\t2\ten\n1\tDE\t2\tEN\tmore\n")
+    path = write(tmp_path / "a.tsv", "1\tde\t2\ten\tx\n1\tDE\t2\tEN\tmore\n")
     source = SourceConfig(tsv=path, src_column="4", tgt_column="2")
     assert pairs(source) == [("en", "de"), ("EN", "DE")]
 
@@ -118,7 +118,19 @@ def test_tsv_columns(tmp_path: Path) -> None:
 def test_tsv_with_too_few_columns(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "a.tsv", f"a\tb\n{line}\nc\td\n")
     assert error_of(SourceConfig(tsv=path)) == (
-        f"{path}, line 2: has 1 tab-separated column(s), needs 2"
+        f"{path}, line 2: has 1 tab-separated column(s), needs 2: correct or delete the line"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "columns"), [('"A quoted\ttab"\tzwei\tx', 4), ("a\tb", 2), ("a\tb\tc\t", 4)]
+)
+def test_tsv_with_another_number_of_columns(tmp_path: Path, line: str, columns: int) -> None:
+    """With a tab inside a sentence, columns 1 and 2 would be another pair."""
+    path = write(tmp_path / "a.tsv", f"a\tb\tc\n{line}\n")
+    assert error_of(SourceConfig(tsv=path)) == (
+        f"{path}, line 2: has {columns} tab-separated column(s), line 1 has 3: "
+        "correct or delete the line"
     )
 
 

@@ -1,12 +1,14 @@
-"""Stopping criteria and intervals."""
+"""Progress of a run: stopping criteria and intervals, the best validation, ``state.json``."""
 
+import math
 from typing import Any
 
 import pytest
 
 from transformer_mt.config import TrainConfig
-from transformer_mt.training.stopping import StoppingCriteria
-from transformer_mt.training.training_state import TrainingState
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
+
+NAN = math.nan
 
 
 def test_intervals_in_epochs_are_converted_to_updates() -> None:
@@ -69,3 +71,63 @@ def test_the_reason_names_the_setting(
     criteria = StoppingCriteria(TrainConfig(**config), steps_per_epoch=54)
     assert criteria.should_stop(at)
     assert criteria.reason(at) == reason
+
+
+def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None:
+    config = TrainConfig(log_every=4, checkpoint_every=6, validate_every=9, max_steps=23)
+    criteria, step, breaks = StoppingCriteria(config, 1000), 0, []
+    while step < criteria.last_step:
+        step = criteria.next_break(step)
+        breaks.append(step)
+    every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
+    assert breaks == [*every, 23]
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "best", "without_improvement"),
+    [
+        ("bleu", [10, 12, 11, 12], (12, 2), 2),
+        ("nll", [3.0, 2.0, 2.5, 1.0], (1.0, 4), 0),
+        ("nll", [3.0, NAN, NAN], (3.0, 1), 2),
+        ("bleu", [0.0, 0.0], (0.0, 1), 1),
+    ],
+)
+def test_the_best_validation(
+    by: str, values: list[float], best: Any, without_improvement: int
+) -> None:
+    at = TrainingState()
+    for step, value in enumerate(values, 1):
+        at.step = step
+        at.record_validation(
+            {"bleu": 50.0, "nll": 0.0, by: value}, by, higher_is_better=by == "bleu"
+        )
+    assert (at.best_value, at.best_step) == best
+    assert at.validations_without_improvement == without_improvement
+    assert TrainingState.from_json({**at.to_json(), "format": 3}) == at
+
+
+def test_nll_decides_while_bleu_is_0() -> None:
+    at = TrainingState()
+    best = []
+    for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
+        at.step = step
+        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu", higher_is_better=True)
+        best.append(at.best_step)
+    assert best == [1, 2, 2, 4, 4]
+    old = at.to_json()
+    del old["best_nll"], old["num_records"]  # the first checkpoints of format 3 lack them
+    assert TrainingState.from_json(old).best_value == 1
+
+
+def test_the_keys_of_a_checkpoint_are_those_of_format_3() -> None:
+    assert TrainingState().to_json() == {
+        "step": 0,
+        "seconds": 0.0,
+        "best_step": 0,
+        "best": None,
+        "best_nll": None,
+        "stale": 0,
+        "skipped": 0,
+        "totals": {},
+        "num_records": 0,
+    }

@@ -1,0 +1,64 @@
+"""The registries: every entry exists, and whatever is registered is accepted by its setting."""
+
+from collections.abc import Callable
+
+import pytest
+
+from transformer_mt import registries
+from transformer_mt.config import (
+    EvaluateJob,
+    ExportJob,
+    OptimizerConfig,
+    ScheduleConfig,
+    TrainConfig,
+    TranslateJob,
+)
+from transformer_mt.config.settings import field_docstrings
+from transformer_mt.errors import InputError
+from transformer_mt.registries import Registry
+
+ACCEPTED: dict[str, Callable[[str], object]] = {
+    "ENGINES": lambda name: TranslateJob(model="x", engine=name),
+    "OPTIMIZERS": lambda name: OptimizerConfig(name=name),
+    "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
+    "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
+    "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),
+    "PROTOCOLS": lambda name: EvaluateJob(model="x", protocols=[name]),
+    "EXPORT_FORMATS": lambda name: ExportJob(model="x", output="y", format=name),
+}
+ENTRIES = [
+    (attribute, name)
+    for attribute, registry in vars(registries).items()
+    if attribute.isupper()
+    for name in registry
+]
+
+
+@pytest.mark.parametrize(("attribute", "name"), ENTRIES)
+def test_every_entry_exists(attribute: str, name: str) -> None:
+    registry: Registry = getattr(registries, attribute)
+    if attribute == "TRACKERS" and name != "tensorboard":
+        pytest.importorskip(name)
+    assert registries.load(registry, name) is not None
+
+
+@pytest.mark.parametrize("attribute", ACCEPTED)
+def test_registered_names_are_accepted_and_listed(
+    attribute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry: Registry = getattr(registries, attribute)
+    for name in registry:
+        ACCEPTED[attribute](name)
+    with pytest.raises(InputError, match=rf"'mine' is not one of: .*{name.replace('+', '.')}"):
+        ACCEPTED[attribute]("mine")
+    monkeypatch.setitem(registry, "mine", implementation := object())
+    ACCEPTED[attribute]("mine")
+    assert registries.load(registry, "mine") is implementation
+
+
+def test_help_lists_registered_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registries.ENGINES, "mine", "module:function")
+    field_docstrings.cache_clear()
+    text = field_docstrings(TranslateJob)["engine"]
+    field_docstrings.cache_clear()
+    assert "``auto``, ``torch``, ``ctranslate2`` or ``mine``." in text

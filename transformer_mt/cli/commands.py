@@ -1,0 +1,96 @@
+"""What each command runs, and what it prints to standard output.
+
+The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from transformer_mt.cli.entry_points import exit_on_interrupt
+from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
+from transformer_mt.config.settings import Command
+from transformer_mt.errors import InputError
+
+if TYPE_CHECKING:
+    from transformer_mt.evaluation.comparison import Evaluation
+
+
+def train(job: TrainJob) -> None:
+    """Trains a model and prints its test scores, or where the prepared data is."""
+    with exit_on_interrupt("mt-train"):
+        from transformer_mt.evaluation.scores import to_text
+        from transformer_mt.jobs.train import train
+    result = train(job)
+    for name, path in result.prepared.items():
+        print(name, path, sep="\t")
+    if result.scores is not None:
+        print(to_text(result.scores))
+
+
+def translate(job: TranslateJob) -> None:
+    """Translates a file, resumable, or else standard input or to standard output."""
+    with exit_on_interrupt("mt-translate"):
+        from transformer_mt.jobs.translate_file import translate_file, translates_file
+        from transformer_mt.jobs.translate_stream import translate_stream
+    with _messages_to_stderr("mt-translate"):
+        if translates_file(job):
+            translate_file(job)
+        else:
+            translate_stream(job)
+
+
+def evaluate(job: EvaluateJob) -> None:
+    """Scores translations and prints the scores; of an attention page alone, the translation."""
+    with exit_on_interrupt("mt-eval"):
+        from transformer_mt.evaluation.score_tables import to_json, to_text
+        from transformer_mt.jobs.evaluate import evaluate, write_attention
+    if sys.stdout is None:
+        raise InputError("standard output is closed: send the scores to a file, > FILE")
+
+    def show(evaluation: "Evaluation") -> None:
+        text = to_json(evaluation) if job.format == "json" else to_text(evaluation)
+        print(text, flush=True)
+
+    with _messages_to_stderr("mt-eval"):
+        if job.attention is not None and job.report is None:
+            print(write_attention(job).translation)
+        else:
+            evaluate(job, on_scores=show)
+
+
+def export(job: ExportJob) -> None:
+    """Converts a model folder to the format of another library."""
+    with exit_on_interrupt("mt-export"):
+        from transformer_mt.jobs.export import export
+    with _messages_to_stderr("mt-export"):
+        export(job)
+
+
+COMMANDS: dict[Command, Callable[[Any], None]] = {
+    "train": train,
+    "translate": translate,
+    "evaluate": evaluate,
+    "export": export,
+}
+"""The function of each command; ``config.settings`` has its program and its schema."""
+
+
+@contextmanager
+def _messages_to_stderr(program: str) -> Iterator[None]:
+    """Prints the log messages for the user to standard error, after the name of the program."""
+    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)

@@ -1,0 +1,249 @@
+"""Configurations of the commands that use a model: mt-translate, mt-eval and mt-export."""
+
+from dataclasses import dataclass, field
+
+from transformer_mt.config.checks import check, number, one_of, require, require_language
+from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS
+
+
+@dataclass(kw_only=True, frozen=True)
+class TranslateJob:
+    """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
+
+    model: str = ""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
+    input: str | None = None
+    """File to translate; null: standard input."""
+    output: str | None = None
+    """File to write; null: standard output."""
+    format: str = one_of("text", "jsonl")
+    """Output format. ``jsonl`` has scores."""
+    nbest: int = number(1, at_least=1, at_most=10_000)
+    """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
+    they are in random order."""
+    engine: str = one_of("auto", ENGINES)
+    """Translation engine. ``auto`` is CTranslate2 where it is installed and can do the job, on a
+    CPU, and otherwise torch; they give the same translations, ties and rounding aside."""
+    compute_type: str = one_of(*COMPUTE_TYPES)
+    """Data type of the computation. ``auto`` never trades accuracy for speed: it is float32.
+    ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where the hardware is fast
+    at it, otherwise float32; unless it is float32, some translations and all scores change
+    slightly. int8 needs CTranslate2, float16 a GPU."""
+    split: str = one_of("none", "sentences")
+    """How lines are split. ``sentences`` translates the sentences of each line one by one."""
+    markup: str = one_of("text", "keep")
+    """Treatment of markup. ``keep`` preserves tags, placeholders and addresses; ``text`` translates
+    them like any other text."""
+    device: str = one_of("auto", "cpu", "cuda")
+    """Device. ``auto`` is CUDA if there is a GPU."""
+    step: int | None = None
+    """Use the checkpoint of this training step. null: the final, averaged weights."""
+    ensemble: list[str] = field(default_factory=list)
+    """More models with the same vocabulary. Their probabilities are averaged with those of
+    ``model``, whose settings are used."""
+    prefix: str | None = None
+    """File with the beginning of each line's translation. It has as many lines as the input."""
+    score: str | None = None
+    """File with translations to score, one per line; nothing is translated. It has as many lines as
+    the input."""
+    alignment: bool = False
+    """Add word alignments to the output. It needs ``format=jsonl``."""
+    cache_dir: str = "~/.cache/transformer_mt"
+    """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
+    ``$XDG_CACHE_HOME`` where that is set."""
+    # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    max_extra_tokens: int | None = None
+    max_source_tokens: int | None = None
+    batch_tokens: int | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    no_repeat_ngram: int | None = None
+    sampling: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        check(self)
+        for key in ("input", "output", "prefix", "score"):
+            require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")
+        for key in ("input", "output"):
+            message = f"{key}=-: leave {key} out for standard {key}; a file of that name is ./-"
+            require(getattr(self, key) != "-", message)
+        require(
+            self.nbest == 1 or self.format == "jsonl",
+            f"nbest={self.nbest} needs format=jsonl: text is one line out for each line in",
+        )
+        require(
+            not self.alignment or self.format == "jsonl",
+            "alignment=true needs format=jsonl: text cannot hold alignments",
+        )
+        if self.score is not None:
+            for key, used in (
+                ("prefix", self.prefix is not None),
+                ("alignment", self.alignment),
+                ("nbest", self.nbest > 1),
+                ("sampling", bool(self.sampling)),
+            ):
+                require(not used, f"{key} cannot be used with score, which does not translate")
+        for setting, used in (
+            ("split=sentences", self.split == "sentences"),
+            ("markup=keep", self.markup == "keep"),
+        ):
+            for key in ("prefix", "score", "alignment") if used else ():
+                message = f"{key} applies to whole lines: it cannot be used with {setting}"
+                require(getattr(self, key) in (None, False), message)
+
+
+@dataclass(kw_only=True, frozen=True)
+class EvaluateJob:
+    """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
+
+    model: str | None = None
+    """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
+    unless ``testset``, ``subset`` or ``references`` select another."""
+    subset: str | None = one_of("test", "valid", default=None)
+    """Which of the model's own sets. null: ``test``; ``valid`` is for choosing settings."""
+    step: int | None = None
+    """Step of the checkpoint to load; null: the final model."""
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    hypotheses: list[str] = field(default_factory=list)
+    """Files of translations, one for each system; the first is the baseline of the comparison."""
+    references: list[str] = field(default_factory=list)
+    """Files of reference translations; several files give each line several references."""
+    source: str | None = None
+    """File of source sentences; with it, untranslated lines are reported."""
+    testset: str | None = None
+    """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
+    langs: str | None = None
+    """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
+    tgt_lang: str | None = None
+    """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
+    metrics: list[str] | None = one_of(METRICS, "comet", "ppl", default=None)
+    """Metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references under the
+    model, per subword."""
+    protocols: list[str] | None = one_of(PROTOCOLS, default=None)
+    """BLEU on other scales. ``paper``: tokenised, compounds split (Table 2); ``lowercase_tokens``:
+    published Multi30k scores; null: what suits the system."""
+    bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
+    """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
+    compared or a report is written, otherwise 0."""
+    randomization: int | None = number(None, at_least=0, at_most=10_000_000)
+    """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
+    workers: int | None = number(None, at_least=0, at_most=4096)
+    """Processes that compute metrics and resamples. null: one per core, or none if there is little
+    to compute; 0: none besides the main process."""
+    comet_model: str = "Unbabel/wmt22-comet-da"
+    """COMET model: its name, or a checkpoint file."""
+    report: str | None = None
+    """HTML report to write: scores, charts, training curves and every sentence."""
+    attention: str | None = None
+    """Sentence to translate, whose attention weights are shown."""
+    attention_html: str | None = None
+    """HTML page of attention weights to write."""
+    attention_png: str | None = None
+    """Image of attention weights to write."""
+    format: str = one_of("text", "json")
+    """Output format."""
+    device: str = one_of("auto", "cpu", "cuda")
+    """Device. ``auto`` is CUDA if there is a GPU."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.tgt_lang is not None:
+            require_language("tgt_lang", self.tgt_lang)
+        require(self.metrics != [], "metrics is empty: set at least one, e.g. metrics=[bleu]")
+        require(
+            bool(self.model) != bool(self.hypotheses),
+            "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
+        )
+        self._check_test_set()
+        self._check_attention()
+
+    def _check_test_set(self) -> None:
+        require(
+            bool(self.model) or "ppl" not in (self.metrics or []),
+            "metrics: ppl is the perplexity of a model: set model=FOLDER",
+        )
+        for key in () if self.model else ("subset", "step", "beam_size", "length_penalty"):
+            require(getattr(self, key) is None, f"{key} needs model=FOLDER")
+        require(
+            self.subset is None or not (self.testset or self.references),
+            f"subset={self.subset} is one of the model's own sets: remove testset and references",
+        )
+        require(
+            not (self.testset and (self.references or self.source)),
+            "testset includes source and references: set either testset or these",
+        )
+        require(self.langs is None or bool(self.testset), "langs needs testset=NAME")
+        if self.model:
+            require(
+                bool(self.source) == bool(self.references),
+                "a model's test set needs both source=FILE and 'references=[FILE]', or neither",
+            )
+            return
+        require(
+            bool(self.references) or bool(self.testset),
+            "hypotheses need references: set 'references=[FILE]' or testset=NAME",
+        )
+        require(
+            len(set(self.hypotheses)) == len(self.hypotheses),
+            "hypotheses lists a file twice: each system needs its own file",
+        )
+        require(
+            not self.testset or self.langs is not None,
+            f"testset={self.testset} exists for several language pairs: set langs=SRC-TGT",
+        )
+        require(
+            not self.protocols or bool(self.tgt_lang) or bool(self.langs),
+            "protocols depend on the language of the hypotheses: set it, e.g. tgt_lang=de",
+        )
+        require(
+            "comet" not in (self.metrics or []) or bool(self.source) or bool(self.testset),
+            "metrics: comet also reads the source: set source=FILE",
+        )
+
+    def _check_attention(self) -> None:
+        pages = bool(self.attention_html or self.attention_png)
+        if self.attention is None:
+            message = 'attention_html and attention_png need a sentence: set attention="…"'
+            require(not pages, message)
+            return
+        require(bool(self.model), "attention needs a model: set model=FOLDER")
+        require(bool(self.attention.strip()), "attention is an empty sentence")
+        require(
+            pages or bool(self.report),
+            "attention needs an output: set attention_html=FILE, attention_png=FILE or report=FILE",
+        )
+
+
+@dataclass(kw_only=True, frozen=True)
+class ExportJob:
+    """Settings of ``mt-export``."""
+
+    model: str = ""
+    """Model folder; required."""
+    format: str = one_of(EXPORT_FORMATS, default="")
+    """Format, required. ``transformers``: a folder that Hugging Face transformers loads without
+    this package. ``ctranslate2``: a folder that CTranslate2 loads. ``hub``: the files that a
+    translation needs and a model card, to upload to the Hugging Face Hub."""
+    output: str = ""
+    """Folder to write; required. It must be new or empty."""
+    compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)
+    """Data type of the weights, for ``format=ctranslate2`` only. null: ``float32``."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        require(bool(self.format), f"no format given: set format={'|'.join(EXPORT_FORMATS)}")
+        check(self)
+        require(bool(self.output), "no output given: set output=FOLDER")
+        require(
+            self.compute_type is None or self.format == "ctranslate2",
+            f"compute_type={self.compute_type} applies to format=ctranslate2 only",
+        )

@@ -1,0 +1,72 @@
+"""The extension points: names that settings accept, and where each is implemented.
+
+This is the only list of these names: settings are checked against it, ``--help`` and
+``configs/README.md`` print it, and ``load`` imports what is used. A value is a path,
+``package.module:name``, so that ``--help`` needs no PyTorch; in a program of your own it may also
+be the object itself.
+"""
+
+from pkgutil import resolve_name
+from typing import Any
+
+Registry = dict[str, Any]
+"""Name → path of its implementation, or the implementation itself."""
+
+ENGINES: Registry = {
+    "torch": "transformer_mt.decode.engines.selection:build_torch",
+    "ctranslate2": "transformer_mt.decode.engines.selection:build_ctranslate2",
+}
+"""``engine``."""
+
+TRACKERS: Registry = {
+    "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",
+    "trackio": "transformer_mt.training.trackers.wandb:TrackioTracker",
+    "wandb": "transformer_mt.training.trackers.wandb:WandbTracker",
+    "mlflow": "transformer_mt.training.trackers.mlflow:MlflowTracker",
+}
+"""``trackers``; the package and the extra of each have its name."""
+
+OPTIMIZERS: Registry = {
+    "adam": "transformer_mt.training.optimizer:adam",
+}
+"""``optimizer.name``."""
+
+SCHEDULES: Registry = {
+    "noam": "transformer_mt.training.schedule:noam",
+    "inverse_sqrt": "transformer_mt.training.schedule:inverse_sqrt",
+    "linear": "transformer_mt.training.schedule:linear",
+}
+"""``schedule.name``."""
+
+VALIDATION_METRICS: Registry = {
+    "bleu": "transformer_mt.evaluation.scores:VALIDATION_BLEU",
+    "chrf": "transformer_mt.evaluation.scores:VALIDATION_CHRF",
+}
+"""Metrics of validation translations, which ``train.best_by`` may name."""
+
+METRICS: Registry = {
+    "bleu": "transformer_mt.evaluation.metrics:bleu",
+    "chrf": "transformer_mt.evaluation.metrics:chrf",
+    "chrf++": "transformer_mt.evaluation.metrics:chrf_plus_plus",
+    "ter": "transformer_mt.evaluation.metrics:ter",
+}
+"""``metrics`` of mt-eval that compare texts."""
+
+PROTOCOLS: Registry = {
+    "paper": "transformer_mt.evaluation.metrics:paper_bleu",
+    "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",
+}
+"""``protocols`` of mt-eval."""
+
+EXPORT_FORMATS: Registry = {
+    "transformers": "transformer_mt.jobs.export:to_transformers",
+    "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
+    "hub": "transformer_mt.jobs.export:to_hub",
+}
+"""``format`` of mt-export."""
+
+
+def load(registry: Registry, name: str) -> Any:
+    """The implementation of a registered name; imports its module."""
+    entry = registry[name]
+    return resolve_name(entry) if isinstance(entry, str) else entry
