@@ -11,7 +11,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources.testsets import testset_files
+from transformer_mt.data.text.sources.files import testset_files
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from transformer_mt.data.text.sources.sample import sample_pairs
+from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import (
     Evaluation,
