@@ -15,9 +15,9 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.cleaning.cleaner import CleaningReport
-from transformer_mt.data.cleaning.registry import TEXT_SETTINGS
+from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
 from transformer_mt.data.store.deduplication import Mask, deduplicate
@@ -28,8 +28,8 @@ from transformer_mt.data.store.encode import (
     EncodedChunk,
     held_out_hashes,
     read_chunks,
+    track_progress,
 )
-from transformer_mt.data.store.progress import track_progress
 from transformer_mt.data.store.token_store import Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
