@@ -30,7 +30,7 @@ LONG = (
     "unit/test_configs.py",
     "unit/data/test_pipeline.py",
     "unit/data/test_prepare.py",
-    "unit/data/batching/test_fixed_buffers.py",
+    "unit/data/batching/test_static_batches.py",
     "unit/decode/engines/test_ctranslate2_engine.py",
     "unit/decode/search/test_cuda_graphs.py",
     "unit/evaluation/test_attention_page.py",

@@ -28,10 +28,10 @@ from train import synchronize
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, CuSeqlens, Lengths, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
+from transformer_mt.data.batching.batch_iterator import prefetch
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, Indices
-from transformer_mt.data.batching.prefetch import prefetch
+from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed import World

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.paths import ROOT
 
-from transformer_mt.data.text.sources.sample import sample_pairs
+from transformer_mt.data.text.sources.files import sample_pairs
 
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
 BIN = Path(sys.executable).parent

@@ -14,14 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import IGNORE_INDEX, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
-from transformer_mt.data.batching.fixed_buffers import (
+from transformer_mt.data.batching.micro_batches import collate, micro_batches
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.static_batches import (
     BufferShape,
     buffered_batches,
     fill,
     plan_buffers,
 )
-from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.search.beam_search import beam_search

@@ -54,8 +54,7 @@ def evaluate(job: EvaluateJob) -> None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
 
     def show(evaluation: "Evaluation") -> None:
-        text = to_json(evaluation) if job.format == "json" else to_text(evaluation)
-        print(text, flush=True)
+        print(to_json(evaluation) if job.format == "json" else to_text(evaluation), flush=True)
 
     with _messages_to_stderr("mt-eval"):
         if job.attention is not None and job.report is None:
@@ -88,13 +87,11 @@ def _messages_to_stderr(program: str) -> Iterator[None]:
     loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger in loggers:
             logger.removeHandler(handler)
-            logger.setLevel(level)

@@ -9,27 +9,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Literal
-
-
-def train() -> None:
-    """The console script ``mt-train``."""
-    run("train", "mt-train")
-
-
-def translate() -> None:
-    """The console script ``mt-translate``."""
-    run("translate", "mt-translate")
-
-
-def evaluate() -> None:
-    """The console script ``mt-eval``."""
-    run("evaluate", "mt-eval")
-
-
-def export() -> None:
-    """The console script ``mt-export``."""
-    run("export", "mt-export")
 
 
 def run(command: Literal["train", "translate", "evaluate", "export"], program: str) -> None:
@@ -37,6 +18,12 @@ def run(command: Literal["train", "translate", "evaluate", "export"], program: s
     with exit_on_interrupt(program):
         from transformer_mt.cli.main import main
     main(command)
+
+
+train = partial(run, "train", "mt-train")
+translate = partial(run, "translate", "mt-translate")
+evaluate = partial(run, "evaluate", "mt-eval")
+export = partial(run, "export", "mt-export")
 
 
 def check_address_space(program: str, gigabytes: int) -> None:

@@ -92,13 +92,11 @@ class TrainConfig:
     """Compile the training step. null: on GPUs with bf16. Batches then have one fixed shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Data type of the computation. 16-bit types by autocast, fp16 with loss scaling; ``auto`` is
-    bf16 where the hardware is fast at it, otherwise fp32; on a CPU with bf16 instructions a
-    measurement decides when a run starts, unless the step is compiled."""
+    bf16 on a GPU that has it, otherwise fp32; on a CPU with bf16 instructions a measurement decides
+    when a run starts."""
     kernels: str = one_of("auto", "torch", "onednn")
-    """Kernels of matrix products on a CPU. ``auto`` measures
-    which are fastest when a run starts, and keeps the choice for the run and for later ones. In a
-    single process on cores with several hardware threads, the number of threads is measured too,
-    unless ``OMP_NUM_THREADS`` sets it."""
+    """Library of the matrix products on a CPU, oneDNN in fp32 only. ``auto`` measures which is
+    fastest when a run starts, and keeps the choice for the run, also when it resumes."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

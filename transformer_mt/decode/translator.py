@@ -1,5 +1,6 @@
 """The translator, from strings to strings: one line out for each line in, in the same order."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -19,6 +20,11 @@ from transformer_mt.errors import InputError
 if TYPE_CHECKING:
     from transformer_mt.distributed import World
     from transformer_mt.model.transformer import Transformer
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONG_LINE = 64
+"""Tokens of a line from which on the length of its translation tells whether text is missing."""
 
 
 class _Part(NamedTuple):
@@ -56,6 +62,8 @@ class Translator:
         self._max_source_tokens = min(limit for limit in limits if limit is not None)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
+        self.short_translations = 0
+        """Number of translations so far with less than a quarter of the tokens of a long line."""
 
     @classmethod
     def load(
@@ -153,11 +161,11 @@ class Translator:
 
         Raises:
             InputError: A prefix exceeds the model's positions or has characters outside its
-                vocabulary.
+                vocabulary, or a text has a surrogate, which is not a character.
             TypeError: ``lines`` is a single string.
         """
         lines = _as_list(lines)
-        prefix_ids = [[] for _ in lines] if prefixes is None else self._encode_prefixes(prefixes)
+        prefix_ids = self._encode_prefixes(_as_list(prefixes)) if prefixes else [[] for _ in lines]
         split_lines = [
             self._split(ids, prefix)
             for ids, prefix in zip(self._encode_sources(lines), prefix_ids, strict=True)
@@ -174,6 +182,10 @@ class Translator:
         # For each line its n best translations, each as the hypotheses of the line's parts.
         nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
         translations = [[self._translation(each) for each in best] for best in nbest_lists]
+        self.short_translations += sum(
+            _is_short(sum(len(part.source) for part in line), best[0].tokens)
+            for line, best in zip(split_lines, translations, strict=True)
+        )
         if not align:
             return translations
         token_pairs = [
@@ -252,10 +264,22 @@ class Translator:
         )
 
 
+def _is_short(source_tokens: int, tokens: int) -> bool:
+    """Whether a translation is so short that a part of the line seems to be missing."""
+    return source_tokens >= _LONG_LINE and tokens < source_tokens / 4
+
+
 def _as_list(lines: Iterable[str]) -> list[str]:
     if isinstance(lines, str):
         raise TypeError("expected a list of lines, not a single string: pass [text]")
-    return list(lines)
+    lines = list(lines)
+    for number, line in enumerate(lines, 1):
+        if (lone := _LONE_SURROGATE.search(line)) is not None:
+            raise InputError(
+                f"text {number} has the surrogate U+{ord(lone[0]):04X}, which is not a character: "
+                "decode its bytes with errors='replace'"
+            )
+    return lines
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

@@ -18,6 +18,8 @@ from transformer_mt.model.transformer import Transformer
 
 MAX_PIECES = 200
 """Maximum number of pieces in a heat map."""
+_SIDE, _GAP = 8, 2
+"""Pixels of a weight's square in an image, and between two heat maps."""
 _FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
 """Fonts tried in turn for each character of an image, if installed."""
 
@@ -75,9 +77,9 @@ def to_data(attention: Attention) -> dict[str, Any]:
 def write_image(attention: Attention, path: Path) -> None:
     """Writes a PNG of all weights: a panel for each kind, a map for each layer and head."""
     panels = [(name, *attention.maps.layers(kind)) for kind, name in KINDS.items()]
-    pictures = [heat_map(layers, side=1, gap=1).numpy() for _, layers, _, _ in panels]
+    pictures = [heat_map(layers, side=_SIDE, gap=_GAP).numpy() for _, layers, _, _ in panels]
     heights = [len(picture) for picture in pictures]
-    inches = 0.13  # of a weight's square, which has a line of text beside it
+    inches = 0.13 / _SIDE  # of a pixel; each weight's square has a line of text beside it
     width = 1 + inches * max(picture.shape[1] for picture in pictures)
     height = 1 + inches * sum(heights) + len(heights)
     fonts = mpl.font_manager.get_font_names()
@@ -105,8 +107,8 @@ def write_image(attention: Attention, path: Path) -> None:
             figure.savefig(file, format="png", dpi=110)
 
 
-def _ticks(pieces: list[str], maps: int) -> tuple[list[int], list[str]]:
-    """Places and labels along a row or column of maps that are one square apart."""
-    size = len(pieces) + 1
-    places = [start + i for start in range(0, maps * size, size) for i in range(len(pieces))]
-    return places, pieces * maps
+def _ticks(pieces: list[str], maps: int) -> tuple[list[float], list[str]]:
+    """Places and labels along a row or column of maps: one label for each square."""
+    size, middle = len(pieces) * _SIDE + _GAP, _SIDE / 2 - 0.5
+    starts = [j * size + i * _SIDE for j in range(maps) for i in range(len(pieces))]
+    return [start + middle for start in starts], pieces * maps

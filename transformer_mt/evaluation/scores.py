@@ -1,6 +1,7 @@
 """Scores with their signatures: computing them with sacreBLEU, and their text and JSON forms."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,11 @@ from typing import Any
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
 from transformer_mt.files import has_types, read_json
+
+SIGNIFICANT = 0.05
+"""Differences with p-values below this are marked as significant."""
+
+log = logging.getLogger(__name__)
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
@@ -36,8 +42,21 @@ class Score:
     """Mean of the bootstrap resamples, if any."""
     confidence: float | None = None
     """Half the width of the 95% interval; sacreBLEU prints ``μ = mean ± confidence``."""
+    difference: float | None = None
+    """The score minus that of the baseline, if it was compared with one."""
+    p_bootstrap: float | None = None
+    """p-value of the paired bootstrap test: the probability of a difference this large if both
+    systems were equally good. None if the test was not run."""
+    p_randomization: float | None = None
+    """p-value of the paired approximate randomisation test; None if it was not run."""
     decimals: int = 2
     """Decimals to print."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether all tests that were run find the difference significant."""
+        p_values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
+        return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
 def score(
@@ -156,13 +175,18 @@ def to_row(item: Score) -> dict[str, str | float | int]:
 def read_scores(path: Path) -> list[Score] | None:
     """The scores of a file that ``to_json`` made, without intervals.
 
-    None if the file is missing or damaged: not such a list, a value of another type, or one that
-    contradicts another, as every part of a signature is in the file twice.
+    None if the file is missing, or damaged, which is logged: not such a list, a value of another
+    type, or one that contradicts another, as every part of a signature is in the file twice.
     """
     try:
         rows = read_json(path)
-        return [_read_row(row) for row in rows] if isinstance(rows, list) else None
-    except (OSError, TypeError, ValueError):
+        if not isinstance(rows, list):
+            raise ValueError("not a list")
+        return [_read_row(row) for row in rows]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        log.warning("%s is damaged and will not be used", path)
         return None
 
 

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import Any, NoReturn
 
 from transformer_mt import files
 from transformer_mt.errors import InputError
@@ -47,19 +45,16 @@ class ChunkFolder:
                 f"{self.path}, the folder for finished chunks, contains other files: choose a "
                 "different output, or move that folder"
             )
-        lock = FileLock(self.path / _LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            message = f"another mt-translate is using {self.path}: wait, or stop it"
-            raise InputError(message) from None
-        try:
-            yield
-        finally:
-            # Before the lock is released: afterwards the folder may belong to another process.
-            if self.num_finished() == 0:
-                shutil.rmtree(self.path, ignore_errors=True)
-            lock.release()
+        with files.locked(self.path / _LOCK, self._refuse):
+            try:
+                yield
+            finally:
+                # While it is locked: afterwards the folder may belong to another process.
+                if self.num_finished() == 0:
+                    shutil.rmtree(self.path, ignore_errors=True)
+
+    def _refuse(self) -> NoReturn:
+        raise InputError(f"another mt-translate is using {self.path}: wait, or stop it")
 
     def start(self, job: dict[str, Any], chunk_lines: int) -> int:
         """Keeps only intact chunks of this very job; returns the number of lines of a chunk.

@@ -24,6 +24,7 @@ class InputStats:
     nul: int = 0
     first_nul: int = 0
     cut: int = 0
+    short: int = 0
 
     def __add__(self, other: "InputStats") -> "InputStats":
         """The counts of two parts of one input together."""
@@ -50,6 +51,11 @@ class InputStats:
                 f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
                 "were translated in parts"
             )
+        if self.short:
+            yield (
+                f"{self.short:,} translation(s) have less than a quarter of the tokens of their "
+                "line, so text may be missing: try split=sentences"
+            )
 
 
 class AlignedFile:
@@ -74,12 +80,12 @@ class AlignedFile:
         self._lines, self._next_line = read_lines(path), 1
 
     def check_line_count(self, num_lines: int) -> None:
-        """Raise ``InputError`` unless the input has as many lines as this file."""
+        """Raises ``InputError`` unless the input has as many lines as this file."""
         if num_lines != self._num_lines:
             raise self._mismatch(f"{num_lines:,}")
 
     def read(self, first_line: int, count: int) -> list[str]:
-        """Read ``count`` lines from number ``first_line`` on; calls must go forward.
+        """Reads ``count`` lines from number ``first_line`` on; calls must go forward.
 
         Raises:
             InputError: The file is shorter.
@@ -168,7 +174,7 @@ class LineProcessor:
                 undecodable.append(number)
             if b"\0" in line:
                 nul.append(number)
-        cut_before = self.translator.cut_lines
+        cut_before, short_before = self.translator.cut_lines, self.translator.short_translations
         processed = self.process(lines, first_line)
         rows = [f"{self.format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
@@ -177,4 +183,5 @@ class LineProcessor:
             nul=len(nul),
             first_nul=min(nul, default=0),
             cut=self.translator.cut_lines - cut_before,
+            short=self.translator.short_translations - short_before,
         )

@@ -139,7 +139,7 @@ def record_start(
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": [{"host": host, "device": device} for host, device in hosts],
-        "processor": hardware.exact_model(torch.device("cpu")),
+        "processor": hardware.exact_cpu(),
         "threads": torch.get_num_threads(),
         "parameters": parameters,
         "kernels": None if kernels is None else asdict(kernels),
@@ -192,7 +192,7 @@ def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
     starts = _starts(run_dir)
     last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
-    same_processor = last.get("processor") == hardware.exact_model(torch.device("cpu"))
+    same_processor = last.get("processor") == hardware.exact_cpu()
     return Kernels.from_json(last.get("kernels")) if same_processor else None
 
 

@@ -35,6 +35,12 @@ _FLOPS = 10**9
 _GAIN = 1.1
 """A choice must be this much faster than those before it, PyTorch's own first."""
 
+_EARLIER_RECORDS = {
+    frozenset({"torch"}): "torch",
+    frozenset({"torch", "torch_transposed"}): "torch_transposed",
+    frozenset({"onednn", "onednn_transposed"}): "onednn",
+}
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -47,38 +53,21 @@ class Kernels:
 
     @classmethod
     def from_json(cls, value: Any) -> "Kernels | None":
-        """The inverse of ``asdict``, for records of earlier versions, too; None if it is damaged.
+        """The inverse of ``asdict``; None if the record is damaged.
 
-        An earlier version chose kernels for each weight; they are ``mixed`` if they do not agree.
+        An earlier version recorded a kernel for each product of each weight. Where they do not
+        agree, they are read as ``mixed``, which is not available.
         """
         try:
             precision, products = value["precision"], value["products"]
             if isinstance(products, dict):
-                attention = value["attention"] == "written_out"
-                products = (_agreed(products) if attention else None) or "mixed"
-        except (AttributeError, KeyError, TypeError, ValueError):
+                names = {name for kernels in products.values() for name in kernels.values()}
+                agreed = _EARLIER_RECORDS.get(frozenset(names), "mixed")
+                products = agreed if value["attention"] == "written_out" else "mixed"
+            known = isinstance(products, str) and precision in DTYPES
+        except (AttributeError, KeyError, TypeError):
             return None
-        known = isinstance(products, str) and precision in DTYPES
         return cls(precision, products) if known else None
-
-
-def _agreed(weights: dict[str, Any]) -> str | None:
-    """The kernel whose products an earlier version chose for all weights, by shapes ``MxK``."""
-
-    def products(name: str, shape: str) -> list[str]:
-        rows, columns = map(int, shape.split("x"))
-        if name == "onednn":
-            return [name, name, "onednn_transposed" if rows > columns else name]
-        return ["torch", "torch", name]
-
-    return next(
-        (
-            name
-            for name in KERNELS
-            if all(list(kernel.values()) == products(name, s) for s, kernel in weights.items())
-        ),
-        None,
-    )
 
 
 def choose_kernels(

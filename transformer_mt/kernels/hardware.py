@@ -10,7 +10,7 @@ import platform
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,15 +28,13 @@ def device_name(device: "torch.device") -> str:
     return _cpu_info("model name") or platform.processor() or platform.machine()
 
 
-def exact_model(device: "torch.device") -> str:
-    """The name, and for a CPU what virtual machines leave out of it: generation, vector width."""
-    if device.type == "cuda":
-        return device_name(device)
+def exact_cpu() -> str:
+    """The CPU's name, and what virtual machines leave out of it: generation, vector width."""
     import torch
 
     generation = [f"{key} {_cpu_info(key)}" for key in ("cpu family", "model", "stepping")]
     capability = torch.backends.cpu.get_cpu_capability()
-    return ", ".join([device_name(device), *generation, capability])
+    return ", ".join([device_name(torch.device("cpu")), *generation, capability])
 
 
 def has_fast_bf16(device: "torch.device") -> bool:
@@ -131,29 +129,14 @@ def _cpu_info(key: str) -> str:
 
 
 def _cpu_quota(root: Path) -> float:
-    """CPU quota of this process's control groups, in cores; infinite without one.
-
-    The limits of all enclosing groups apply (``joblib.cpu_count`` reads only the root's). Inside a
-    container only the container's own group is visible, as the root.
-    """
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return math.inf
-    quota = math.inf
-    for _, controllers, name in (line.split(":", 2) for line in lines):
-        mount, files = root / "sys/fs/cgroup", ["cpu.max"]
-        if "cpu" in controllers.split(","):  # version 1
-            mount, files = mount / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        elif controllers:  # version 1, another controller
+    """CPU quota of this container's control group, in cores; infinite without one."""
+    groups = root / "sys/fs/cgroup"
+    version1 = [groups / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+    for files in ([groups / "cpu.max"], version1):
+        try:
+            limit, period = map(float, " ".join(file.read_text() for file in files).split())
+        except (OSError, ValueError):  # no such file, or "max"
             continue
-        path = PurePosixPath(name.lstrip("/"))
-        for group in (path, *path.parents):
-            try:
-                numbers = " ".join((mount / group / file).read_text() for file in files).split()
-                limit, period = (float(number) for number in numbers)
-            except (OSError, ValueError):  # no such file, or "max"
-                continue
-            if limit > 0:  # version 1 has -1 for no limit
-                quota = min(quota, limit / period)
-    return quota
+        if limit > 0:  # version 1 has -1 for no limit
+            return limit / period
+    return math.inf

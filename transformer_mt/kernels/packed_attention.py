@@ -112,21 +112,10 @@ def varlen_attention(
     key_boundaries: CuSeqlens,
     causal: bool,
 ) -> Tensor:
-    """Attention of query sequence i to key sequence i, without padding.
+    """``packed_attention`` without padding: [N, H, K], [M, H, K] and [M, H, K] → [N, H, K].
 
     On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
     one mask over all pairs of tokens gives the same result, for tests.
-
-    Args:
-        query: [N, H, K].
-        key: [M, H, K].
-        value: [M, H, K].
-        query_boundaries: Boundaries of the query sequences.
-        key_boundaries: Boundaries of the key sequences, one for each query sequence.
-        causal: Query t attends to keys up to t only; the two boundaries are then the same.
-
-    Returns:
-        [N, H, K].
     """
     if query.device.type == "cuda":
         # Imported here: it loads the compiler, which doubles the start-up time of every command.

@@ -10,7 +10,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed import World

@@ -46,6 +46,9 @@ def test_ignored_signals_stay_ignored() -> None:
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
+EXPORT = ["model=x", "format=hub", "output=y"]
+
+
 @pytest.mark.parametrize(("megabytes", "command"), [(900, "train"), (600, "export")])
 def test_too_little_address_space_is_one_line(megabytes: int, command: str) -> None:
     """Before a library aborts, or fails with an error that does not name the reason."""

@@ -91,6 +91,31 @@ def test_prefix_with_unknown_characters_is_refused(tmp_path: Path) -> None:
         translator.translate_nbest(["the dog"], 1, prefixes=["☃"])
 
 
+@pytest.mark.parametrize("text", ["\ud800 A dog.", "a\udfff"])
+def test_surrogates_are_named(make: Make, text: str) -> None:
+    for call in (
+        lambda: make().translate(["a", text]),
+        lambda: make().translate_nbest(["a", "b"], 1, prefixes=["a", text]),
+        lambda: make().score(["a", "b"], ["a", text]),
+    ):
+        with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D[8F]"):
+            call()
+
+
+def test_translations_much_shorter_than_their_line_are_counted(
+    make: Make, tokenizer: Tokenizer
+) -> None:
+    model = constant_model(tokenizer, {"x": 0.0, "</s>": 1.0})
+    lines = ["the dog " * 40, "the dog", "the dog " * 40, " ".join(["red. Red"] * 40)]
+    counting = make(model, max_source_tokens=200)
+    assert max(best.tokens for (best,) in counting.translate_nbest(lines[:3], 1)) < 4
+    assert counting.short_translations == 2
+    talkative = constant_model(tokenizer, {"x": 1.0, "</s>": 0.0})
+    long_enough = make(talkative, max_source_tokens=200, beam_size=1)
+    long_enough.translate(lines)
+    assert long_enough.short_translations == 0
+
+
 def test_prefixes(make: Make) -> None:
     lines = ["the dog", "", *random_lines(10, 12)]
     prefixes = ["the fox jumps", "lost", "", "☃ 漢字", *["Über"] * 8]
@@ -149,6 +174,9 @@ def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
     ("settings", "message"),
     [
         ({"min_length": -1}, "min_length=-1 must be ≥ 0"),
+        ({"min_length": 10**9}, "min_length=1000000000 must be ≤ 10,000"),
+        ({"beam_size": "4"}, "beam_size='4' must not be text"),
+        ({"length_penalty": "1"}, "length_penalty='1' must not be text"),
         ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ 1 and ≥ decode.min_length"),
         ({"max_length": 0}, "max_length=0 must be ≥ 1"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),

@@ -373,10 +373,13 @@ def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
         {"verbose_score": 3},
     ],
 )
-def test_damaged_scores_are_as_good_as_none(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_damaged_scores_are_as_good_as_none(
+    tmp_path: Path, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     (row,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["bleu"])))
     (tmp_path / "test.json").write_text(json.dumps([{**row, **change}]), encoding="utf-8")
     assert read_scores(tmp_path / "test.json") is None
+    assert caplog.messages == [f"{tmp_path / 'test.json'} is damaged and will not be used"]
 
 
 @pytest.mark.parametrize(

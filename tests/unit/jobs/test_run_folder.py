@@ -69,7 +69,7 @@ def test_kernels_are_recorded_for_the_same_processor(
     for kernels in (first, last):
         run_folder.record_start(tmp_path, CPU, 1234, 0, kernels)
     assert run_folder.recorded_kernels(tmp_path) == last
-    monkeypatch.setattr(hardware, "exact_model", lambda _: "another")
+    monkeypatch.setattr(hardware, "exact_cpu", lambda: "another")
     assert run_folder.recorded_kernels(tmp_path) is None
     run_folder.record_start(tmp_path, CPU, 1234, 0)  # unknown
     assert run_folder.recorded_kernels(tmp_path) is None

@@ -175,6 +175,19 @@ def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[by
     assert err == f"mt-translate: {expected}\n"
 
 
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-be"])
+def test_utf_16_is_refused(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str
+) -> None:
+    source = tmp_path / "in"
+    source.write_bytes("\ufeffBär\n".encode(codec))
+    for more in ({}, {"output": str(tmp_path / "out")}):
+        message = error_of(capfd, model=str(model), input=str(source), **more)
+        assert message.startswith(f"{source} is UTF-16")
+        assert "iconv -f utf-16 -t utf-8" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_long_lines_are_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     lines = ["the dog", "the dog jumps " * 9, "fox " * 30]
     out, err = translated("\n".join(lines).encode(), max_source_tokens=10)

@@ -8,12 +8,12 @@ import torch
 from torch._dynamo.utils import counters
 
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
-from transformer_mt.data.text.sources.sample import sample_pairs
+from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.distributed import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep

@@ -1,33 +1,43 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
+import logging
 import math
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.fixed_buffers import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
-from transformer_mt.data.batching.mixing import epoch_weights
 from transformer_mt.data.batching.plan import GlobalBatch
-from transformer_mt.data.batching.sampled_segmentation import (
-    SampledSegmentation,
-    SampledShares,
-    Share,
-)
-from transformer_mt.data.batching.sharded_plan import ShardedPlan
+from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
+from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.store.workers import num_workers
+from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed import World, env_local_rank, env_local_size
+from transformer_mt.kernels.hardware import background_thread
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _MAX_SAMPLING_PROCESSES = 16
 """Maximum number of processes that sample segmentations for one rank, to save memory."""
+
+_NICENESS = 10
+"""Niceness of these processes."""
+
+_PREFETCHED_STEPS = 2
+"""One step is enough to hide the reading; the second evens out variations."""
 
 
 class BatchIterator:
@@ -68,11 +78,11 @@ class BatchIterator:
         self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
+        if env_local_rank() == 0:
+            train.sample.verify()  # on each machine, which may have a cache of its own
         growth = segmentation.growth(train.sample, weights) if segmentation else (1.0, 1.0)
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1]))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
-        if train.num_shards == 1 and env_local_rank() == 0:
-            train.sample.verify()  # on each machine, which may have a cache of its own
         self._lock = Lock()
         self._sampled: SampledShares | None = None
         if segmentation:
@@ -173,3 +183,55 @@ class BatchIterator:
         if self._sampled:
             self._sampled.close()
         self._plan.close()
+
+
+class SampledShares:
+    """One rank's share of every update, sampled ahead by worker processes.
+
+    Args:
+        task: Samples the segmentation.
+        share: Returns the stored share of an update, by its number.
+        processes: Maximum number of worker processes; 0 works in this process.
+    """
+
+    def __init__(self, task: SampledSegmentation, share: Callable[[int], Share], processes: int):
+        self._task, self._share, self._processes = task, share, processes
+        self._steps = range(0)
+        self._results: Generator[tuple[TokenStore, GlobalBatch], None, None] | None = None
+
+    def read(self, step: int, last_step: int) -> tuple[TokenStore, GlobalBatch]:
+        """The share of an update; sampling of the next ones, up to ``last_step``, is started."""
+        steps = range(step, last_step + 1)
+        if self._results is None or self._steps != steps:
+            self.close()
+            self._results = map_ordered(
+                self._task, map(self._share, steps), self._processes, nice=_NICENESS
+            )
+        self._steps = steps[1:]
+        try:
+            return next(self._results)
+        except WorkerKilledError:  # perhaps by a signal to the whole group, which ends the training
+            log.warning("warning: a process that samples segmentations was killed")
+            self.close()  # the next update starts new processes
+            return self._task(self._share(step))
+
+    def close(self) -> None:
+        """Ends the worker processes."""
+        if self._results is not None:
+            self._results.close()
+            self._results = None
+
+
+def prefetch(read: Callable[[int], T], steps: Iterable[int]) -> Generator[T, None, None]:
+    """Yields ``read(step)`` for each step in order, computed by a thread a few steps ahead.
+
+    An exception in ``read`` is raised here when its step is reached. Close the generator to stop
+    before the end.
+    """
+    remaining = iter(steps)
+    with background_thread("prefetch") as thread:
+        pending = deque(thread.submit(read, step) for step in islice(remaining, _PREFETCHED_STEPS))
+        while pending:
+            batch = pending.popleft().result()
+            pending.extend(thread.submit(read, step) for step in islice(remaining, 1))
+            yield batch

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.config import DataConfig
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
@@ -19,6 +20,10 @@ from transformer_mt.errors import InputError
 
 _ORDER_SEED, _SHARD_SEED = 2, 3
 """Last numbers of the seeds: none is 0, because trailing zeros do not change a seed."""
+
+
+MAX_EPOCH_FACTOR = 100
+"""Maximum size of an epoch relative to the corpus; larger ones are refused."""
 
 
 class ShardedPlan:
@@ -112,3 +117,33 @@ class ShardedPlan:
         rng = np.random.default_rng([self._seed, number, _SHARD_SEED])
         seed, updates = int(rng.integers(2**63)), int(self._updates[number])
         return BatchPlan(store, self._batch_tokens, seed, self._weights, updates)
+
+
+def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
+    """How often a pair of each training source occurs in an epoch.
+
+    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
+    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
+    equal; the pairs of the largest source occur once.
+
+    Args:
+        config: Weights or temperature.
+        source_sizes: Number of pairs of each source, after cleaning.
+
+    Raises:
+        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus.
+    """
+    weights = config.weights or [1.0] * len(source_sizes)
+    largest = max(source_sizes, default=0)
+    times = [
+        weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
+        for weight, size in zip(weights, source_sizes, strict=True)
+    ]
+    total = sum(n * size for n, size in zip(times, source_sizes, strict=True))
+    if total > MAX_EPOCH_FACTOR * sum(source_sizes):
+        raise InputError(
+            f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
+            f"{sum(source_sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
+            "data.weights=[1, 0.5]"
+        )
+    return times

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.cleaning.filters import SideFilter
-from transformer_mt.data.cleaning.registry import active_filters
+from transformer_mt.data.cleaning.filters import SideFilter, active_filters
 from transformer_mt.errors import printable
 
 EXAMPLES = 5

@@ -2,7 +2,9 @@
 
 Most filters look at one side of a pair, which is dropped if either side is bad. Corpora have
 millions of pairs, so every filter first makes the test that decides most of them.
-The thresholds, and their sources, are in ``configs/cleaning``; ``registry.py`` lists all filters.
+The thresholds, and their sources, are in ``configs/cleaning``.
+
+To add a filter: its settings in ``CleaningConfig``, its function, and its entry in ``FILTERS``.
 """
 
 import hashlib
@@ -10,12 +12,18 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from math import inf
 from operator import eq
 from typing import Any
 
+import regex
+
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.text.languages import LETTER, UNSPACED, base_language, foreign_letter
+from transformer_mt.data.text.languages import UNSPACED, base_language, foreign_letter
+from transformer_mt.data.text.lines import is_blank
+from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 
 SideFilter = Callable[[str], bool]
@@ -31,6 +39,7 @@ MIN_LETTERS_TO_IDENTIFY = 20
 """Minimum number of letters of a side whose language is identified; with fewer it is a guess."""
 
 
+_LETTER = regex.compile(r"\p{L}")  # of any script
 # Control, replacement and private-use characters, non-characters, lone surrogates.
 _BROKEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
@@ -145,7 +154,7 @@ def wrong_script(share: float, lang: str) -> SideFilter:
     def drop(text: str) -> bool:
         if foreign is None or not foreign.search(text):
             return False
-        letters = len(LETTER.findall(text))
+        letters = len(_LETTER.findall(text))
         return letters - len(foreign.findall(text)) < share * letters
 
     return drop
@@ -169,7 +178,7 @@ def wrong_language(probability: float, lang: str) -> SideFilter:
         )
 
     def drop(text: str) -> bool:
-        if min(len(text), len(LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
+        if min(len(text), len(_LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
             return False
         best, _ = identifier.classify(text)  # decides most texts, faster than a ranking
         return best != code and bool(dict(identifier.rank(text))[code] < probability)
@@ -214,3 +223,124 @@ def hash_text(text: str) -> int:
     # 100 million texts have a false duplicate with probability 0.03%.
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Registration of a filter.
+
+    A filter tests one ``side``, the ``text`` of both, or their ``lengths``, or has a
+    ``duplicate_key``; ``held_out`` compares hashes with those of the validation and test set.
+    """
+
+    name: str
+    """Name in reports and in ``cleaning.json``."""
+    drops: str | Callable[[CleaningConfig], str]
+    """Description of the dropped pairs, for the report."""
+    switches: tuple[str, ...] = ()
+    """Settings any of which turns the filter on; without any it is always on."""
+    parameters: tuple[str, ...] = ()
+    """Further settings of ``CleaningConfig`` that it uses."""
+    side: Callable[[CleaningConfig, str], SideFilter] | None = None
+    """Makes the test of the normalised text of a side, given its language."""
+    text: Callable[[str, str], bool] | None = None
+    """Test of the normalised text of both sides."""
+    lengths: Callable[[CleaningConfig], LengthFilter] | None = None
+    """Makes the test of the encoded lengths."""
+    duplicate_key: Callable[[Pair], str] | None = None
+    """Text by which two pairs are duplicates; the first of them is kept."""
+
+    def is_on(self, config: CleaningConfig) -> bool:
+        """Whether a configuration turns the filter on."""
+        return not self.switches or any(getattr(config, name) for name in self.switches)
+
+    def describe(self, config: CleaningConfig) -> str:
+        """Description of the dropped pairs, with the configuration's thresholds."""
+        return self.drops if isinstance(self.drops, str) else self.drops(config)
+
+
+FILTERS = (
+    Filter("empty", "a side has no text", side=lambda *_: is_blank),
+    Filter(
+        "garbled",
+        "control characters, broken encoding",
+        ("drop_garbled",),
+        side=lambda *_: garbled,
+    ),
+    Filter("markup", "HTML tags or entities", ("drop_markup",), side=lambda *_: markup),
+    Filter(
+        "repeated_characters",
+        lambda c: f"over {c.max_character_repeats} in a row",
+        ("max_character_repeats",),
+        side=lambda c, _: repeated_characters(c.max_character_repeats or 0),
+    ),
+    Filter(
+        "repeated_words",
+        lambda c: f"over {c.max_word_repeats} times in a row",
+        ("max_word_repeats",),
+        side=lambda c, _: repeated_words(c.max_word_repeats or 0),
+    ),
+    Filter(
+        "word_length",
+        lambda c: (
+            f"mean word under {c.min_word_length or 0:g} or over {c.max_word_length or inf:g}"
+        ),
+        ("min_word_length", "max_word_length"),
+        side=lambda c, lang: word_length(c.min_word_length, c.max_word_length, lang),
+    ),
+    Filter(
+        "script",
+        lambda c: f"under {c.min_script_share:.0%} of its letters",
+        ("min_script_share",),
+        side=lambda c, lang: wrong_script(c.min_script_share or 0.0, lang),
+    ),
+    Filter("identical", "both sides are the same", ("drop_identical",), text=identical),
+    Filter(
+        "language",
+        "a side in another language",
+        ("min_language_probability",),
+        side=lambda c, lang: wrong_language(c.min_language_probability or 0.0, lang),
+    ),
+    Filter(
+        "length",
+        lambda c: f"a side over {c.max_tokens} subwords",
+        ("max_tokens",),
+        lengths=too_long,
+    ),
+    Filter(
+        "length_ratio",
+        lambda c: (
+            f"a side over {c.max_ratio:g} × the other"
+            + (f" + {c.ratio_slack}" if c.ratio_slack else "")
+        ),
+        ("max_ratio",),
+        ("ratio_slack",),
+        lengths=unequal_lengths,
+    ),
+    Filter("held_out", "in the validation or test set", ("drop_held_out",)),
+    Filter("duplicate_pair", "repeats an earlier pair", ("deduplicate",), duplicate_key="\n".join),
+    Filter(
+        "duplicate_source",
+        "repeats an earlier source",
+        ("deduplicate_sources",),
+        duplicate_key=lambda pair: pair.src,
+    ),
+    Filter(
+        "duplicate_target",
+        "repeats an earlier target",
+        ("deduplicate_targets",),
+        duplicate_key=lambda pair: pair.tgt,
+    ),
+)
+"""All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
+
+TEXT_SETTINGS = {name for f in FILTERS if f.side or f.text for name in (*f.switches, *f.parameters)}
+"""Settings of the filters of text, on which the vocabulary depends."""
+
+DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}
+"""Filters that compare pairs with each other → the text that they compare, by its hash."""
+
+
+def active_filters(config: CleaningConfig) -> list[Filter]:
+    """The filters that a configuration turns on, in order."""
+    return [f for f in FILTERS if f.is_on(config)]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, CleaningReport
-from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
+from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS
 from transformer_mt.data.store.encode import EncodedChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 

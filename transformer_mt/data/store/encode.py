@@ -6,31 +6,41 @@ finds. The result does not depend on which process wrote a file: their order is 
 
 import io
 import json
+import logging
+import sys
+import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
-from transformer_mt.data.cleaning.filters import fold, hash_text
-from transformer_mt.data.cleaning.registry import DUPLICATE_KEYS
+from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.corpus import EncodedPairs
 from transformer_mt.data.store.token_store import Side, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
+
+_LOG_INTERVAL = 30.0
+"""Seconds between two log lines."""
 
 
 class Chunk(NamedTuple):
@@ -209,3 +219,31 @@ def _write_chunk(path: Path, arrays: dict[str, Any]) -> None:
     np.savez(content, **arrays)
     with files.atomic(path) as temporary:
         temporary.write_bytes(content.getbuffer())
+
+
+def track_progress(
+    items: Iterable[T], action: str, count: Callable[[T], int]
+) -> Generator[T, None, None]:
+    """Yields the items and reports how many pairs they hold.
+
+    The log lines are not tqdm's, which would write bars to log files.
+
+    Args:
+        items: Parts of the corpus.
+        action: Past participle of what is done with the pairs, for the messages.
+        count: Returns the number of pairs of an item.
+    """
+    started = reported = time.perf_counter()
+    pairs = 0
+    no_bar = not sys.stderr.isatty()
+    with tqdm(
+        desc=action, unit=" pairs", unit_scale=True, dynamic_ncols=True, disable=no_bar
+    ) as bar:
+        for item in items:
+            yield item
+            pairs += count(item)
+            bar.update(count(item))
+            now = time.perf_counter()
+            if no_bar and now - reported >= _LOG_INTERVAL:
+                reported, rate = now, pairs / (now - started)
+                log.info("  %s: %s pairs, %s pairs/s", action, f"{pairs:,}", f"{rate:,.0f}")

@@ -1,6 +1,10 @@
 """Languages and the scripts that they are written in."""
 
-import regex
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import regex
 
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
@@ -36,9 +40,6 @@ _SCRIPTS = {  # Unicode script(s) → languages written in it
     "Thai": "th",
 }
 
-LETTER = regex.compile(r"\p{L}")
-"""A letter of any script."""
-
 
 _ISO_639_3 = """
 afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs
@@ -59,12 +60,14 @@ def base_language(lang: str) -> str:
 
     ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``.
     """
-    code = regex.split("[-_]", lang.lower())[0]
+    code = re.split("[-_]", lang.lower())[0]
     return _TWO_LETTERS.get(code, code)
 
 
 def foreign_letter(lang: str) -> "regex.Pattern[str] | None":
     """Pattern of a letter that is not in the language's script, or None if that is unknown."""
+    import regex  # takes a tenth of a second, and only cleaning needs it
+
     for scripts, languages in _SCRIPTS.items():
         if base_language(lang) in languages.split():
             # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.

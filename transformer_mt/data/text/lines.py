@@ -116,10 +116,9 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             byte = line[error.start]
             column = len(line[: error.start].decode()) + 1
-            is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise InputError(
                 f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-                f"convert it, e.g. iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8"
+                "convert it, e.g. iconv -f latin1 -t utf-8"
             ) from error
 
 
@@ -134,7 +133,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         name: Name of the stream in error messages.
 
     Raises:
-        InputError: The stream is damaged, or is compressed without a suffix that says so.
+        InputError: The stream is damaged or UTF-16, or is compressed without a suffix that says so.
     """
     number = 0
     try:
@@ -143,6 +142,10 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
             if first.startswith(magic):
                 rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
                 raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError(
+                f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
+            )
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")

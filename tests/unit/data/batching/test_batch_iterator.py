@@ -4,6 +4,7 @@ import dataclasses
 import multiprocessing
 import random
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -27,10 +28,10 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.fixed_buffers import buffered_batches, plan_buffers
+from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.data.batching.sampled_segmentation import SampledSegmentation, Share
+from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
+from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
@@ -374,3 +375,40 @@ def test_sources_occur_as_often_as_configured(
     # Fractional weights are rounded to whole pairs: one more or less.
     assert first == pytest.approx(times[0] * sizes[0], abs=1)
     assert seen.total() - first == pytest.approx(times[1] * sizes[1], abs=1)
+
+
+# Prefetching.
+
+
+def test_steps_are_read_in_order() -> None:
+    assert list(prefetch(lambda step: step * step, range(5, 12))) == [n * n for n in range(5, 12)]
+    assert list(prefetch(lambda step: step, range(0))) == []
+
+
+def test_two_steps_are_prefetched() -> None:
+    started: list[int] = []
+    third = threading.Event()
+
+    def read(step: int) -> int:
+        started.append(step)
+        if step == 2:
+            third.set()
+        return step
+
+    steps = prefetch(read, range(100))
+    assert next(steps) == 0
+    assert third.wait(10)  # the next two steps are read while the first is processed
+    steps.close()
+    assert started == [0, 1, 2]
+
+
+def test_an_error_is_raised_at_its_step() -> None:
+    def read(step: int) -> int:
+        if step == 2:
+            raise ValueError("step 2")
+        return step
+
+    steps: Iterator[int] = prefetch(read, range(5))
+    assert [next(steps), next(steps)] == [0, 1]
+    with pytest.raises(ValueError, match="step 2"):
+        next(steps)

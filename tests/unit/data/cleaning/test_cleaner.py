@@ -8,10 +8,10 @@ import pytest
 
 from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport
-from transformer_mt.data.cleaning.registry import FILTERS, TEXT_SETTINGS, active_filters
+from transformer_mt.data.cleaning.filters import FILTERS, TEXT_SETTINGS, active_filters
 
 ALL = CleaningConfig(
-    max_tokens=1_000_000,
+    max_tokens=100_000,
     max_ratio=2.25,
     ratio_slack=100,
     drop_garbled=True,

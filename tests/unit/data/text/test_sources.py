@@ -589,10 +589,10 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
 
 
 def test_sample_in_both_directions() -> None:
-    from transformer_mt.data.text.sources import sample
+    from transformer_mt.data.text.sources import files
 
     source = SourceConfig(sample="valid")
-    expected = [(en, de) for en, de in sample.sample_pairs("valid")]
+    expected = [(en, de) for en, de in files.sample_pairs("valid")]
     assert expected
     assert pairs(source) == expected
     assert pairs(source, langs="de-en") == [(de, en) for en, de in expected]
@@ -693,10 +693,10 @@ def test_fingerprint_of_hub_and_folder(tmp_path: Path) -> None:
 
 
 def test_fingerprint_of_sample() -> None:
-    from transformer_mt.data.text.sources import sample
+    from transformer_mt.data.text.sources import files
 
     found = fingerprint(SourceConfig(sample="train"))
-    assert found == {"sample": "train", "version": sample.VERSION}
+    assert found == {"sample": "train", "version": files.SAMPLE_VERSION}
 
 
 # --- the data configs ---

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources import files, sample, tables, testsets
+from transformer_mt.data.text.sources import files, tables
 from transformer_mt.data.text.sources.files import Pair
 from transformer_mt.errors import InputError
 
@@ -22,8 +22,8 @@ READERS: dict[str, Callable[[SourceConfig, str, str], Iterator[Pair]]] = {
     "jsonl": files.read_jsonl,
     "parquet": tables.read_parquet,
     "hub": tables.read_hub,
-    "testset": testsets.read_testset,
-    "sample": sample.read_sample,
+    "testset": files.read_testset,
+    "sample": files.read_sample,
 }
 """Reader of each ``SourceConfig.kind``, called with the source and the two languages."""
 
@@ -56,7 +56,7 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
         else:
             found[key] = _file_identity(path)
     if source.sample is not None:
-        found["version"] = sample.VERSION
+        found["version"] = files.SAMPLE_VERSION
     return found
 
 

@@ -1,13 +1,19 @@
-"""Readers of line-based files: text, TSV and JSON lines."""
+"""Readers of files of lines: text, TSV, JSON lines, sacreBLEU's test sets, the built-in sample."""
 
 import json
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, first_line
+
+SAMPLE_VERSION = 1
+"""Version of the built-in sample's text, part of its fingerprint."""
+
+_SAMPLE = Path(__file__).with_name("sample_corpus")
 
 
 class Pair(NamedTuple):
@@ -79,6 +85,77 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[P
             record |= {f"translation.{key}": value for key, value in nested.items()}
         src, tgt = (find_column(column, record, where) for column in columns)
         yield Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
+
+
+def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams a test set, with the first of its references."""
+    assert source.testset is not None
+    assert source.langs is not None
+    if source.langs == f"{tgt_lang}-{src_lang}":
+        raise InputError(
+            f"{source} is translated in the other direction than data.src_lang={src_lang}, "
+            f"data.tgt_lang={tgt_lang}"
+        )
+    src, references = testset_files(source.testset, source.langs)
+    return read_aligned(str(src), str(references[0]))
+
+
+def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
+    """Source and references that ``sacrebleu -t name -l langs`` uses.
+
+    Args:
+        name: Name of the test set, e.g. ``wmt14/full``; ``sacrebleu --list`` shows all.
+        langs: Source and target language, e.g. ``en-de``.
+
+    Raises:
+        InputError: sacreBLEU has no such test set, or cannot download it.
+    """
+    # Imported here: sacreBLEU is slow to import and takes its folder from the environment.
+    from filelock import FileLock
+    from sacrebleu.dataset import DATASETS
+    from sacrebleu.utils import SACREBLEU_DIR
+
+    if name not in DATASETS:
+        raise InputError(f"testset={name}: sacreBLEU has no such test set (sacrebleu --list)")
+    known = DATASETS[name].langpairs
+    if langs not in known:
+        raise InputError(f"testset={name} has no langs={langs}, only: {', '.join(sorted(known))}")
+    folder = Path(SACREBLEU_DIR)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "transformer_mt.lock"):  # sacreBLEU writes its text files in place
+            source = DATASETS[name].get_source_file(langs)
+            references = DATASETS[name].get_reference_files(langs)
+    except (Exception, SystemExit) as error:  # sacreBLEU exits if a download is damaged
+        damaged = isinstance(error, SystemExit)
+        reason = "damaged" if damaged else first_line(error)
+        raise InputError(
+            f"testset={name} is not on this machine and cannot be downloaded "
+            f"({reason}): check the connection, or copy {folder / name} from a machine that has it "
+            "(to use another folder, set SACREBLEU=FOLDER)"
+        ) from error
+    return Path(source), [Path(path) for path in references]
+
+
+def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams a split of the built-in English–German sample, in either direction.
+
+    It ships as compressed text, which the grammar in ``scripts/sample`` generated, so that
+    everything runs offline.
+    """
+    assert source.sample is not None
+    if {src_lang, tgt_lang} != {"en", "de"}:
+        raise InputError(
+            f"the built-in sample is in en and de; it has no {src_lang}-{tgt_lang}: "
+            "set data.src_lang and data.tgt_lang"
+        )
+    for pair in sample_pairs(source.sample):
+        yield pair if src_lang == "en" else Pair(pair.tgt, pair.src)
+
+
+def sample_pairs(split: str) -> list[Pair]:
+    """English–German pairs of a split: 40,000 in ``train``, 500 in ``valid``, 1,000 in ``test``."""
+    return [Pair(*line.split("\t")) for line in read_lines(_SAMPLE / f"{split}.tsv.zst")]
 
 
 def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> tuple[str, str]:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
-from transformer_mt.data.batching.fixed_buffers import (
+from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.static_batches import (
     BufferShape,
     buffered_batches,
     fill,
     plan_buffers,
 )
-from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 

@@ -1,4 +1,4 @@
-"""Loss and gradients do not depend on the layout of a batch, nor on its other pairs."""
+"""Loss and gradients do not depend on how a batch is packed, nor on its other pairs."""
 
 from functools import cache
 from typing import Any
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching.fixed_buffers import BufferShape, fill
 from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
+from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 
@@ -64,10 +64,10 @@ def test_loss_and_gradients_equal_those_of_single_pairs(
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("layout", ["buckets", "grid", "buffer"])
+@pytest.mark.parametrize("packing", ["buckets", "grid", "buffer"])
 @given(pairs=pairs_of_tokens.filter(lambda pairs: len(pairs) > 1), data=st.data())
 def test_changing_a_pair_does_not_change_other_pairs(
-    layout: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
+    packing: str, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
 ) -> None:
     model = transformer("post")
     number = data.draw(st.integers(0, len(pairs) - 1), label="the pair that changes")
@@ -77,9 +77,9 @@ def test_changing_a_pair_does_not_change_other_pairs(
 
     def outputs(pairs: list[tuple[list[int], list[int]]]) -> tuple[Tensor, ...]:
         everyone, store = np.arange(len(pairs)), store_of(pairs)
-        if layout == "buckets":
+        if packing == "buckets":
             batch = collate(store, [everyone])
-        elif layout == "grid":
+        elif packing == "grid":
             batch = collate_on_grid(store, [everyone])
         else:
             (batch,) = fill(store, everyone, SHAPE)

@@ -1,22 +1,39 @@
-"""Subword regularisation: random segmentations of an encoded corpus.
+"""Subword regularisation: each epoch trains on a newly sampled segmentation of the pairs.
 
 BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018). SentencePiece 0.2.3 samples,
 too, but ignores its seed, so a resumed run would differ. Words are resegmented on the encoded
 corpus: a word is the characters of its pieces; special symbols and bytes stay as they are.
+
+The segmentation of a pair is a function of seed, epoch and pair, so nothing is stored. The number
+of tokens is known only when a pair is sampled: updates are planned from the stored segmentation, by
+its mean growth.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise, repeat
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
+
+_SEED = 4
+"""Last number of the seeds; those of other generators differ."""
+
+_GROWTH_PAIRS = 2**11
+"""Pairs from which the growth is estimated."""
+
+_SAMPLE_RUNS = 64
+"""Runs of neighbouring pairs among them."""
 
 _CACHED_WORDS = 2**14
 """Number of words whose choices are cached."""
@@ -231,3 +248,102 @@ def _geometric(uniform: npt.NDArray[np.float64], p: float) -> npt.NDArray[np.int
     if p <= 0 or p >= 1:
         return np.full(len(uniform), 2**62 if p >= 1 else 0)
     return np.floor(np.log1p(-uniform) / math.log(p)).astype(np.int64)
+
+
+class Share(NamedTuple):
+    """One rank's share of an update, in the stored segmentation."""
+
+    epoch: int
+    pairs: Indices
+    """Indices of the pairs, chunk by chunk. If there are none, one for a placeholder."""
+    sizes: list[int]
+    """Number of pairs of each chunk."""
+    src: Side
+    """Source sequences of the pairs."""
+    tgt: Side
+    """Target sequences of the pairs."""
+
+    @classmethod
+    def read(cls, store: TokenStore, epoch: int, pairs: Indices, sizes: list[int]) -> Self:
+        """Copies the sequences of pairs from a store."""
+        src, tgt = (Side.from_lengths(*side.gather(pairs)) for side in (store.src, store.tgt))
+        return cls(epoch, pairs, sizes, src, tgt)
+
+
+@dataclass(frozen=True)
+class SampledSegmentation:
+    """Worker task: samples the segmentation of a share.
+
+    A sequence that would become longer than ``max_length`` keeps its stored segmentation, so that
+    memory, positions and buffers that fit the corpus fit every epoch.
+
+    Args:
+        vocabulary: The SentencePiece model that encoded the corpus.
+        strength: Strength of the ``SubwordRegularizer``.
+        seed: Seed of all epochs.
+        max_length: Length of the longest sequence of the corpus.
+    """
+
+    vocabulary: Path
+    strength: float
+    seed: int
+    max_length: int
+
+    def __call__(self, share: Share) -> tuple[TokenStore, GlobalBatch]:
+        """The pairs of the share in a store of their own, and the batch of all of them."""
+        seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        src, tgt = (self._sample(side, rngs) for side in (share.src, share.tgt))
+        chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
+        store = TokenStore(src, tgt, max_length_bound=self.max_length)
+        return store, global_batch(chunks, [tgt.lengths_of(chunk) for chunk in chunks])
+
+    def growth(self, store: TokenStore, weights: Sequence[float]) -> tuple[float, float]:
+        """Mean growth of source and target sequences: sampled tokens for each stored one.
+
+        Args:
+            store: The training pairs.
+            weights: How often a pair of each source of the store occurs in an epoch.
+        """
+        pairs = _sample_epoch(store, weights, _GROWTH_PAIRS)
+        stored = Share.read(store, 0, pairs, [len(pairs)])
+        sampled, _ = self(stored)
+        src, tgt = (
+            len(after.tokens) / len(before.tokens)
+            for after, before in ((sampled.src, stored.src), (sampled.tgt, stored.tgt))
+        )
+        return src, tgt
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _sample(self, side: Side, rngs: list[np.random.Generator]) -> Side:
+        sampled = Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rngs))
+        too_long = sampled.lengths > self.max_length
+        if not too_long.any():
+            return sampled
+        both = Side.from_lengths(
+            np.concatenate([sampled.tokens, side.tokens]),
+            np.concatenate([sampled.lengths, side.lengths]),
+        )
+        return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
+
+    @cached_property
+    def _regularizer(self) -> SubwordRegularizer:
+        return SubwordRegularizer(Tokenizer(self.vocabulary), self.strength)
+
+
+def _sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
+    """Indices of about ``count`` evenly spaced pairs of an epoch, or runs of pairs."""
+    if len(set(weights)) <= 1:
+        run = max(1, count // _SAMPLE_RUNS)
+        if len(store) <= count or len(store) < run * _SAMPLE_RUNS:
+            return np.arange(len(store))
+        starts = np.linspace(0, len(store) - run, _SAMPLE_RUNS).astype(np.int64)
+        return (starts[:, None] + np.arange(run)).reshape(-1)
+    sizes = np.array(store.source_sizes)
+    ends = np.cumsum(weights * sizes)
+    positions = np.linspace(0, ends[-1], count, endpoint=False)
+    source = np.searchsorted(ends, positions, side="right")
+    remaining = np.ceil((ends[source] - positions) / np.array(weights)[source]).astype(np.int64)
+    return np.cumsum(sizes)[source] - np.clip(remaining, 1, sizes[source])

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from transformer_mt.data.store import progress as progress_module
-from transformer_mt.data.store.progress import track_progress
+from transformer_mt.data.store import encode
+from transformer_mt.data.store.encode import track_progress
 
 
 def test_log_lines_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(progress_module.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(encode.time, "perf_counter", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with caplog.at_level(logging.INFO, logger="transformer_mt"):
         for item in track_progress(range(100), "encoded", lambda _: 2_000):

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from support.tokenizers import WORDS, random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.subword_regularization import (
+from transformer_mt.data.batching.subword_regularization import (
     BPEDropout,
     SubwordRegularizer,
     UnigramSampling,
 )
+from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
@@ -134,7 +134,7 @@ def test_pieces_across_words_are_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
 def test_strength_out_of_range_is_rejected(value: float) -> None:
-    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be in \[0, 1\]"):
+    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be ≥ 0 and ≤ 1"):
         TokenizerConfig(sampling=value)
 
 
