@@ -1,10 +1,9 @@
-"""Compose the configuration of a command and convert it to the dataclass of its job."""
+"""Composes the configuration of a command and converts it to the dataclass of its job."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, overload
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
@@ -12,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt.cli.config_errors import dotted_keys, explain, suggest
-from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, schema
-from transformer_mt.config.settings import JOBS, Command, primary_config_dir, register_schemas
+from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, settings
+from transformer_mt.config.settings import Command
+from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
 
 Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
@@ -47,23 +46,14 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     """
     state = Singleton.get_state()  # an application of the caller may use Hydra, too
     try:
-        register_schemas()
-        with (
-            explained_errors(command, overrides),
-            hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"),
-        ):
-            config = hydra.compose(command, list(overrides), return_hydra_config=True)
+        with explained_errors(command, overrides):
+            config = settings.compose_config(command, overrides)
             HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
             with open_dict(config):
                 del config["hydra"]
             return to_job(config, command)
     finally:
         Singleton.set_state(state)
-
-
-def setting_names(command: Command) -> list[str]:
-    """The dotted names of all settings and groups of a command."""
-    return sorted(dotted_keys(schema(JOBS[command])))
 
 
 @contextmanager
@@ -73,8 +63,7 @@ def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[Non
         yield
     # TypeError: model=[1].
     except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
-        message = explain(error, overrides, setting_names(command), primary_config_dir(command))
-        raise UsageError(message) from error
+        raise UsageError(explain(error, overrides, command)) from error
 
 
 def to_job(config: DictConfig, command: Command) -> Job:
@@ -84,20 +73,21 @@ def to_job(config: DictConfig, command: Command) -> Job:
         UsageError: A key is unknown, or a value is missing or of the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    job = JOBS[command]
+    job = settings.JOBS[command]
     custom = OmegaConf.get_type(config) is not job  # --config-name: such as a run's config.yaml
     try:
         if custom:
-            from transformer_mt import model_folder  # loads PyTorch, which --help does not need
+            from transformer_mt import model_folder  # loads more than --help needs
 
             names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
             config = OmegaConf.masked_copy(config, names)
-        known = setting_names(command)
-        for key in dotted_keys(config):
+        known = settings.setting_names(command)
+        for key in settings.dotted_keys(config):
             if key not in known:  # Hydra accepts +key=value
                 hint = suggest(key, known) or ": there is no such setting"
                 raise UsageError(f"unknown key {key!r}{hint}")
-        result = OmegaConf.to_object(OmegaConf.merge(schema(job), config) if custom else config)
+        schema = settings.schema(job)
+        result = OmegaConf.to_object(OmegaConf.merge(schema, config) if custom else config)
         assert isinstance(result, job)
         return result
     except MissingMandatoryValue as error:

@@ -25,17 +25,15 @@ from transformer_mt.errors import (
 
 @contextmanager
 def exit_status(program: str) -> Iterator[None]:
-    """Turn an exception into one line on standard error and an exit status.
+    """Turns an exception into one line on standard error and an exit status.
 
     Raises:
         SystemExit: With that status.
     """
     try:
         yield
-    except UsageError as error:
-        _fail(program, str(error), 2)
     except InputError as error:
-        _fail(program, str(error), 1)
+        _fail(program, str(error), 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one may come while we leave
         print(f"{program}: interrupted", file=sys.stderr)
@@ -62,14 +60,17 @@ def exit_status(program: str) -> Iterator[None]:
             wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
             remedy = "rename the file or folder, or correct the argument"
             _fail(program, f"not valid UTF-8: {wrong}; {remedy}", 1)
-        if str(error).startswith("Symlink loop"):  # Path.resolve, up to Python 3.12
-            _fail(program, str(error), 1)
         traceback.print_exc()
         sys.exit(1)
 
 
-def _fail(program: str, message: str, status: int) -> NoReturn:
+def print_error(program: str, message: str) -> None:
+    """Prints an error to standard error, in one line."""
     print(f"{program}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+def _fail(program: str, message: str, status: int) -> NoReturn:
+    print_error(program, message)
     sys.exit(status)
 
 

@@ -14,11 +14,12 @@ from omegaconf import DictConfig
 
 from transformer_mt import __version__
 from transformer_mt.cli.commands import COMMANDS
-from transformer_mt.cli.compose import explained_errors, setting_names, to_job
-from transformer_mt.cli.config_errors import similar
+from transformer_mt.cli.compose import explained_errors, to_job
 from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.config import settings
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import PROGRAMS, Command, primary_config_dir, register_schemas
+from transformer_mt.config.settings import Command
+from transformer_mt.config.usage_errors import similar
 from transformer_mt.errors import UsageError
 
 _FLAGS = {
@@ -34,9 +35,6 @@ _WRITE_NOTHING = (
 )
 """Overrides with which Hydra writes no files of its own: the run folder is ours."""
 
-_STDERR = 2
-"""Number of the standard error stream."""
-
 
 def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs.
@@ -48,7 +46,7 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     Raises:
         SystemExit: The command failed; its code is the exit status.
     """
-    program, run_job = PROGRAMS[command], run or COMMANDS[command]
+    program, run_job = settings.PROGRAMS[command], run or COMMANDS[command]
     argv, sweep = sys.argv, None
     _set_up_streams()
 
@@ -80,10 +78,10 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
                 # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
-            register_schemas()
+            settings.register_schemas()
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
             sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-            folder = str(primary_config_dir(command))
+            folder = str(settings.primary_config_dir(command))
             hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
         if sweep:
             sweep.finish()
@@ -94,11 +92,9 @@ def _check_flags(command: Command, flags: list[str]) -> None:
     for flag in flags:
         if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
             key = flag.partition("=")[0].lstrip("-").replace("-", "_")
-            key, *_ = [*similar(key, setting_names(command)), key]
-            raise UsageError(
-                f"unrecognized argument {flag}: settings are written {key}=VALUE, without dashes "
-                "(see --help)"
-            )
+            key, *_ = [*similar(key, settings.setting_names(command)), key]
+            hint = f"settings are written {key}=VALUE, without dashes (see --help)"
+            raise UsageError(f"unrecognized argument {flag}: {hint}")
 
 
 def _quote_attention(argument: str) -> str:
@@ -114,12 +110,12 @@ def _quote_attention(argument: str) -> str:
 
 def _set_up_streams() -> None:
     if sys.stderr is None:  # closed, as by 2>&-: no file, here or in a worker, may get its number
-        null = os.open(os.devnull, os.O_WRONLY)
-        if null != _STDERR:
-            os.dup2(null, _STDERR)
+        null, number = os.open(os.devnull, os.O_WRONLY), 2
+        if null != number:
+            os.dup2(null, number)
             os.close(null)
-        os.set_inheritable(_STDERR, True)
-        sys.stderr = open(_STDERR, "w", closefd=False)  # noqa: SIM115
+        os.set_inheritable(number, True)
+        sys.stderr = open(number, "w", closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
         if isinstance(sys.stdout.buffer, RawIOBase):

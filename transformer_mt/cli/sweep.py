@@ -9,16 +9,16 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from tabulate import tabulate
 
 from transformer_mt import distributed, run_layout
 from transformer_mt.cli.compose import Job
+from transformer_mt.cli.exit_status import print_error
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import expand_user, write_text
 from transformer_mt.training.metrics_log import read_records
-
-TABLE = "sweep.tsv"
 
 _RESULTS = ("best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir")
 _ITEM = re.compile(r"(?:^|,)([^=,]+)=(.*?)(?=,[\w.@/+~]+=|$)")
@@ -40,10 +40,9 @@ class Sweep:
         self.naming = f"hydra.job.config.override_dirname.exclude_keys={excluded}"
         """Override that makes Hydra name the jobs."""
         self._program = program
-        self._example = next(iter(swept), "SETTING")
         self._folders: dict[Path, Path] = {}
         """Run folder of each training job → ``run_dir`` as given, where the table is written."""
-        self._written: set[Path] = set()
+        self._written: set[str] = set()
         self._jobs, self._failed = 0, 0
 
     @contextmanager
@@ -52,15 +51,12 @@ class Sweep:
         self._jobs += 1
         try:
             yield
-        except UsageError:
-            raise
         except InputError as error:
             # Under a launcher other ranks may be waiting for this one, so it must exit.
-            if distributed.under_launcher():
+            if isinstance(error, UsageError) or distributed.under_launcher():
                 raise
             self._failed += 1
-            message = " ".join(str(error).split())
-            print(f"{self._program}: error: {_title()}: {message}", file=sys.stderr)
+            print_error(self._program, f"{_title()}: {error}")
 
     def start(self, job: Job) -> Job:
         """Announces a job, and gives a training job a folder below ``run_dir``, with its name.
@@ -69,6 +65,7 @@ class Sweep:
             InputError: Another job of this sweep uses the same folder or output file.
         """
         where = ""
+        self._check_outputs(job)
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
             folder = _folder(base, HydraConfig.get().job.override_dirname.replace("/", "_"))
@@ -78,24 +75,20 @@ class Sweep:
                 self._folders[folder] = base
             job = replace(job, run_dir=str(folder))
             where = f" -> {folder}"
-        else:
-            self._check_outputs(job)
         if distributed.env_rank() == 0:
             print(f"{self._program}: {_title()}{where}", file=sys.stderr)
         return job
 
     def _check_outputs(self, job: object) -> None:
-        for key in ("output", "report", "attention_html", "attention_png"):
-            value = getattr(job, key, None)
-            if value is None or (Path(value).exists() and not Path(value).is_file()):
-                continue  # such as /dev/null
-            path = expand_user(value).resolve()
-            if path in self._written:
-                raise InputError(
-                    f"another job of this sweep writes {key}={value}: set a different file for "
-                    f"each job, such as '{key}=${{{self._example}}}_{Path(value).name}'"
-                )
-            self._written.add(path)
+        keys = ("output", "report", "attention_html", "attention_png")
+        values = (getattr(job, key, None) for key in keys)
+        paths = {value for value in values if value and not value.startswith("/dev/")}
+        if again := paths & self._written:
+            raise InputError(
+                f"another job of this sweep writes {min(again)}: set a different file for each "
+                "job, with ${SETTING} of what varies in its name"
+            )
+        self._written |= paths
 
     def finish(self) -> None:
         """Prints the results of the training jobs, and writes the table of each ``run_dir``.
@@ -109,14 +102,13 @@ class Sweep:
             for base in dict.fromkeys(self._folders.values()):
                 expand_user(base).mkdir(parents=True, exist_ok=True)
                 own = [run for run, folder in self._folders.items() if folder == base]
-                inside = [base / path.name for path in sorted(expand_user(base).iterdir())]
-                earlier = [run for run in (base, *inside) if _is_run(run) and run not in own]
-                lines = ["\t".join(row) + "\n" for row in _table(earlier + own)]
-                write_text(expand_user(base) / TABLE, "".join(lines))
-            rows = _table(list(self._folders))
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            text = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-            print("\n".join(text), flush=True)
+                names = ["", *sorted(path.name for path in expand_user(base).iterdir())]
+                existing = [base / name for name in names if _is_run(base / name)]
+                runs = [*(run for run in existing if run not in own), *own]
+                lines = ("\t".join(row) + "\n" for row in _table(runs))
+                write_text(expand_user(base) / "sweep.tsv", "".join(lines))
+            table = tabulate(_table(list(self._folders)), tablefmt="plain", disable_numparse=True)
+            print(table, flush=True)
         if self._failed:
             raise InputError(f"{self._failed} of {self._jobs} jobs failed")
 
@@ -150,10 +142,9 @@ def _table(runs: Sequence[Path]) -> list[list[str]]:
 
 def _results(run: Path) -> list[str]:
     folder = expand_user(run)
-    validations = [r for r in read_records(folder) if r["split"] == "valid"]
-    valid = [float(bleu) for r in validations if (bleu := r.get("bleu")) is not None]
-    scores = [max(valid, default=None), valid[-1] if valid else None]
-    scores.append(min((float(ppl) for r in validations if (ppl := r.get("ppl"))), default=None))
+    valid = [r for r in read_records(folder) if r["split"] == "valid"]
+    bleu, ppl = ([r[key] for r in valid if r.get(key) is not None] for key in ("bleu", "ppl"))
     tested = read_scores(folder / run_layout.TEST_SCORES) or []
+    scores = [max(bleu, default=None), bleu[-1] if bleu else None, min(ppl, default=None)]
     scores.append(next((item.score for item in tested if item.name == "BLEU"), None))
     return [*("" if score is None else f"{score:.2f}" for score in scores), str(run)]

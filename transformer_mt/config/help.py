@@ -12,7 +12,7 @@ from transformer_mt.config.settings import (
     PROGRAMS,
     Command,
     Section,
-    default_config,
+    compose_config,
     first_sentence,
     sections,
 )
@@ -30,7 +30,7 @@ _END = "<!-- end of the generated part -->"
 
 def help_text(command: Command) -> str:
     """Examples, and every setting with its default, in 80 columns."""
-    program, header = PROGRAMS[command], str(default_config(command).hydra.help.header)
+    program, header = PROGRAMS[command], str(compose_config(command).hydra.help.header)
     more = (
         (f"{program} --cfg job", "every setting and its value"),
         (f"{program} --hydra-help", "other flags: -m, --info, --config-dir"),

@@ -8,7 +8,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -58,11 +58,11 @@ def register_schemas() -> None:
         ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
 
 
-def default_config(command: Command) -> DictConfig:
-    """The command's configuration without any override; Hydra's own is its node ``hydra``."""
+def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
+    """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
     register_schemas()
     with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
-        return hydra.compose(command, return_hydra_config=True)
+        return hydra.compose(command, list(overrides), return_hydra_config=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Section:
 
 def sections(command: Command) -> list[Section]:
     """All settings of a command, in the order of its dataclasses, and the options of its groups."""
-    config = default_config(command)
+    config = compose_config(command)
     values = cast(dict[str, Any], OmegaConf.to_container(config))
     result = list(_sections(JOBS[command], dotted(values)))
     if command == "train":
@@ -115,6 +115,20 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
             yield Setting(f"{group}=null", None, f"No {group}.")
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
+
+
+def setting_names(command: Command) -> list[str]:
+    """The dotted names of all settings and groups of a command."""
+    return sorted(dotted_keys(schema(JOBS[command])))
+
+
+def dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key of a config, groups included, by dotted name."""
+    for key in map(str, node):
+        yield prefix + key
+        child = None if OmegaConf.is_missing(node, key) else node[key]
+        if isinstance(child, DictConfig):
+            yield from dotted_keys(child, f"{prefix}{key}.")
 
 
 def first_sentence(text: str) -> str:

@@ -42,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, sha256
+from transformer_mt.files import cache_path, expand_user, read_json, sha256
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,6 @@ class Prepared:
     """The SentencePiece model."""
     corpus: Path
     """Folder of the encoded training data."""
-    report: CleaningReport
-    """Report of what cleaning dropped."""
     valid: list[Pair]
     """The validation set."""
     test: list[Pair]
@@ -98,8 +96,19 @@ class Prepared:
     @property
     def cleaning(self) -> dict[str, Any]:
         """The cleaning report as JSON values."""
-        content: dict[str, Any] = json.loads(self.report.to_json())
+        try:
+            content: dict[str, Any] = read_json(self.corpus / REPORT, {"total": int, "kept": int})
+        except (OSError, ValueError) as error:
+            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
         return content
+
+    @property
+    def report(self) -> CleaningReport:
+        """Report of what cleaning dropped."""
+        try:
+            return CleaningReport.from_json(self.config.cleaning, json.dumps(self.cleaning))
+        except ValueError as error:
+            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -140,8 +149,13 @@ def prepare(job: TrainJob) -> Prepared:
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
     settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
-    task = EncodeChunk(data, vocabulary, cache.intermediate_dir(corpus), held_out_hashes(held_out))
-    cache.build_once(corpus, lambda to: _encode_corpus(task, identities, to))
+
+    def encode(to: Path) -> None:
+        unfinished = cache.intermediate_dir(corpus)
+        task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(held_out))
+        _encode_corpus(task, identities, to)
+
+    cache.build_once(corpus, encode)
     train, segmentation = Corpus.load(corpus), None
     if strength := job.tokenizer.sampling:
         segmentation = SampledSegmentation(vocabulary, strength, job.train.seed, train.max_length)
@@ -152,15 +166,7 @@ def prepare(job: TrainJob) -> Prepared:
     }
     if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    report = _read_report(data, corpus)
-    return Prepared(data, vocabulary, corpus, report, valid, test, checksums, segmentation)
-
-
-def _read_report(data: DataConfig, corpus: Path) -> CleaningReport:
-    try:
-        return CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise damaged(corpus, f"{REPORT}: {first_line(error)}") from None
+    return Prepared(data, vocabulary, corpus, valid, test, checksums, segmentation)
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:

@@ -206,8 +206,8 @@ def test_jobs_of_a_sweep_must_write_different_files(run: Run) -> None:
     argv = ["--multirun", "model=x", "input=a", "output=b", "beam_size=1,4"]
     status, out, err = run("translate", *argv, job=jobs.append)
     assert (status, out, len(jobs)) == (1, "", 1)
-    assert "another job of this sweep writes output=b: set a different file" in err
-    assert "'output=${beam_size}_b'" in err
+    assert "another job of this sweep writes b: set a different file" in err
+    assert "with ${SETTING} of what varies in its name" in err
     status, _, _ = run("translate", *argv[:3], "output=/dev/null", argv[4], job=jobs.append)
     assert (status, len(jobs)) == (0, 3)
 
@@ -258,7 +258,6 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
         ("evaluate", "hypotheses=a.de", "hypotheses=a.de: give a list, as [a,b]"),
         ("train", "data.train={src: a, tgt: b}", ": give a list, as [a,b]"),
         ("train", "data.train=[a, b]", "give each source as {src: FILE, tgt: FILE}"),
-        ("train", "data.train=[{src: [a], tgt: b}]", "give a single value, not a list"),
         ("train", "data.cleaning=standard", "a file of the group is chosen with cleaning=standard"),
         ("train", "model=[1]", "(given: 'model=[1]')"),
     ],
@@ -299,7 +298,7 @@ import sys, time
 from transformer_mt.cli import main as cli
 
 def run(job):
-    for line in range(job.nbest):
+    for line in range(job.nbest if job.nbest < 9 else 100_000):
         print(line)
     print("\\u03bc" if job.nbest == 2 else "")
     if job.nbest == 1:
@@ -332,7 +331,7 @@ def test_a_closed_standard_error_is_replaced(run: Run, monkeypatch: pytest.Monke
 
 
 def test_closed_pipe_ends_the_command_quietly() -> None:
-    with child("nbest=100000") as process:
+    with child("nbest=9") as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == "0\n"
@@ -357,19 +356,3 @@ def test_ctrl_c() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == "mt-translate: interrupted\n"
     assert process.returncode == 130
-
-
-def test_circular_links_are_one_line(run: Run) -> None:
-    def job(job: TranslateJob) -> None:
-        Path("a").symlink_to("b")
-        Path("b").symlink_to("a")
-        try:
-            Path("a").resolve(strict=True)
-        finally:
-            Path("a").unlink()
-            Path("b").unlink()
-
-    status, out, err = run("translate", job=job)
-    assert (status, out) == (1, "")
-    assert err.startswith("mt-translate: error: ")
-    assert err.count("\n") == 1

@@ -16,6 +16,7 @@ from support.training_runs import Running
 from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import Score, to_json
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -49,10 +50,10 @@ def fake_training(job: TrainJob) -> None:
     lines = [json.dumps({"step": i, **record}) for i, record in enumerate(records)]
     (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 9, "spl']))
     scores = [
-        {"name": name, "score": score, "signature": "", "segments": 1}
+        Score(name=name, score=score, signature="nrefs:1|version:2", segments=1)
         for name, score in (("chrF2", 1.0), ("BLEU", 10.123 + seed))
     ]
-    (folder / "test.json").write_text(json.dumps(scores))
+    (folder / "test.json").write_text(to_json(scores))
 
 
 def table(path: Path) -> list[list[str]]:

@@ -2,35 +2,30 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from transformer_mt.config.settings import Command, primary_config_dir, setting_names
 from transformer_mt.errors import first_line
 
 
-def explain(
-    error: Exception, overrides: Sequence[str], settings: Sequence[str], config_folder: Path
-) -> str:
-    """Explains why a configuration could not be composed, from the exception of a library.
-
-    ``settings`` are the dotted names of all settings of the command; ``config_folder`` has its
-    config and groups.
-    """
+def explain(error: Exception, overrides: Sequence[str], command: Command) -> str:
+    """Explains why a configuration could not be composed, from the exception of a library."""
     message, cause = str(error), error.__cause__ or error.__context__
     if isinstance(error, OverrideParseException):
         return _explain_syntax(error.override)
     if isinstance(error, MissingConfigException) and error.options:
-        return _explain_option(str(error.missing_cfg_file), error.options, config_folder)
+        folder = primary_config_dir(command)
+        return _explain_option(str(error.missing_cfg_file), error.options, folder)
     if ambiguous := re.match(r"Ambiguous value for argument '(.*)'$", message, re.MULTILINE):
         return f"{_explain_syntax(ambiguous[1])}; to run one job for each value, add -m"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
-        return _explain_unknown_key(cause, message, settings, config_folder)
+        return _explain_unknown_key(cause, message, command)
     if isinstance(cause, OmegaConfBaseException):
         override = message.removeprefix("Error merging override ")
         subject = override if override != message else cause.full_key
@@ -42,10 +37,7 @@ def explain(
 
 
 def _explain_unknown_key(
-    cause: ConfigKeyError | ConfigAttributeError,
-    message: str,
-    settings: Sequence[str],
-    config_folder: Path,
+    cause: ConfigKeyError | ConfigAttributeError, message: str, command: Command
 ) -> str:
     place = re.match(r"In '.*?':|Could not override '(?P<key>.*?)'\.", message)
     key = str(cause.full_key or cause.key)
@@ -56,10 +48,9 @@ def _explain_unknown_key(
         item = cause.object_type
         names = [f.name for f in fields(item)] if is_dataclass(item) else []
         return f"unknown key {key!r} in {override}; choose from {', '.join(names)}"
-    groups = {f.name for f in config_folder.iterdir() if f.is_dir()}
-    if key in groups.difference(
-        settings
-    ):  # Hydra reads the content of experiment/mine.yaml as experiment.*
+    settings = setting_names(command)
+    groups = {path.name for path in primary_config_dir(command).iterdir() if path.is_dir()}
+    if key in groups.difference(settings):  # a file experiment/mine.yaml, read as experiment.*
         return (
             f"unknown key {key!r}: a file in a folder {key}/ must begin with the line "
             "'# @package _global_'"
@@ -72,8 +63,6 @@ def _explain_unknown_key(
 def _explain_type(override: str, message: str) -> str:
     if "is not a ListConfig" in message or "merge DictConfig with ListConfig" in message:
         return "give a list, as [a,b]"
-    if message.startswith(("Cannot convert 'list'", "Cannot convert 'ListConfig'")):
-        return "give a single value, not a list"
     if "is not a subclass of SourceConfig" in message:
         return "give each source as {src: FILE, tgt: FILE}, {tsv: FILE} or similar"
     if re.search(r"is not a subclass of \w+Config", message):
@@ -126,12 +115,3 @@ def similar(key: str, known: Sequence[str]) -> list[str]:
     near = near or [name for name in known if leaves[name].startswith(f"{leaf}_")]  # beam
     near.sort(key=lambda name: name.rpartition(".")[0] != key.rpartition(".")[0])
     return near or get_close_matches(key, known, n=2, cutoff=0.7)
-
-
-def dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Every key of a config, groups included, by dotted name."""
-    for key in map(str, node):
-        yield prefix + key
-        child = None if OmegaConf.is_missing(node, key) else node[key]
-        if isinstance(child, DictConfig):
-            yield from dotted_keys(child, f"{prefix}{key}.")
