@@ -17,8 +17,6 @@ from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
 from transformer_mt.kernels.hardware import available_cores
 
-SIGNIFICANT = 0.05
-"""Differences with p-values below this are marked as significant."""
 _WORTH_WORKERS = 500
 """Lines for which resampling takes longer than starting worker processes, about a second."""
 
@@ -87,42 +85,25 @@ class System:
     """Warnings about the scores; see ``score_diagnostics``."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One system compared with the baseline by one metric."""
-
-    system: str
-    metric: str
-    """Name of the score: ``BLEU``, ``chrF2``, ``TER``."""
-    difference: float
-    """Score of the system minus that of the baseline."""
-    p_bootstrap: float | None
-    """p-value of the paired bootstrap test: the probability of a difference this large if both
-    systems were equally good. None if the test was not run."""
-    p_randomization: float | None
-    """p-value of the paired approximate randomisation test; None if it was not run."""
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether all tests that were run find the difference significant."""
-        p_values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
-        return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Results of all systems on one test set; the first system is the baseline."""
 
     systems: list[System]
     test: TestSet
-    comparisons: list[Comparison]
     settings: Settings
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether the systems were compared by paired tests."""
+        tested = self.settings.bootstrap or self.settings.randomization
+        return bool(len(self.systems) > 1 and self.settings.metrics and tested)
 
 
 def evaluate_systems(
     systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
 ) -> Evaluation:
-    """Scores of every system, given by the path of its file or model, and comparisons.
+    """Scores of every system, given by the path of its file or model, compared with the first.
 
     Raises:
         InputError: The numbers of lines differ, there is nothing to score, a metric is not
@@ -145,18 +126,12 @@ def evaluate_systems(
         System(
             name=name,
             hypotheses=lines,
-            scores=[scores[i] for scores, _ in results],
+            scores=[scores[i] for scores in results],
             diagnostics=diagnose(lines, sets, test.source, tgt_lang=language, words=words),
         )
         for i, (name, lines) in enumerate(named)
     ]
-    by_metric = [comparisons for _, comparisons in results if comparisons]
-    return Evaluation(
-        systems=evaluated,
-        test=test,
-        comparisons=[item for by_system in zip(*by_metric, strict=True) for item in by_system],
-        settings=settings,
-    )
+    return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
 def _evaluate_metric(
@@ -165,8 +140,8 @@ def _evaluate_metric(
     systems: list[tuple[str, Sequence[str]]],
     references: Sequence[Sequence[str]],
     settings: Settings,
-) -> tuple[list[Score], list[Comparison]]:
-    """Scores of all systems by one metric, and comparisons of each other one with the first."""
+) -> list[Score]:
+    """Scores of all systems by one metric; but for protocols, each is compared with the first."""
     language = settings.tgt_lang
     scores = [compute_score(metric, language, lines, references) for _, lines in systems]
     samples = {"bs": settings.bootstrap}
@@ -193,9 +168,9 @@ def _evaluate_metric(
                 for score, result in zip(scores, results, strict=True)
             ]
     if not p_values or metric not in settings.metrics:
-        return scores, []
+        return scores
     others = range(1, len(systems))
-    return scores, [_compare(systems, scores, i, p_values) for i in others]
+    return [scores[0], *(_compare(systems, scores, i, p_values) for i in others)]
 
 
 def _compare(
@@ -203,8 +178,8 @@ def _compare(
     scores: Sequence[Score],
     other: int,
     p_values: Mapping[str, Sequence[float]],
-) -> Comparison:
-    """Comparison of a system with the first, with a correction to sacreBLEU's p-values.
+) -> Score:
+    """The score of another system with its comparison, which corrects sacreBLEU's p-values.
 
     It counts the resamples whose difference is greater than the observed one, whereas a p-value
     counts those at least as great. For two identical systems, where all differences are 0, it would
@@ -218,9 +193,8 @@ def _compare(
     corrected = {
         kind: max(p[other], least[kind]) if difference else 1.0 for kind, p in p_values.items()
     }
-    return Comparison(
-        system=systems[other][0],
-        metric=scores[other].name,
+    return replace(
+        scores[other],
         difference=difference,
         p_bootstrap=corrected.get("bs"),
         p_randomization=corrected.get("ar"),

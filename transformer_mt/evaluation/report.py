@@ -78,7 +78,6 @@ def write_report(
         evaluation=evaluation,
         systems=list(zip(charts.letters(evaluation), systems, strict=True)),
         segments=segments,
-        compared={(item.system, item.metric): item for item in evaluation.comparisons},
         signatures=[(score.name, short_signature(score)) for score in systems[0].scores],
         score_charts=charts.score_charts(evaluation),
         group_charts=charts.group_charts(evaluation),

@@ -9,8 +9,8 @@ from typing import Any
 from tabulate import MIN_PADDING, tabulate
 
 from transformer_mt.evaluation import scores
-from transformer_mt.evaluation.comparison import SIGNIFICANT, Comparison, Evaluation
-from transformer_mt.evaluation.scores import Score, format_segments, short_signature
+from transformer_mt.evaluation.comparison import Evaluation
+from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments, short_signature
 
 _WIDTH = 80
 _METRICS = 4
@@ -34,28 +34,21 @@ def to_json(evaluation: Evaluation) -> str:
     systems = evaluation.systems
     if len(systems) == 1:
         return scores.to_json(systems[0].scores)
-    compared = {(item.system, item.metric): item for item in evaluation.comparisons}
     content = []
     for system in systems:
         rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
-        for row in rows:
-            item = compared.get((system.name, row["name"]))
-            if item is not None:
+        for row, score in zip(rows, system.scores, strict=True):
+            if score.difference is not None:
                 row["baseline"] = systems[0].name
-                row["paired_bs_p_value"] = item.p_bootstrap
-                row["paired_ar_p_value"] = item.p_randomization
+                row["paired_bs_p_value"] = score.p_bootstrap
+                row["paired_ar_p_value"] = score.p_randomization
         content.append({"system": system.name, "scores": rows})
     return json.dumps(content, indent=1, ensure_ascii=False)
 
 
 def _table(evaluation: Evaluation, metrics: range) -> str:
     systems = evaluation.systems
-    compared = {(item.system, item.metric): item for item in evaluation.comparisons}
-    rows = [(system.name, system.scores) for system in systems]
-    columns = [
-        [_cell(row[i], compared.get((system, row[i].name))) for system, row in rows]
-        for i in metrics
-    ]
+    columns = [[_cell(system.scores[i]) for system in systems] for i in metrics]
     names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
     headers = [textwrap.fill(systems[0].scores[i].name, _HEADER) for i in metrics]
     widths = [
@@ -75,14 +68,13 @@ def _width(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _cell(score: Score, comparison: Comparison | None) -> str:
+def _cell(score: Score) -> str:
     lines = [f"{score.score:.{score.decimals}f}"]
     if score.mean is not None:
         lines.append(f"{score.mean:.{score.decimals}f} ± {score.confidence:.{score.decimals}f}")
-    if comparison is not None:
-        lines[0] += " *" * comparison.is_significant
-        tests = ("bs", comparison.p_bootstrap), ("ar", comparison.p_randomization)
-        lines += [f"p({test}) {p:.4f}" for test, p in tests if p is not None]
+    lines[0] += " *" * score.is_significant
+    tests = ("bs", score.p_bootstrap), ("ar", score.p_randomization)
+    lines += [f"p({test}) {p:.4f}" for test, p in tests if p is not None]
     return "\n".join(lines)
 
 
@@ -91,7 +83,7 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
     segments = format_segments(len(evaluation.systems[0].hypotheses))
     yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
     yield from _interval_note(evaluation)
-    if evaluation.comparisons:
+    if evaluation.has_tests:
         yield "p: probability of a difference this large if both systems were equally good"
         if settings.bootstrap:
             yield f"  bs: paired bootstrap test, {settings.bootstrap:,} resamples"

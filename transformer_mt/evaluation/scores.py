@@ -13,6 +13,9 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
 from transformer_mt.files import has_types, read_json
 
+SIGNIFICANT = 0.05
+"""Differences with p-values below this are marked as significant."""
+
 log = logging.getLogger(__name__)
 
 DIGITS = 4
@@ -39,8 +42,21 @@ class Score:
     """Mean of the bootstrap resamples, if any."""
     confidence: float | None = None
     """Half the width of the 95% interval; sacreBLEU prints ``μ = mean ± confidence``."""
+    difference: float | None = None
+    """The score minus that of the baseline, if it was compared with one."""
+    p_bootstrap: float | None = None
+    """p-value of the paired bootstrap test: the probability of a difference this large if both
+    systems were equally good. None if the test was not run."""
+    p_randomization: float | None = None
+    """p-value of the paired approximate randomisation test; None if it was not run."""
     decimals: int = 2
     """Decimals to print."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether all tests that were run find the difference significant."""
+        p_values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
+        return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
 def score(

@@ -65,18 +65,19 @@ def train(job: TrainJob) -> TrainResult:
     is_main = distributed.env_rank() == 0
     with distributed.propagate_errors(), ExitStack() as stack:
         job = resolved(job)
-        run_dir = Path(job.run_dir)
+        run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU
             num_processes = _num_processes(job)
-            metrics.check_language(job.data.tgt_lang)
             if is_main:
                 check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
-                resume.check(run_dir, job)
+                is_new = resume.check(run_dir, job) is RunState.NEW
+        if is_new:
+            metrics.check_language(job.data.tgt_lang)
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
         data = prepare(job)
-        if is_main:
+        if is_main and is_new:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
             report = data.corpus / REPORT

@@ -14,7 +14,6 @@ import pytest
 from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import (
-    Comparison,
     Evaluation,
     Settings,
     TestSet,
@@ -22,7 +21,7 @@ from transformer_mt.evaluation.comparison import (
     load_testset,
 )
 from transformer_mt.evaluation.score_tables import to_text
-from transformer_mt.evaluation.scores import score
+from transformer_mt.evaluation.scores import Score, score
 
 SAMPLES = {"bs": 200, "ar": 300}
 
@@ -34,8 +33,18 @@ def evaluated(
     return evaluate_systems(systems, test, Settings(**settings))
 
 
-def compare(*args: Any, **settings: Any) -> list[Comparison]:
-    return evaluated(*args, **settings).comparisons
+def comparisons(evaluation: Evaluation) -> dict[tuple[str, str], Score]:
+    """The compared scores by system and name."""
+    return {
+        (system.name, score.name): score
+        for system in evaluation.systems
+        for score in system.scores
+        if score.difference is not None
+    }
+
+
+def compare(*args: Any, **settings: Any) -> list[Score]:
+    return list(comparisons(evaluated(*args, **settings)).values())
 
 
 def edited(lines: list[str], seed: int, share: float) -> list[str]:
@@ -116,7 +125,7 @@ def test_equals_the_command(
         randomization=SAMPLES["ar"],
         workers=workers,
     )
-    ours = {(item.system, item.metric): item for item in evaluation.comparisons}
+    ours = comparisons(evaluation)
     assert list(ours) == [(s, m) for s in ("b.de", "c.de") for m in ("BLEU", "chrF2", "TER")]
     theirs = {test: sacrebleu_cli(tmp_path, references, test) for test in SAMPLES}
     for (system, metric), item in ours.items():
@@ -140,8 +149,8 @@ def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     systems = {"a": wrong, "same": list(wrong)}
     systems["other"] = [line.replace("xylophon", "zebulons") for line in wrong]
     evaluation = evaluated(systems, [texts["ref1"]], bootstrap=200, randomization=300)
-    for item in evaluation.comparisons:
-        if item.system == "same" or item.metric != "chrF2":
+    for (system, metric), item in comparisons(evaluation).items():
+        if system == "same" or metric != "chrF2":
             assert (item.difference, item.p_bootstrap, item.p_randomization) == (0, 1, 1)
             assert not item.is_significant
     text = to_text(evaluation)
@@ -201,14 +210,16 @@ def test_without_a_seed_the_tests_are_still_paired(
 def test_significant_means_significant_by_every_test(
     p_bootstrap: float | None, p_randomization: float | None, expected: bool
 ) -> None:
-    item = Comparison(
-        system="b",
-        metric="BLEU",
+    score = Score(
+        name="BLEU",
+        score=30.0,
+        signature="",
+        segments=1,
         difference=1.0,
         p_bootstrap=p_bootstrap,
         p_randomization=p_randomization,
     )
-    assert item.is_significant == expected
+    assert score.is_significant == expected
 
 
 SOURCE = ["One line.", "A second\u2028line."]

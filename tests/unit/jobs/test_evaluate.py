@@ -124,8 +124,8 @@ def test_several_systems_are_compared_with_the_first(files: Files, scores: Json)
     test = TestSet(references={reference: REFERENCE})
     settings = Settings(bootstrap=1000, randomization=200)
     expected = comparison.evaluate_systems({bad: BAD, good: GOOD}, test, settings)
-    for score, item in zip(other, expected.comparisons, strict=True):
-        assert score["name"] == item.metric
+    for score, item in zip(other, expected.systems[1].scores, strict=True):
+        assert score["name"] == item.name
         assert score["baseline"] == "bad"
         assert score["paired_bs_p_value"] == item.p_bootstrap
         assert score["paired_ar_p_value"] == item.p_randomization
