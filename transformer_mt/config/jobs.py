@@ -43,7 +43,8 @@ class TranslateJob:
     """More models with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
     prefix: str | None = None
-    """File with the beginning of each line's translation. It has as many lines as the input."""
+    """File with the beginning of each line's translation, as many lines as the input. The last word
+    of a beginning may be continued, unless a space follows it."""
     score: str | None = None
     """File with translations to score, one per line; nothing is translated. It has as many lines as
     the input."""
