@@ -42,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, sha256
+from transformer_mt.files import cache_path, expand_user, read_json, sha256
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,6 @@ class Prepared:
     """The SentencePiece model."""
     corpus: Path
     """Folder of the encoded training data."""
-    report: CleaningReport
-    """Report of what cleaning dropped."""
     valid: list[Pair]
     """The validation set."""
     test: list[Pair]
@@ -98,8 +96,19 @@ class Prepared:
     @property
     def cleaning(self) -> dict[str, Any]:
         """The cleaning report as JSON values."""
-        content: dict[str, Any] = json.loads(self.report.to_json())
+        try:
+            content: dict[str, Any] = read_json(self.corpus / REPORT, {"total": int, "kept": int})
+        except (OSError, ValueError) as error:
+            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
         return content
+
+    @property
+    def report(self) -> CleaningReport:
+        """Report of what cleaning dropped."""
+        try:
+            return CleaningReport.from_json(self.config.cleaning, json.dumps(self.cleaning))
+        except ValueError as error:
+            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -114,7 +123,7 @@ def prepare(job: TrainJob) -> Prepared:
     """
     data, inputs = job.data, _read_inputs(job)
     corpus = inputs.corpus
-    cache.build_once(corpus, lambda to: _encode_corpus(inputs.task, inputs.sources, to))
+    cache.build_once(corpus, lambda to: _encode_corpus(data, inputs, to))
     train, segmentation = Corpus.load(corpus), None
     if strength := job.tokenizer.sampling:
         seed, max_length = job.train.seed, train.max_length
@@ -130,7 +139,6 @@ def prepare(job: TrainJob) -> Prepared:
         config=data,
         tokenizer_model=inputs.vocabulary,
         corpus=corpus,
-        report=_read_report(data, corpus),
         valid=inputs.valid,
         test=inputs.test,
         fingerprints=fingerprints,
@@ -146,8 +154,8 @@ class _Inputs:
     test: list[Pair]
     sources: SourceFingerprints
     vocabulary: Path
+    held_out: list[Pair]
     corpus: Path
-    task: EncodeChunk
 
 
 def _read_inputs(job: TrainJob) -> _Inputs:
@@ -181,15 +189,7 @@ def _read_inputs(job: TrainJob) -> _Inputs:
     settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
     corpus_key = cache.key(text, token_store.FORMAT, settings)
     corpus = cache_dir / f"corpus-{corpus_key}"
-    task = EncodeChunk(data, vocabulary, cache.intermediate_dir(corpus), held_out_hashes(held_out))
-    return _Inputs(valid, test, sources, vocabulary, corpus, task)
-
-
-def _read_report(data: DataConfig, corpus: Path) -> CleaningReport:
-    try:
-        return CleaningReport.from_json(data.cleaning, (corpus / REPORT).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise damaged(corpus, f"{REPORT}: {first_line(error)}") from None
+    return _Inputs(valid, test, sources, vocabulary, held_out, corpus)
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:
@@ -264,8 +264,9 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
     (folder / run_layout.TOKENIZER).write_bytes(model)
 
 
-def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path) -> None:
-    data = task.data
+def _encode_corpus(data: DataConfig, inputs: _Inputs, folder: Path) -> None:
+    unfinished = cache.intermediate_dir(inputs.corpus)
+    task = EncodeChunk(data, inputs.vocabulary, unfinished, held_out_hashes(inputs.held_out))
     task.folder.mkdir(exist_ok=True)
     log.info("encoding the training data")
     if finished := len(list(task.folder.glob("*.npz"))):
@@ -273,7 +274,7 @@ def _encode_corpus(task: EncodeChunk, sources: SourceFingerprints, folder: Path)
     chunks: list[EncodedChunk] = []
     report = CleaningReport(data.cleaning)
     with (
-        _require_unchanged(data, sources),
+        _require_unchanged(data, inputs.sources),
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):

@@ -63,20 +63,22 @@ def train(job: TrainJob) -> TrainResult:
     """
     distributed.set_ranks_from_slurm()
     is_main = distributed.env_rank() == 0
-    with distributed.propagate_errors(), ExitStack() as stack:
+    minutes = job.distributed.timeout_minutes
+    with distributed.propagate_errors(minutes), ExitStack() as stack:
         job = resolved(job)
-        run_dir = Path(job.run_dir)
+        run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU
             num_processes = _num_processes(job)
-            metrics.check_language(job.data.tgt_lang)
             if is_main:
                 check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
-                resume.check(run_dir, job)
+                is_new = resume.check(run_dir, job) is RunState.NEW
+        if is_new:
+            metrics.check_language(job.data.tgt_lang)
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
         data = prepare(job)
-        if is_main:
+        if is_main and is_new:
             log.info("%s", data.report.to_table())
         if job.stage == "prepare":
             report = data.corpus / REPORT
@@ -90,6 +92,7 @@ def train(job: TrainJob) -> TrainResult:
             num_processes,
             restarts=job.distributed.restarts,
             progress=lambda: ckpt.steps(run_dir)[-1:],
+            timeout_minutes=job.distributed.timeout_minutes,
         )
         return TrainResult(run_dir, run_folder.read_test_scores(run_dir) if data.test else None)
 

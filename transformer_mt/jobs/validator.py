@@ -1,6 +1,7 @@
 """The validator of a training job: translates the validation set and computes all metrics."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
@@ -36,11 +37,20 @@ class TranslationValidator:
         self._job, self._tokenizer, self._world = job, tokenizer, world
         self._normalizer = Normalizer.of(job.data)
         self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
-        # The same at every validation. Without spaces between words BLEU is 0 for any model.
-        unspaced = any(score_diagnostics.unspaced([self._references], job.data.tgt_lang))
-        self._probed_lines = evenly_spaced(len(pairs), len(pairs) if unspaced else _NUM_PROBED)
+
+    @cached_property
+    def _probed_lines(self) -> list[int]:
+        """Lines to translate first, the same at every validation; all if they are few."""
+        # Without spaces between words BLEU is 0 for any model.
+        unspaced = any(score_diagnostics.unspaced([self._references], self._job.data.tgt_lang))
+        lines = len(self._sources)
+        return evenly_spaced(lines, lines if unspaced else _NUM_PROBED)
+
+    @cached_property
+    def _sample_lines(self) -> list[int]:
+        """Lines whose translations are shown."""
         samples = evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
-        self._sample_lines = [self._probed_lines[i] for i in samples]
+        return [self._probed_lines[i] for i in samples]
 
     @property
     def higher_is_better(self) -> Mapping[str, bool]:

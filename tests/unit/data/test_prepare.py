@@ -352,7 +352,7 @@ def test_a_damaged_report_in_the_cache_is_a_one_line_error(
     report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
     message = r"is damaged \(cleaning.json.*: delete the folder"
     with pytest.raises(InputError, match=message) as error:
-        prepare(job)
+        prepare(job).report.to_table()
     assert "\n" not in str(error.value)
 
 
@@ -360,7 +360,7 @@ def test_a_report_of_other_numbers_is_damaged(job: TrainJob) -> None:
     report = prepare(job).corpus / "cleaning.json"
     report.write_text(report.read_text().replace('"total": 84', '"total": 94'))
     with pytest.raises(InputError, match=r"is damaged \(cleaning.json"):
-        prepare(job)
+        prepare(job).report.to_table()
 
 
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
