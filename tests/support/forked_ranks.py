@@ -1,5 +1,6 @@
 """Ranks that are forked from their launcher, and so need not import PyTorch again."""
 
+import gc
 import signal
 import socket
 from functools import partial
@@ -12,6 +13,7 @@ _CONFIG, _RANK = launch.LaunchConfig, launch._rank
 
 
 def _forked(*args: object) -> None:
+    gc.freeze()  # stores of earlier launches have threads, and are not to be collected without
     # A new process would not have the signal handlers of the launcher.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
