@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT
 from transformer_mt.evaluation.scores import (
     VALIDATION_BLEU,
