@@ -19,7 +19,8 @@ from support.launched_runs import TIMEOUT
 from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
 from transformer_mt.data.store.workers import WorkerKilledError
-from transformer_mt.distributed.failures import agree_on_start_id, is_transient
+from transformer_mt.distributed import launcher
+from transformer_mt.distributed.failures import LostRankError, agree_on_start_id, is_transient
 from transformer_mt.errors import InputError
 
 CPU = torch.device("cpu")
@@ -93,7 +94,7 @@ def work(folder: Path, how: str) -> None:
         world.any(False)  # without end, unless the process is stopped
 
 
-def launch(folder: Path, how: str, restarts: int = 0) -> int:
+def launch(folder: Path, how: str, restarts: int = 0, minutes: float = 10.0) -> int:
     """Launches two ranks and returns the number of starts."""
 
     def progress() -> str:
@@ -103,7 +104,7 @@ def launch(folder: Path, how: str, restarts: int = 0) -> int:
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     started = time.monotonic()
     try:
-        distributed.launch(work, (folder, how), 2, restarts=restarts, progress=progress)
+        distributed.launch(work, (folder, how), 2, restarts, progress, minutes)
     finally:
         assert time.monotonic() - started < TIMEOUT
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -189,6 +190,26 @@ def test_hanging_worker_is_detected_and_killed(tmp_path: Path) -> None:
         launch(tmp_path, "hangs")
 
 
+@pytest.mark.slow
+def test_worker_that_stops_before_the_ranks_have_met_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``distributed.timeout_minutes`` holds from the start, not only for collectives."""
+
+    def stop_once(_: int) -> None:
+        if os.environ["RANK"] == "1" and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    monkeypatch.setattr(launcher, "_end_with", stop_once)
+    caplog.set_level(logging.WARNING, "transformer_mt")
+    with pytest.raises(SystemExit):  # of the restarted workers
+        launch(tmp_path, "exits", restarts=1, minutes=5 / 60)
+    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("transformer_mt")]
+    assert "rank 0 of 2, on " in line
+    assert "not all 2 ranks have started within 0:00:05" in line
+
+
 # Under torchrun and srun our launcher does not collect the reports.
 
 
@@ -263,5 +284,5 @@ def test_start_id_is_shared_by_the_ranks_of_a_start_only() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_timeout_names_the_missing_ranks(rank: int) -> None:
-    with pytest.raises(RuntimeError, match=r"rank.* come within 0:00:00\.2"):
+    with pytest.raises(LostRankError, match=r"rank.* started within 0:00:00\.2"):
         agree_on_start_id(torch.distributed.HashStore(), rank, 2, timedelta(seconds=0.2))

@@ -5,10 +5,12 @@
 
 mt-translate, mt-eval, Translator.load and an export run in processes of their own, with bounded
 memory (``ulimit -v``) and time. This prints a table, and exits with status 1 unless every command
-ended with status 1 and one line, or exported only what is good.
+ended with status 1 and one line, or exported only what is good, or translated as the intact model
+does where only its conversion to CTranslate2 was altered.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -29,12 +31,14 @@ from tabulate import tabulate
 from transformer_mt import InputError, Translator, export
 from transformer_mt.cli import entry_points
 from transformer_mt.config import ExportJob
+from transformer_mt.decode.engines.selection import EngineRequest
 
 MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
 """The intact model: d_model 16, one layer each, vocabulary 290."""
 MEMORY = 8 * 2**30
 """Address space of a command in bytes; PyTorch alone takes about three GiB of it."""
 TERABYTE = 10**12
+LINES = ["A dog sleeps.", ""]
 
 CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
 Harm = Callable[[Path], object]
@@ -284,7 +288,7 @@ def side_file(name: str, target: str) -> Harm:
     return harm
 
 
-def huge_scores(folder: Path) -> None:
+def empty_terabyte(folder: Path) -> None:
     (folder / "test.json").touch()
     sparse(folder / "test.json")
 
@@ -297,7 +301,7 @@ EXPORTED: dict[str, Harm] = {
     },
     "FIFO as test.json": lambda f: fifo(f / "test.json"),
     "FIFO as run.json": lambda f: fifo(f / "run.json"),
-    "test.json of a terabyte": huge_scores,
+    "test.json of a terabyte": empty_terabyte,
     "test.json of 100,000 nested lists": lambda f: (f / "test.json").write_text("[" * 100_000),
     "test.json with control characters": lambda f: (f / "test.json").write_text(
         json.dumps([{"name": "BLEU", "score": 1, "signature": "\x1b[2J", "segments": 1}])
@@ -311,11 +315,67 @@ the folder in one line.
 """
 
 
+def conversion(*, keeps: Sequence[str] = (), **files: bytes | Harm) -> Harm:
+    """Replaces files of a converted model, for which its record vouches, or names ``keeps`` only.
+
+    A file is named without its dots, and given as its content, or as what makes it of its path.
+    """
+
+    def harm(folder: Path) -> None:
+        place = folder / "ctranslate2" / "float32"
+        record = json.loads((place / "made_from.json").read_text())
+        for path in list(place.iterdir()):
+            replacement = files.get(path.name.replace(".", "_"))
+            if isinstance(replacement, bytes):
+                path.write_bytes(replacement)
+                record["files"][path.name] = hashlib.sha256(replacement).hexdigest()
+            elif replacement is not None:
+                replacement(path)
+        if keeps:
+            record["files"] = {name: record["files"][name] for name in keeps}
+        if "made_from_json" not in files:
+            (place / "made_from.json").write_text(json.dumps(record))
+
+    return harm
+
+
+CONVERTED: dict[str, Harm] = {
+    "conversion with a FIFO as model": conversion(keeps=["config.json"], model_bin=fifo),
+    "conversion with a FIFO as vocabulary": conversion(
+        keeps=["config.json"], shared_vocabulary_json=fifo
+    ),
+    "conversion with a FIFO as record": conversion(made_from_json=fifo),
+    "conversion linked to /dev/zero": conversion(model_bin=lambda path: link(path, "/dev/zero")),
+    "conversion of a terabyte": conversion(model_bin=sparse),
+    "conversion with two pieces": conversion(shared_vocabulary_json=b'["<unk>", "<s>"]'),
+    "conversion with other symbols": conversion(config_json=b'{"eos_token": 1}'),
+    "conversion without a model": conversion(model_bin=b""),
+}
+"""Folders with a good model, of which the converted model must not be used but made again."""
+
+
 def make(name: str, to: Path) -> Path:
     """A copy of the model, harmed."""
     shutil.copytree(MODEL, to)
-    (FOLDERS | EXPORTED)[name](to)
+    if name in CONVERTED:
+        EngineRequest.open(to, device="cpu").converted("float32")
+    (FOLDERS | EXPORTED | CONVERTED)[name](to)
     return to
+
+
+def commands(name: str) -> Sequence[str]:
+    """The commands to try with a folder."""
+    if name in FOLDERS:
+        return COMMANDS
+    return ["mt-export"] if name in EXPORTED else ["translate"]
+
+
+def is_good(name: str, status: int | None, out: str, err: str) -> bool:
+    """Whether a command has ended as it must."""
+    if name in CONVERTED:
+        return status == 0 and out == f"{Translator.load(MODEL, engine='torch').translate(LINES)}\n"
+    refused = status == 1 and len(err.splitlines()) == 1 and not out
+    return refused or (name in EXPORTED and status == 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -326,17 +386,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("word", nargs="?", default="", help="part of the names of the folders")
     options = parser.parse_args(arguments)
     rows, failed = [], 0
-    names = [name for name in FOLDERS | EXPORTED if options.word in name]
+    names = [name for name in FOLDERS | EXPORTED | CONVERTED if options.word in name]
     for number, name in enumerate(names):
         with tempfile.TemporaryDirectory() as scratch:
             folder = make(name, Path(scratch) / f"model{number}")
-            for command in COMMANDS if name in FOLDERS else ["mt-export"]:
+            for command in commands(name):
                 started = time.perf_counter()
                 status, out, err = run(command, folder)
                 seconds = time.perf_counter() - started
                 harmed = list(Path(scratch).rglob("HARMED"))
-                good = status == 1 and len(err.splitlines()) == 1 and not out and not harmed
-                good |= name in EXPORTED and status == 0
+                good = is_good(name, status, out, err) and not harmed
                 failed += not good
                 message = err.strip().replace(str(folder), "FOLDER")[-300:]
                 rows.append([name, command, status, f"{seconds:.1f}", message])
@@ -382,6 +441,8 @@ def _serve(command: str, folder: Path) -> None:
         try:
             if command == "mt-export":
                 export(ExportJob(model=str(folder), format="hub", output="exported"))
+            elif command == "translate":
+                print(Translator.load(folder, device="cpu").translate(LINES), flush=True)
             else:
                 Translator.load(folder)
         except (InputError, OSError) as error:

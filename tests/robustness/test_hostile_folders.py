@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+from hostile_folders import (
+    CONFIG,
+    CONVERTED,
+    EXPORTED,
+    FOLDERS,
+    LINES,
+    MODEL,
+    TOKENIZER,
+    WEIGHTS,
+    fifo,
+    link,
+    make,
+)
 
 from transformer_mt import Translator, export
 from transformer_mt.cli import commands
@@ -54,7 +66,7 @@ def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     folder = make(name, tmp_path / "model")
     with pytest.raises(InputError) as error:
-        Translator.load(folder, device="cpu", engine="torch")
+        Translator.load(folder, device="cpu")
     assert str(folder) in str(error.value)
     assert_one_line(error.value)
     assert not (tmp_path / "HARMED").exists()
@@ -69,6 +81,16 @@ def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
         commands.evaluate(EvaluateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
         Translator.load(MODEL, device="cpu", ensemble=[folder])
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_conversion_that_does_not_fit_is_made_again(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+    folder = make(name, tmp_path / "model")
+    translator = Translator.load(folder, device="cpu", engine="ctranslate2")
+    expected = Translator.load(MODEL, device="cpu", engine="torch").translate(LINES)
+    assert translator.translate(LINES) == expected
+    assert (folder / "ctranslate2/float32/model.bin").is_file()
 
 
 @pytest.mark.parametrize("name", EXPORTED)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt.cli.entry_points import exit_on_interrupt
+from transformer_mt.cli.entry_points import check_address_space, exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
 from transformer_mt.config.settings import Command
 from transformer_mt.errors import InputError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def train(job: TrainJob) -> None:
     """Trains a model and prints its test scores, or where the prepared data is."""
+    check_address_space("mt-train", 3)
     with exit_on_interrupt("mt-train"):
         from transformer_mt.evaluation.scores import to_text
         from transformer_mt.jobs.train import train
@@ -32,6 +33,7 @@ def train(job: TrainJob) -> None:
 
 def translate(job: TranslateJob) -> None:
     """Translates a file, resumable, or else standard input or to standard output."""
+    check_address_space("mt-translate", 1)
     with exit_on_interrupt("mt-translate"):
         from transformer_mt.jobs.translate_file import translate_file, translates_file
         from transformer_mt.jobs.translate_stream import translate_stream
@@ -44,6 +46,7 @@ def translate(job: TranslateJob) -> None:
 
 def evaluate(job: EvaluateJob) -> None:
     """Scores translations and prints the scores; of an attention page alone, the translation."""
+    check_address_space("mt-eval", 1)
     with exit_on_interrupt("mt-eval"):
         from transformer_mt.evaluation.score_tables import to_json, to_text
         from transformer_mt.jobs.evaluate import evaluate, write_attention
@@ -62,6 +65,7 @@ def evaluate(job: EvaluateJob) -> None:
 
 def export(job: ExportJob) -> None:
     """Converts a model folder to the format of another library."""
+    check_address_space("mt-export", 1)
     with exit_on_interrupt("mt-export"):
         from transformer_mt.jobs.export import export
     with _messages_to_stderr("mt-export"):

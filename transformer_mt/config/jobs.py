@@ -38,17 +38,18 @@ class TranslateJob:
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     step: int | None = None
-    """Use the checkpoint of this training step. null: the final, averaged weights."""
+    """Training step of the checkpoint to use. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
     """More models with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
     prefix: str | None = None
-    """File with the beginning of each line's translation. It has as many lines as the input."""
+    """File with the beginning of each line's translation, as many lines as the input. The last word
+    of a beginning may be continued, unless a space follows it."""
     score: str | None = None
     """File with translations to score, one per line; nothing is translated. It has as many lines as
     the input."""
     alignment: bool = False
-    """Add word alignments to the output. It needs ``format=jsonl``."""
+    """Adds word alignments to the output. It needs ``format=jsonl``."""
     cache_dir: str = "~/.cache/transformer_mt"
     """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
     ``$XDG_CACHE_HOME`` where that is set."""

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, TrainJob
-from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.engine import Engine, Prefix
 from transformer_mt.decode.engines.selection import EngineRequest, Report, log, open_engine
 from transformer_mt.decode.lines.alignment import align_words
 from transformer_mt.decode.lines.long_lines import join_parts, split_long
+from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.decode.translation import Hypothesis, Translation, length_penalty
 from transformer_mt.errors import InputError
 
@@ -31,7 +32,7 @@ class _Part(NamedTuple):
     """A line, or a part of one that is longer than ``max_source_tokens``, as token ids."""
 
     source: tuple[int, ...]
-    prefix: tuple[int, ...]
+    prefix: str
     """Beginning of its translation; may be empty."""
 
 
@@ -58,6 +59,7 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
+        self._prefixes = PrefixEncoder(tokenizer)
         limits = (config.max_source_tokens, engine.max_tokens)
         self._max_source_tokens = min(limit for limit in limits if limit is not None)
         self.cut_lines = 0
@@ -155,7 +157,8 @@ class Translator:
         Args:
             lines: The lines.
             nbest: Number of translations of each line.
-            prefixes: For each line, text that its translation starts with; may be empty.
+            prefixes: For each line, text that its translation starts with; may be empty. Its last
+                word may be continued, unless a space follows it.
             align: Whether to align the words of translations with those of the line.
             token_scores: Overrides the setting of the same name of this translator.
 
@@ -165,17 +168,17 @@ class Translator:
             TypeError: ``lines`` is a single string.
         """
         lines = _as_list(lines)
-        prefix_ids = self._encode_prefixes(_as_list(prefixes)) if prefixes else [[] for _ in lines]
+        texts = [""] * len(lines) if prefixes is None else _as_list(prefixes)
         split_lines = [
             self._split(ids, prefix)
-            for ids, prefix in zip(self._encode_sources(lines), prefix_ids, strict=True)
+            for ids, prefix in zip(self._encode_sources(lines), texts, strict=True)
         ]
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
         found = self.engine.search(
             [list(part.source) for part in parts],
             nbest,
-            None if prefixes is None else [list(part.prefix) for part in parts],
+            None if prefixes is None else self._encode_prefixes([part.prefix for part in parts]),
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
         best_of_part = dict(zip(parts, found, strict=True))
@@ -198,11 +201,11 @@ class Translator:
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
         ]
 
-    def _split(self, ids: list[int], prefix: list[int]) -> list[_Part]:
+    def _split(self, ids: list[int], prefix: str) -> list[_Part]:
         """The parts of a line: one unless it is too long; the prefix belongs to the first."""
         sources = split_long(ids, self._max_source_tokens, self.tokenizer)
         self.cut_lines += len(sources) > 1
-        return [_Part(tuple(ids), () if i else tuple(prefix)) for i, ids in enumerate(sources)]
+        return [_Part(tuple(ids), "" if i else prefix) for i, ids in enumerate(sources)]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines.
@@ -228,14 +231,14 @@ class Translator:
     def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode([self.normalizer.tgt(line) for line in lines])
 
-    def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
-        encoded = [self._check_length(ids) for ids in self._encode_targets(prefixes)]
-        for ids in encoded:
-            if UNK in ids:
-                raise InputError(
-                    "a prefix has characters that are not in this model's vocabulary: "
-                    f"{self.tokenizer.decode([ids])[0]!r}"
-                )
+    def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
+        limit = self.engine.max_tokens
+        encoded = []
+        for text in prefixes:
+            is_whole = text != text.rstrip()
+            prefix = self._prefixes.encode(self.normalizer.tgt(text), limit, is_whole=is_whole)
+            self._check_length([*prefix.tokens])
+            encoded.append(prefix)
         return encoded
 
     def _check_length(self, ids: list[int]) -> list[int]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
 from itertools import count
 from typing import NoReturn
 from uuid import uuid4
@@ -32,8 +31,6 @@ _PROGRAM_ERROR = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource
 _GRACE_SECONDS = 1.0
 """Time for which a rank outlives the failure of another one, so that a launcher sees that failure
 first; torchrun polls ten times per second."""
-_RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
-"""Maximum time between the start of the first process and that of the last, on another node."""
 _LOG_AFTER = timedelta(seconds=10)
 _POLL_SECONDS = 0.05
 
@@ -44,20 +41,30 @@ class LostRankError(InputError):
     """Another rank died or hangs: a restart may help."""
 
 
-@cache
-def rendezvous_store() -> Store:
+_store: list[Store] = []
+"""The store of ``meet``."""
+
+
+def meet(timeout: timedelta) -> Store:
     """Key-value store of all ranks of this start; needs no process group and outlives it.
 
     It is empty initially, unlike torchrun's store below it, which still holds the addresses and
-    failures of earlier starts.
+    failures of earlier starts. Later calls return the same one.
+
+    Args:
+        timeout: Maximum time between the start of the first rank and that of the last.
 
     Raises:
-        InputError: Rank 0, or torchrun on its node, cannot be reached, or ranks are missing.
+        LostRankError: Ranks are missing.
+        InputError: Rank 0, or torchrun on its node, cannot be reached.
     """
+    if _store:
+        return _store[0]
     try:
-        store, rank, size = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
         assert isinstance(store, Store)
-        return PrefixStore(agree_on_start_id(store, rank, size, _RENDEZVOUS_TIMEOUT), store)
+        _store.append(PrefixStore(agree_on_start_id(store, rank, size, timeout), store))
+        return _store[0]
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(key, f"no {key}") for key in ("MASTER_ADDR", "MASTER_PORT"))
         raise InputError(
@@ -70,13 +77,15 @@ def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) ->
 
     torchrun provides none: ``TORCHELASTIC_RESTART_COUNT`` differs between nodes, each of which
     counts only its failures. So each rank posts a random id, and rank 0 replies to every id, even
-    one left from an earlier start, with its own id, until all other ranks have read it. Raises
-    RuntimeError if other ranks do not come in time.
+    one left from an earlier start, with its own id, until all other ranks have read it.
+
+    Raises:
+        LostRankError: Other ranks have not started in time.
     """
     own_id = uuid4().hex
     if rank > 0:
         store.set(f"request {rank}", own_id)
-        _wait(lambda: store.check([f"reply {own_id}"]), timeout, "rank 0 did not come")
+        _wait(lambda: store.check([f"reply {own_id}"]), timeout, "rank 0 has not started")
         start_id: str = store.get(f"reply {own_id}").decode()
         store.add(f"received {start_id}", 1)
         return start_id
@@ -88,7 +97,7 @@ def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) ->
                 store.set(f"reply {store.get(request).decode()}", own_id)
         return store.add(f"received {own_id}", 0) == len(requests)
 
-    _wait(all_received, timeout, f"not all {size} ranks have come")
+    _wait(all_received, timeout, f"not all {size} ranks have started")
     return own_id
 
 
@@ -97,7 +106,7 @@ def _wait(done: Callable[[], bool], timeout: timedelta, message: str) -> None:
     deadline = time.monotonic() + timeout.total_seconds()
     while not done():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{message} within {timeout}")
+            raise LostRankError(f"{describe_rank()}: {message} within {timeout}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -111,11 +120,11 @@ def process_group_store(timeout: timedelta) -> Store:
         LostRankError: Another rank failed or is not ready in time.
     """
     single_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
-    store = PrefixStore(f"group {next(_group_numbers)}", rendezvous_store())
+    store = PrefixStore(f"group {next(_group_numbers)}", meet(timeout))
     started, logged = time.monotonic(), False
     ready = store.add("ready", 1)
     while ready < env_size():
-        if rendezvous_store().check(["failure"]):
+        if meet(timeout).check(["failure"]):
             raise LostRankError(f"{describe_rank()}: another rank failed before all were ready")
         waited = timedelta(seconds=time.monotonic() - started)
         if single_node and waited > timeout:
@@ -146,17 +155,20 @@ def is_transient(name: str, message: str) -> bool:
 
 
 @contextmanager
-def propagate_errors() -> Iterator[None]:
+def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
     """Context around all work of a rank, in which the first failure of any rank ends them all.
 
     The exception of the first rank to fail is raised there. The other ranks, which usually fail as
     a consequence, exit silently; one with a different error prints a line. The exit status of all
     is that of the first: EX_TEMPFAIL if a restart may help, the status of a SystemExit, else 1.
+
+    Args:
+        timeout_minutes: How long to wait for the start of all ranks.
     """
     if env_size() == 1:
         yield
         return
-    rendezvous_store()  # before anything can fail, since rank 0 may serve it
+    meet(timedelta(minutes=timeout_minutes))  # before anything can fail, since rank 0 may serve it
     try:
         yield
     except SystemExit as stopped:
@@ -192,7 +204,7 @@ def _report_failure(status: int, reason: str) -> tuple[int, int, str]:
     """Records a failure unless there is one; returns status, rank and reason of the first."""
     first = json.dumps([status, env_rank(), reason])
     with suppress(RuntimeError):  # the process that serves the store may be gone
-        first = rendezvous_store().compare_set("failure", "", first).decode()
+        first = _store[0].compare_set("failure", "", first).decode()
     first_status, first_rank, first_reason = json.loads(first)
     return first_status, first_rank, first_reason
 

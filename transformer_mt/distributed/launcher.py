@@ -29,6 +29,7 @@ def launch(
     processes: int,
     restarts: int = 0,
     progress: Callable[[], object] = lambda: None,
+    timeout_minutes: float = 10.0,
 ) -> None:
     """Runs ``worker(*args)`` in several processes on this machine.
 
@@ -43,6 +44,7 @@ def launch(
         processes: Number of workers.
         restarts: Maximum number of restarts in a row without progress.
         progress: Returns a value that changes with each checkpoint.
+        timeout_minutes: How long the workers wait for each other when they start.
 
     Raises:
         InputError: A worker raised it, or workers were killed or lost too often.
@@ -57,7 +59,7 @@ def launch(
         try:
             while True:
                 try:
-                    return _run(worker, args, processes)
+                    return _run(worker, args, processes, timeout_minutes)
                 except LostRankError as lost:
                     if progress() != last_progress:
                         used, last_progress = 0, progress()
@@ -76,7 +78,12 @@ def launch(
             raise SystemExit(128 + stopped.sigval) from None
 
 
-def _run(worker: Callable[..., object], args: tuple[object, ...], processes: int) -> None:
+def _run(
+    worker: Callable[..., object],
+    args: tuple[object, ...],
+    processes: int,
+    timeout_minutes: float,
+) -> None:
     """Runs the workers once; raises ``LostRankError`` if a restart may help."""
     with TemporaryDirectory(prefix="mt-workers-") as logs:
         config = LaunchConfig(
@@ -91,16 +98,18 @@ def _run(worker: Callable[..., object], args: tuple[object, ...], processes: int
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
-            elastic_launch(config, _rank)(os.getpid(), worker, *args)
+            elastic_launch(config, _rank)(os.getpid(), timeout_minutes, worker, *args)
         except ChildFailedError as failed:
             raise _cause(failed, Path(logs)) from None
 
 
-def _rank(launcher: int, worker: Callable[..., object], *args: object) -> None:
+def _rank(
+    launcher: int, timeout_minutes: float, worker: Callable[..., object], *args: object
+) -> None:
     # Ctrl-C reaches only the launcher, which forwards it: a worker receives it once.
     os.setsid()
     _end_with(launcher)
-    with propagate_errors():
+    with propagate_errors(timeout_minutes):
         try:
             worker(*args)
         except LostRankError:

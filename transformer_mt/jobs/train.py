@@ -63,7 +63,8 @@ def train(job: TrainJob) -> TrainResult:
     """
     distributed.set_ranks_from_slurm()
     is_main = distributed.env_rank() == 0
-    with distributed.propagate_errors(), ExitStack() as stack:
+    minutes = job.distributed.timeout_minutes
+    with distributed.propagate_errors(minutes), ExitStack() as stack:
         job = resolved(job)
         run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU
@@ -91,6 +92,7 @@ def train(job: TrainJob) -> TrainResult:
             num_processes,
             restarts=job.distributed.restarts,
             progress=lambda: ckpt.steps(run_dir)[-1:],
+            timeout_minutes=job.distributed.timeout_minutes,
         )
         return TrainResult(run_dir, run_folder.read_test_scores(run_dir) if data.test else None)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
-from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
+from transformer_mt.model.layers import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
 KINDS = {

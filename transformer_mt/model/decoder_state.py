@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.model.attention import KeyValue
+from transformer_mt.model.layers import KeyValue
 
 BLOCK = 64
 """Cache slots. Steps that are to have the same shapes need a P that rarely changes, so P grows by

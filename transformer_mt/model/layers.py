@@ -1,6 +1,11 @@
-"""Encoder and decoder layers (§3.1), feed-forward networks (§3.3) and dropout (§5.4).
+"""The layers of §3.1 to §3.3: multi-head attention, feed-forward networks, encoder, decoder.
 
-Shapes: N, M packed target and source tokens, without padding; B sentences; W beams; D model.
+Equation (1) itself is in ``kernels/packed_attention.py``. Attention runs over packed tokens in
+training, and over cached keys and values in decoding.
+
+Shapes: B sentences; S source and T target length, generally of keys and queries; N packed tokens
+of the queries, M of the keys; D model; H heads; K, K' sizes of a head's keys and values (the
+paper's d_k and d_v); W beams; P cache slots. Masks are True where attention is allowed.
 """
 
 from collections.abc import Callable
@@ -10,11 +15,118 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Boundaries
 from transformer_mt.config import ModelConfig
+from transformer_mt.kernels.packed_attention import packed_attention, scaled_dot_product_attention
 from transformer_mt.kernels.products import Linear
-from transformer_mt.model.attention import CrossAttention, KeyValue, SelfAttention
 
 LAYER_NORM_EPS = 1e-6
 """As in the authors' code; PyTorch's default is 1e-5."""
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values of one layer: packed [M, H·K] and [M, H·K'], or split into heads."""
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """[B, T, H·K] → [B, H, T, K]."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (§3.2.2), without biases, as in the paper.
+
+    W_i^Q, W_i^K and W_i^V of all heads are one matrix, ``qkv_proj``.
+    """
+
+    def __init__(self, config: ModelConfig, causal: bool):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.causal = causal
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.sizes = [keys, keys, values]
+        self.qkv_proj = Linear(config.d_model, sum(self.sizes), bias=False)
+        self.out_proj = Linear(values, config.d_model, bias=False)
+
+    def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
+        """[N, D] → [N, D]; each token attends within its own sequence."""
+        q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
+        heads = packed_attention(q, k, v, boundaries, boundaries, self.num_heads, self.causal)
+        return self.out_proj(heads)
+
+    def step(self, x: Tensor, cache: Tensor, slots: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """One decoding step: the newest position of each of the W beams per sentence.
+
+        Args:
+            x: [B·W, D].
+            cache: [B, P, H·K + H·K'], keys and values of a sentence's beams; written in place.
+            slots: Indices [B, 1] and [B, W] into ``cache`` for the newest keys and values.
+            mask: [B, 1, W, P], 0 for the slots of a beam and −∞ for all others.
+
+        Returns:
+            [B·W, D].
+        """
+        query, newest = (
+            part.unflatten(0, slots[1].shape).to(cache.dtype)
+            for part in self.qkv_proj(x).split([self.sizes[0], sum(self.sizes[1:])], dim=-1)
+        )
+        cache[slots] = newest
+        keys, values = cache.split(self.sizes[1:], dim=-1)
+        q, k, v = (split_heads(part, self.num_heads) for part in (query, keys, values))
+        heads = scaled_dot_product_attention(q, k, v, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))
+
+
+class CrossKVProjection(nn.Module):
+    """Keys and values of the cross-attention: W_i^K and W_i^V of all decoder layers, one matrix.
+
+    All layers read the same encoder output, so one product serves them all.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.sizes = [keys, values] * config.num_decoder_layers
+        self.proj = Linear(config.d_model, sum(self.sizes), bias=False)
+
+    def forward(self, memory: Tensor) -> list[KeyValue]:
+        """[M, D] encoder output → keys [M, H·K] and values [M, H·K'] of each decoder layer."""
+        parts = self.proj(memory).split(self.sizes, dim=-1)
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+class CrossAttention(nn.Module):
+    """Encoder–decoder attention (§3.2.3): queries from the target, keys and values of the source.
+
+    It holds W^Q and W^O only; W^K and W^V are in ``CrossKVProjection``.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.q_proj = Linear(config.d_model, config.num_heads * config.key_size, bias=False)
+        self.out_proj = Linear(config.num_heads * config.value_size, config.d_model, bias=False)
+
+    def forward(
+        self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
+    ) -> Tensor:
+        """[N, D] target tokens and this layer's packed keys and values → [N, D]."""
+        q = self.q_proj(x)
+        heads = packed_attention(q, *cross_kv, boundaries, src_boundaries, self.num_heads)
+        return self.out_proj(heads)
+
+    def step(self, x: Tensor, cross_kv: KeyValue, mask: Tensor | None) -> Tensor:
+        """One decoding step; the W beams of a sentence are queries to one copy of its source.
+
+        Args:
+            x: [B·W, D].
+            cross_kv: Keys [B, H, S, K] and values [B, H, S, K'].
+            mask: [B, 1, 1, S], 0 for source tokens and −∞ for padding; None without padding.
+
+        Returns:
+            [B·W, D].
+        """
+        keys, _ = cross_kv
+        queries = self.q_proj(x).unflatten(0, (keys.shape[0], -1)).to(keys.dtype)
+        heads = scaled_dot_product_attention(split_heads(queries, self.num_heads), *cross_kv, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))
 
 
 class Dropout(nn.Module):

@@ -13,10 +13,15 @@ from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.kernels.packed_attention import pad_heads
 from transformer_mt.kernels.products import PackedLinear
-from transformer_mt.model.attention import CrossKVProjection
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
-from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, Dropout, EncoderLayer
+from transformer_mt.model.layers import (
+    LAYER_NORM_EPS,
+    CrossKVProjection,
+    DecoderLayer,
+    Dropout,
+    EncoderLayer,
+)
 
 
 class Transformer(nn.Module):

@@ -46,6 +46,27 @@ def test_ignored_signals_stay_ignored() -> None:
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
+EXPORT = ["model=x", "format=hub", "output=y"]
+
+
+@pytest.mark.parametrize(("megabytes", "command"), [(900, "train"), (600, "export")])
+def test_too_little_address_space_is_one_line(megabytes: int, command: str) -> None:
+    """Before a library aborts, or fails with an error that does not name the reason."""
+    arguments = {
+        "train": ["experiment=quickstart"],
+        "export": ["model=x", "format=hub", "output=y"],
+    }[command]
+    code = (
+        "import resource, sys; from transformer_mt.cli import entry_points\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({megabytes} << 20,) * 2)\n"
+        f"sys.argv[1:] = {arguments}; entry_points.{command}()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"mt-{command}: error: the address space is limited to {megabytes} MB")
+
+
 @pytest.mark.parametrize("command", ["train", "translate", "evaluate", "export"])
 @pytest.mark.parametrize("flag", ["--help", "--version", "--cfg=job", "-sc install=bash"])
 def test_help_version_configuration_and_completion_need_no_torch(command: str, flag: str) -> None:

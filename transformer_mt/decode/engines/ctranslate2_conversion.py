@@ -12,9 +12,14 @@ from torch import Tensor, nn
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines.converted_models import SINUSOIDS, special_tokens
-from transformer_mt.model.attention import SelfAttention
 from transformer_mt.model.embedding import sinusoids
-from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, EncoderLayer, FeedForward
+from transformer_mt.model.layers import (
+    LAYER_NORM_EPS,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    SelfAttention,
+)
 from transformer_mt.model.transformer import Transformer
 
 Spec = Any

@@ -36,6 +36,7 @@ from transformer_mt.decode.engines.converted_models import num_positions
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
     EngineChoice,
+    Prefix,
     TokenPair,
     UnavailableError,
     WordIds,
@@ -151,7 +152,7 @@ class CTranslate2Engine:
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[list[int]] | None = None,
+        prefixes: Sequence[Prefix] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:

@@ -1,6 +1,6 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,20 @@ WordIds = tuple[list[int], list[int]]
 
 CPU_BATCH_TOKENS = 8192
 """Maximum number of tokens of a batch on a CPU, padding and beams included."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a translation: tokens, and then perhaps a word that may not be finished."""
+
+    tokens: Sequence[int] = ()
+    word: Sequence[Mapping[int, int]] = ()
+    """For each number of its characters, the tokens that may follow once so many are spelled, and
+    the number of characters that are spelled then; any token may follow the last character."""
+
+    def __len__(self) -> int:
+        """Number of tokens of the translation that it may take."""
+        return len(self.tokens) + len(self.word)
 
 
 class UnavailableError(InputError):
@@ -52,7 +66,7 @@ class Engine(Protocol):
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[list[int]] | None = None,
+        prefixes: Sequence[Prefix] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
@@ -61,7 +75,7 @@ class Engine(Protocol):
         Args:
             sources: Token ids of each sentence, without special symbols.
             nbest: Number of hypotheses to return for each sentence.
-            prefixes: Token ids that each translation starts with; may be empty.
+            prefixes: The beginning of each translation; may be empty.
             token_scores: Whether ``Hypothesis.token_log_probs`` is needed.
 
         Returns:

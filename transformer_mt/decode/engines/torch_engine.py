@@ -12,6 +12,7 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.engines.engine import (
     EngineChoice,
+    Prefix,
     TokenPair,
     WordIds,
     max_output_tokens,
@@ -74,12 +75,12 @@ class TorchEngine:
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[list[int]] | None = None,
+        prefixes: Sequence[Prefix] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
-        given = [[] for _ in sources] if prefixes is None else prefixes
+        given = [Prefix()] * len(sources) if prefixes is None else prefixes
         limits = [
             max(max_output_tokens(self.config, source, self.max_tokens), len(prefix))
             for source, prefix in zip(sources, given, strict=True)
@@ -100,7 +101,7 @@ class TorchEngine:
     def _search_batch(
         self,
         sources: list[list[int]],
-        prefixes: list[list[int]],
+        prefixes: list[Prefix],
         max_lengths: list[int],
         beams: int,
         nbest: int,

@@ -4,11 +4,12 @@ A token that is ruled out gets −∞; the others keep their log-probabilities, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from transformer_mt.decode.engines.engine import Prefix
 from transformer_mt.decode.search.step_function import StepFunction
 
 
@@ -16,16 +17,21 @@ from transformer_mt.decode.search.step_function import StepFunction
 class Constraints:
     """Constraints on the translation of one sentence; the defaults allow everything."""
 
-    prefix: Sequence[int] = ()
-    """Tokens that the translation starts with."""
+    prefix: Prefix = field(default_factory=Prefix)
+    """What the translation starts with."""
     min_length: int = 0
     """Minimum number of tokens, end symbol not counted."""
     no_repeat_ngram: int = 0
     """Size of n-grams that may not occur twice, except in the prefix; 0 disables it."""
 
     def forced_token(self, position: int) -> int | None:
-        """The token of the prefix at a position; None after the prefix."""
-        return self.prefix[position] if position < len(self.prefix) else None
+        """The token of the prefix at a position; None after these tokens."""
+        tokens = self.prefix.tokens
+        return tokens[position] if position < len(tokens) else None
+
+    def is_spelling(self, spelled: int) -> bool:
+        """Whether the prefix has a word of which only so many characters are spelled."""
+        return spelled < len(self.prefix.word)
 
 
 class ConstrainedStep:
@@ -36,7 +42,9 @@ class ConstrainedStep:
     def __init__(self, model: StepFunction, constraints: Sequence[Constraints], eos: int):
         self._model, self._constraints, self._eos = model, list(constraints), eos
         self._tokens: list[list[list[int]]] = [[] for _ in constraints]  # [B][W][t]
+        self._spelled: list[list[int]] = [[] for _ in constraints]  # [B][W] characters
         self._blocks_ngrams = any(rule.no_repeat_ngram for rule in constraints)
+        self._spells = any(rule.prefix.word for rule in constraints)
         self._position = 0
 
     def reserve(self, steps: int) -> bool:
@@ -48,10 +56,11 @@ class ConstrainedStep:
         log_probs = self._model.step(tokens)
         if self._position == 0:  # the start symbol is not part of a translation
             self._tokens = [[[] for _ in range(tokens.shape[1])] for _ in self._constraints]
-        elif self._blocks_ngrams:
-            for beams, newest in zip(self._tokens, tokens.tolist(), strict=True):
-                for beam, token in zip(beams, newest, strict=True):
-                    beam.append(token)
+            self._spelled = [[0] * tokens.shape[1] for _ in self._constraints]
+        elif self._blocks_ngrams or self._spells:
+            self._append(tokens.tolist())
+        if self._spells:
+            self._allow_spellings(log_probs)
         force_tokens(log_probs, [rule.forced_token(self._position) for rule in self._constraints])
         if self._blocks_ngrams:
             self._block_repeated_ngrams(log_probs)
@@ -61,6 +70,26 @@ class ConstrainedStep:
         self._position += 1
         return log_probs
 
+    def _append(self, newest: list[list[int]]) -> None:
+        """Records the newest token of each beam, [B][W]."""
+        for row, tokens in enumerate(newest):
+            prefix = self._constraints[row].prefix
+            for index, token in enumerate(tokens):
+                self._tokens[row][index].append(token)
+                spelled = self._spelled[row][index]
+                if self._position > len(prefix.tokens) and spelled < len(prefix.word):
+                    self._spelled[row][index] = prefix.word[spelled].get(token, spelled)
+
+    def _allow_spellings(self, log_probs: Tensor) -> None:
+        """Rules out tokens that do not continue an unfinished word, in place: [B, W, V]."""
+        for row, rule in enumerate(self._constraints):
+            for index, spelled in enumerate(self._spelled[row]):
+                if self._position >= len(rule.prefix.tokens) and rule.is_spelling(spelled):
+                    allowed = torch.tensor([*rule.prefix.word[spelled]], device=log_probs.device)
+                    kept = log_probs[row, index, allowed]
+                    log_probs[row, index] = -torch.inf
+                    log_probs[row, index, allowed] = kept
+
     def _block_repeated_ngrams(self, log_probs: Tensor) -> None:
         """Rules out tokens that would complete an n-gram a second time, in place: [B, W, V]."""
         blocked = [
@@ -68,6 +97,7 @@ class ConstrainedStep:
             for row, rule in enumerate(self._constraints)
             if rule.no_repeat_ngram and rule.forced_token(self._position) is None
             for index, beam in enumerate(self._tokens[row])
+            if not rule.is_spelling(self._spelled[row][index])
             if self._eos not in beam  # sampling continues after the end, to no effect
             for token in repeating_tokens(beam, rule.no_repeat_ngram)
         ]
@@ -86,17 +116,17 @@ class ConstrainedStep:
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
         self._model.select(beams)
-        if self._blocks_ngrams:
-            self._tokens = [
-                [list(old[beam]) for beam in chosen]
-                for old, chosen in zip(self._tokens, beams.tolist(), strict=True)
-            ]
+        if self._blocks_ngrams or self._spells:
+            for row, indices in enumerate(beams.tolist()):
+                self._tokens[row] = [list(self._tokens[row][index]) for index in indices]
+                self._spelled[row] = [self._spelled[row][index] for index in indices]
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""
         self._model.keep(sentences)
         self._constraints = [self._constraints[row] for row in sentences]
         self._tokens = [self._tokens[row] for row in sentences]
+        self._spelled = [self._spelled[row] for row in sentences]
 
 
 def force_tokens(log_probs: Tensor, forced: Sequence[int | None]) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
 
+from transformer_mt.decode.engines import engine
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints, repeating_tokens
 from transformer_mt.decode.translation import Hypothesis
@@ -17,7 +18,7 @@ def obeys(tokens: Prefix, rule: Constraints) -> bool:
     n = rule.no_repeat_ngram
     ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)] if n else []
     return (
-        tokens[: len(rule.prefix)] == tuple(rule.prefix)
+        tokens[: len(rule.prefix)] == tuple(rule.prefix.tokens)
         and len(tokens) >= rule.min_length
         and len(set(ngrams)) == len(ngrams)
     )
@@ -44,7 +45,7 @@ def test_wide_beam_equals_enumeration(
 ) -> None:
     table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
     words = [word for word in range(table.vocab_size) if word != EOS]
-    rules = [Constraints((), least, n) for least, n in settings]
+    rules = [Constraints(engine.Prefix(), least, n) for least, n in settings]
     width = sum(len(words) ** length for length in range(limit + 1))
     found = constrained(table, rules, limit, width, alpha)
     for sentence, (rule, hypotheses) in enumerate(zip(rules, found, strict=True)):
@@ -69,7 +70,7 @@ def test_prefix_is_forced_and_scored(
 ) -> None:
     """After it, the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
-    (found,) = constrained(table, [Constraints(prefix)], 6, beam_size, alpha)
+    (found,) = constrained(table, [Constraints(engine.Prefix(prefix))], 6, beam_size, alpha)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
     after = TableModel(lambda sentence, tokens: table(sentence, (*prefix, *tokens)), [0])
     (free,) = beam_search(
@@ -88,7 +89,7 @@ def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None
     def row(_: int, prefix: Prefix) -> list[float]:
         return [-99.0, -0.5, -1.0, -2.0]  # ends as soon as it may
 
-    rules = [Constraints((), least) for least in (0, 3, 1, 2)]
+    rules = [Constraints(engine.Prefix(), least) for least in (0, 3, 1, 2)]
     model = ConstrainedStep(TableModel(row, range(4)), rules, EOS)
     found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
@@ -99,7 +100,7 @@ def test_other_tokens_are_not_rescaled() -> None:
     model = TableModel(table, [0])
     model.reserve(1)
     plain = model.step(torch.tensor([[BOS]]))
-    constrained = ConstrainedStep(TableModel(table, [0]), [Constraints((), 1)], EOS)
+    constrained = ConstrainedStep(TableModel(table, [0]), [Constraints(engine.Prefix(), 1)], EOS)
     constrained.reserve(1)
     ruled = constrained.step(torch.tensor([[BOS]]))
     assert ruled[0, 0, EOS] == -torch.inf

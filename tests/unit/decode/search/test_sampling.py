@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.search_tables import BOS, EOS, Table, TableModel
 
 from transformer_mt.config import DecodeConfig
+from transformer_mt.decode.engines.engine import Prefix
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.sampling import sample, sample_tokens
 from transformer_mt.decode.translation import Hypothesis, length_penalty
@@ -92,7 +93,7 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
 def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
     """Tokens sampled after an end may repeat; the other samples end within their limit."""
     model = ConstrainedStep(
-        TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints((), 0, n)], EOS
+        TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints(Prefix(), 0, n)], EOS
     )
     draws = [[Random(f"{seed} {i}") for i in range(3)]]
     config = DecodeConfig(sampling=True, length_penalty=0)
