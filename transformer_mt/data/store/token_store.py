@@ -60,6 +60,11 @@ class Side:
         """[B] number of tokens of the sequences at ``indices`` [B]."""
         return self.offsets[indices + 1] - self.offsets[indices]
 
+    def slice(self, start: int, stop: int) -> "Side":
+        """The sequences from ``start`` to ``stop - 1``; shares their tokens."""
+        bounds = self.offsets[start : stop + 1]
+        return Side(self.tokens[bounds[0] : bounds[-1]], bounds - bounds[0])
+
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
         """A side in memory, from its tokens [N] and the length of each sequence [pairs]."""
