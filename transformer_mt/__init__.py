@@ -12,28 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer_mt.cli.compose import compose
-    from transformer_mt.decode.translator import Translator
-    from transformer_mt.errors import InputError
-    from transformer_mt.jobs.evaluate import evaluate
-    from transformer_mt.jobs.export import export
-    from transformer_mt.jobs.train import train
-    from transformer_mt.jobs.translate_file import translate_file
-    from transformer_mt.jobs.translate_stream import translate_stream
-    from transformer_mt.model.transformer import Transformer
-
-__all__ = [
-    "InputError",
-    "Transformer",
-    "Translator",
-    "__version__",
-    "compose",
-    "evaluate",
-    "export",
-    "train",
-    "translate_file",
-    "translate_stream",
-]
+    from transformer_mt.cli.compose import compose as compose
+    from transformer_mt.decode.translator import Translator as Translator
+    from transformer_mt.errors import InputError as InputError
+    from transformer_mt.jobs.evaluate import evaluate as evaluate
+    from transformer_mt.jobs.export import export as export
+    from transformer_mt.jobs.train import train as train
+    from transformer_mt.jobs.translate_file import translate_file as translate_file
+    from transformer_mt.jobs.translate_stream import translate_stream as translate_stream
+    from transformer_mt.model.transformer import Transformer as Transformer
 
 __version__ = "0.1.0"
 
@@ -48,6 +35,7 @@ _MODULES = {
     "translate_file": "jobs.translate_file",
     "translate_stream": "jobs.translate_stream",
 }
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

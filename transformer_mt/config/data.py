@@ -117,14 +117,14 @@ class SourceConfig:
     @property
     def paths(self) -> dict[str, Path]:
         """Absolute paths of the local files and folders that are read, by field name."""
-        found = {}
+        paths = {}
         for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
                 path = files.expand_user(value).resolve()
                 # Not Path.is_dir, which raises inside another user's folder.
                 if name != "hub" or os.path.isdir(path):  # noqa: PTH112
-                    found[name] = path
-        return found
+                    paths[name] = path
+        return paths
 
     def with_absolute_paths(self) -> "SourceConfig":
         """The same source, whatever the working directory is."""
@@ -148,12 +148,12 @@ class CleaningConfig:
     ratio_slack: int = number(0, at_least=0)
     """Subwords allowed beyond ``max_ratio``. Keeps short pairs."""
     drop_garbled: bool = False
-    """Drop control characters and broken encodings. Also replacement and private-use
+    """Drops control characters and broken encodings. Also replacement and private-use
     characters."""
     drop_markup: bool = False
-    """Drop pairs with HTML tags or entities."""
+    """Drops pairs with HTML tags or entities."""
     drop_identical: bool = False
-    """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
+    """Drops pairs with equal sides. Case, spaces and punctuation are ignored."""
     max_character_repeats: int | None = number(None, at_least=1)
     """Maximum repetitions of a character in a row. null: no limit."""
     max_word_repeats: int | None = number(None, at_least=1)
@@ -171,14 +171,14 @@ class CleaningConfig:
     """Minimum probability that a side is in its language. 0 to 1; null: not checked. Needs the
     ``langid`` extra."""
     drop_held_out: bool = False
-    """Drop pairs that overlap the validation or test set. One side in it is enough; case, spaces
+    """Drops pairs that overlap the validation or test set. One side in it is enough; case, spaces
     and punctuation are ignored."""
     deduplicate: bool = False
-    """Drop exact repetitions of a pair."""
+    """Drops exact repetitions of a pair."""
     deduplicate_sources: bool = False
-    """Keep only the first pair of each source sentence."""
+    """Keeps only the first pair of each source sentence."""
     deduplicate_targets: bool = False
-    """Keep only the first pair of each target sentence."""
+    """Keeps only the first pair of each target sentence."""
 
     def __post_init__(self) -> None:
         check(self, "data.cleaning.")
@@ -269,7 +269,7 @@ class TokenizerConfig:
     character_coverage: float = number(1.0, at_least=0.98, at_most=1)  # as SentencePiece
     """Share of characters that become pieces. The rest is spelled in bytes; 0.98 to 1."""
     byte_fallback: bool = True
-    """Encode unknown characters as UTF-8 bytes, not ``<unk>``."""
+    """Encodes unknown characters as UTF-8 bytes, not ``<unk>``."""
     normalization: str = one_of("identity", "nmt_nfkc", "nfkc", "nfkc_cf")
     """SentencePiece's normalisation rule. ``identity`` only merges runs of spaces; ``nmt_nfkc``
     (SentencePiece's default), ``nfkc`` and ``nfkc_cf`` rewrite characters."""

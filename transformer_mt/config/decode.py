@@ -35,15 +35,15 @@ class DecodeConfig:
     no_repeat_ngram: int = number(0, at_least=0)
     """Size of n-grams that may not repeat in a translation. 0 disables this n-gram blocking."""
     sampling: bool = False
-    """Sample tokens at random instead of beam search. It is useful for back-translation. A sample
+    """Samples tokens at random instead of beam search, as for back-translation. A sample
     depends on its line and the seed, not on the other lines."""
     temperature: float = number(1.0, above=0)
     """Sampling: temperature of the distribution. Probabilities are raised to the power
     1 / temperature."""
     top_k: int = number(0, at_least=0)
-    """Sampling: use only the k most probable tokens. 0 uses all."""
+    """Sampling: number of the most probable tokens to draw from. 0: all."""
     top_p: float = number(1.0, above=0, at_most=1)
-    """Sampling: use only the top tokens of this probability mass. These are the fewest tokens that
+    """Sampling: probability mass of the tokens to draw from. These are the fewest tokens that
     together have at least this probability (nucleus sampling); 1 uses all."""
     seed: int = 1
     """Sampling: random seed."""

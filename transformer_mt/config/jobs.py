@@ -38,7 +38,7 @@ class TranslateJob:
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     step: int | None = None
-    """Use the checkpoint of this training step. null: the final, averaged weights."""
+    """Training step of the checkpoint to use. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
     """More models with the same vocabulary. Their probabilities are averaged with those of
     ``model``, whose settings are used."""
@@ -49,7 +49,7 @@ class TranslateJob:
     """File with translations to score, one per line; nothing is translated. It has as many lines as
     the input."""
     alignment: bool = False
-    """Add word alignments to the output. It needs ``format=jsonl``."""
+    """Adds word alignments to the output. It needs ``format=jsonl``."""
     cache_dir: str = "~/.cache/transformer_mt"
     """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
     ``$XDG_CACHE_HOME`` where that is set."""

@@ -76,8 +76,8 @@ class TrainConfig:
     """Maximum hours of training and validation. null: no limit. Includes the time before an
     interruption, but not the last validation and the test set."""
     patience: int | None = number(None, at_least=1)
-    """Stop after this many validations without improvement. null: never. ``best_by`` defines
-    improvement."""
+    """Validations without improvement after which training stops. null: no limit. ``best_by``
+    defines improvement."""
     best_by: str = one_of(VALIDATION_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
     decides while BLEU or chrF is 0."""
@@ -89,7 +89,8 @@ class TrainConfig:
     label_smoothing: float = number(0.1, at_least=0, below=1)
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
-    """Compile the training step. null: on GPUs with bf16. Batches then have one fixed shape."""
+    """Whether to compile the training step. null: on GPUs with bf16. Batches then have one fixed
+    shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Data type of the computation. 16-bit types by autocast, fp16 with loss scaling; ``auto`` is
     bf16 on a GPU that has it, otherwise fp32; on a CPU with bf16 instructions a measurement decides
@@ -101,8 +102,8 @@ class TrainConfig:
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
     max_skipped: int = number(10, at_least=1)
-    """Stop after this many skipped updates in a row. An update is skipped if its gradient is not
-    finite."""
+    """Skipped updates in a row after which training stops. An update is skipped if its gradient is
+    not finite."""
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     log_every: int = number(100, at_least=1)
