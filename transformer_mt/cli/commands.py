@@ -35,13 +35,14 @@ def translate(job: TranslateJob) -> None:
     """Translates a file, resumable, or else standard input or to standard output."""
     check_address_space("mt-translate", 1)
     with exit_on_interrupt("mt-translate"):
-        from transformer_mt.jobs.translate_file import translate_file, translates_file
-        from transformer_mt.jobs.translate_stream import translate_stream
-    with _messages_to_stderr("mt-translate"):
+        from transformer_mt.jobs.translation_setup import translates_file
+
         if translates_file(job):
-            translate_file(job)
+            from transformer_mt.jobs.translate_file import translate_file as translate
         else:
-            translate_stream(job)
+            from transformer_mt.jobs.translate_stream import translate_stream as translate
+    with _messages_to_stderr("mt-translate"):
+        translate(job)
 
 
 def evaluate(job: EvaluateJob) -> None:
