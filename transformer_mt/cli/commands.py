@@ -34,13 +34,14 @@ def train(job: TrainJob) -> None:
 def translate(job: TranslateJob) -> None:
     """Translates a file, resumable, or else standard input or to standard output."""
     with _loading("mt-translate"):
-        from transformer_mt.jobs.translate_file import translate_file, translates_file
-        from transformer_mt.jobs.translate_stream import translate_stream
-    with _messages_to_stderr("mt-translate"):
+        from transformer_mt.jobs.translation_setup import translates_file
+
         if translates_file(job):
-            translate_file(job)
+            from transformer_mt.jobs.translate_file import translate_file as run
         else:
-            translate_stream(job)
+            from transformer_mt.jobs.translate_stream import translate_stream as run
+    with _messages_to_stderr("mt-translate"):
+        run(job)
 
 
 def evaluate(job: EvaluateJob) -> None:

@@ -117,14 +117,14 @@ class SourceConfig:
     @property
     def paths(self) -> dict[str, Path]:
         """Absolute paths of the local files and folders that are read, by field name."""
-        found = {}
+        paths = {}
         for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
                 path = files.expand_user(value).resolve()
                 # Not Path.is_dir, which raises inside another user's folder.
                 if name != "hub" or os.path.isdir(path):  # noqa: PTH112
-                    found[name] = path
-        return found
+                    paths[name] = path
+        return paths
 
     def with_absolute_paths(self) -> "SourceConfig":
         """The same source, whatever the working directory is."""

@@ -55,8 +55,8 @@ _TEXT_VERSION = 3
 _QUICK_TEXT = 2**22
 """Bytes of text on which a vocabulary is trained in some seconds."""
 
-SourceFingerprints = list[dict[str, Any]]
-"""Identity of each training source's content; see ``fingerprint``."""
+Identity = dict[str, Any]
+"""Identity of the content of a training source; see ``fingerprint``."""
 
 
 @dataclass(frozen=True)
@@ -121,52 +121,13 @@ def prepare(job: TrainJob) -> Prepared:
         InputError: A source cannot be read or changes meanwhile; cleaning drops all pairs; or the
             cache cannot be written.
     """
-    data, inputs = job.data, _read_inputs(job)
-    corpus = inputs.corpus
-    cache.build_once(corpus, lambda to: _encode_corpus(data, inputs, to))
-    train, segmentation = Corpus.load(corpus), None
-    if strength := job.tokenizer.sampling:
-        seed, max_length = job.train.seed, train.max_length
-        segmentation = SampledSegmentation(inputs.vocabulary, strength, seed, max_length)
-    fingerprints = {
-        "corpus": train.fingerprint,
-        "valid": cache.key(inputs.valid),
-        "test": cache.key(inputs.test),
-    }
-    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
-        fingerprints["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    return Prepared(
-        config=data,
-        tokenizer_model=inputs.vocabulary,
-        corpus=corpus,
-        valid=inputs.valid,
-        test=inputs.test,
-        fingerprints=fingerprints,
-        segmentation=segmentation,
-    )
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Inputs of the encoded corpus, and its place in the cache."""
-
-    valid: list[Pair]
-    test: list[Pair]
-    sources: SourceFingerprints
-    vocabulary: Path
-    held_out: list[Pair]
-    corpus: Path
-
-
-def _read_inputs(job: TrainJob) -> _Inputs:
-    """Reads the validation and test sets, and learns the vocabulary or finds it in the cache."""
     data = job.data
     if data.weights and data.temperature > 1:
         raise InputError("data.weights and data.temperature both mix the sources: set one of them")
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (
-        list(read_pairs(part, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-        for part in (data.valid, data.test)
+        list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+        for sources in (data.valid, data.test)
     )
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
@@ -175,21 +136,37 @@ def _read_inputs(job: TrainJob) -> _Inputs:
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
     cache_dir = cache_path(job.cache_dir).resolve()
-    sources = _fingerprints(data)
-    text = [_TEXT_VERSION, sources, data.src_lang, data.tgt_lang, data.normalization]
+    identities = [fingerprint(source) for source in data.train]
+    text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
         tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
-        cache.build_once(entry, lambda to: _learn_vocabulary(job, sources, to))
+        cache.build_once(entry, lambda to: _learn_vocabulary(job, identities, to))
         vocabulary = entry / run_layout.TOKENIZER
     Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
     settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
-    corpus_key = cache.key(text, token_store.FORMAT, settings)
-    corpus = cache_dir / f"corpus-{corpus_key}"
-    return _Inputs(valid, test, sources, vocabulary, held_out, corpus)
+    corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
+
+    def encode(to: Path) -> None:
+        unfinished = cache.intermediate_dir(corpus)
+        task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(held_out))
+        _encode_corpus(task, identities, to)
+
+    cache.build_once(corpus, encode)
+    train, segmentation = Corpus.load(corpus), None
+    if strength := job.tokenizer.sampling:
+        segmentation = SampledSegmentation(vocabulary, strength, job.train.seed, train.max_length)
+    checksums = {
+        "corpus": train.fingerprint,
+        "valid": cache.key(valid),
+        "test": cache.key(test),
+    }
+    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
+        checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
+    return Prepared(data, vocabulary, corpus, valid, test, checksums, segmentation)
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:
@@ -214,17 +191,13 @@ def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normal
     return TokenStore(src, tgt)
 
 
-def _fingerprints(data: DataConfig) -> SourceFingerprints:
-    return [fingerprint(source) for source in data.train]
-
-
 @contextmanager
-def _require_unchanged(data: DataConfig, sources: SourceFingerprints) -> Iterator[None]:
+def _require_unchanged(data: DataConfig, identities: list[Identity]) -> Iterator[None]:
     """Raises ``InputError`` if a training source has changed by the end of the context."""
 
     def check() -> None:
-        for source, before, now in zip(data.train, sources, _fingerprints(data), strict=True):
-            if before != now:
+        for source, before in zip(data.train, identities, strict=True):
+            if fingerprint(source) != before:
                 raise InputError(
                     f"{source} changed while it was read: wait until it is complete, then run the "
                     "same command again"
@@ -238,12 +211,12 @@ def _require_unchanged(data: DataConfig, sources: SourceFingerprints) -> Iterato
     check()
 
 
-def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) -> None:
+def _learn_vocabulary(job: TrainJob, identities: list[Identity], folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
     with (
-        _require_unchanged(data, sources),
+        _require_unchanged(data, identities),
         closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks,
     ):
         pairs = (pair for chunk in chunks for pair in chunk.pairs)
@@ -264,9 +237,8 @@ def _learn_vocabulary(job: TrainJob, sources: SourceFingerprints, folder: Path) 
     (folder / run_layout.TOKENIZER).write_bytes(model)
 
 
-def _encode_corpus(data: DataConfig, inputs: _Inputs, folder: Path) -> None:
-    unfinished = cache.intermediate_dir(inputs.corpus)
-    task = EncodeChunk(data, inputs.vocabulary, unfinished, held_out_hashes(inputs.held_out))
+def _encode_corpus(task: EncodeChunk, identities: list[Identity], folder: Path) -> None:
+    data = task.data
     task.folder.mkdir(exist_ok=True)
     log.info("encoding the training data")
     if finished := len(list(task.folder.glob("*.npz"))):
@@ -274,7 +246,7 @@ def _encode_corpus(data: DataConfig, inputs: _Inputs, folder: Path) -> None:
     chunks: list[EncodedChunk] = []
     report = CleaningReport(data.cleaning)
     with (
-        _require_unchanged(data, inputs.sources),
+        _require_unchanged(data, identities),
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):

@@ -175,13 +175,13 @@ class Translator:
         ]
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
-        found = self.engine.search(
+        hypotheses = self.engine.search(
             [list(part.source) for part in parts],
             nbest,
             None if prefixes is None else self._encode_prefixes([part.prefix for part in parts]),
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
-        best_of_part = dict(zip(parts, found, strict=True))
+        best_of_part = dict(zip(parts, hypotheses, strict=True))
         # For each line its n best translations, each as the hypotheses of the line's parts.
         nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
         translations = [[self._translation(each) for each in best] for best in nbest_lists]

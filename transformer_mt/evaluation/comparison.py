@@ -141,64 +141,42 @@ def _evaluate_metric(
     references: Sequence[Sequence[str]],
     settings: Settings,
 ) -> list[Score]:
-    """Scores of all systems by one metric; but for protocols, each is compared with the first."""
+    """Scores of all systems by one metric; but for protocols, each is compared with the first.
+
+    One correction to sacreBLEU's p-values: it counts the resamples whose difference is greater than
+    the observed one, whereas a p-value counts those at least as great. For two identical systems,
+    where all differences are 0, it would report p = 0.0001. If many lines differ there are hardly
+    any ties, and p is sacreBLEU's.
+    """
     language = settings.tgt_lang
     scores = [compute_score(metric, language, lines, references) for _, lines in systems]
-    samples = {"bs": settings.bootstrap}
-    if len(systems) > 1 and metric in settings.metrics:
-        samples["ar"] = settings.randomization
-    p_values: dict[str, list[float]] = {}
-    for kind, number in samples.items():
-        if not number:
+    compared = len(systems) > 1 and metric in settings.metrics
+    tests = (
+        ("bs", settings.bootstrap, "p_bootstrap"),  # gives intervals, too, also for one system
+        ("ar", settings.randomization if compared else 0, "p_randomization"),
+    )
+    for kind, samples, field in tests:
+        if not samples:
             continue
-        # The bootstrap gives intervals, too, and so is of use for a single system.
         scorers = {metric: metrics.make_metric(metric, language)}
-        signatures, outcome = PairedTest(systems, scorers, references, kind, number)()
+        signatures, outcome = PairedTest(systems, scorers, references, kind, samples)()
         ((name, signature),) = signatures.items()
         results: list[Any] = outcome[name]
-        p_values[kind] = [result.p_value for result in results]
-        if kind == "bs":
-            scores = [
-                replace(
-                    score,
-                    signature=signature.format(),
-                    mean=float(result.mean),
-                    confidence=float(result.ci),
-                )
-                for score, result in zip(scores, results, strict=True)
-            ]
-    if not p_values or metric not in settings.metrics:
-        return scores
-    others = range(1, len(systems))
-    return [scores[0], *(_compare(systems, scores, i, p_values) for i in others)]
-
-
-def _compare(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    scores: Sequence[Score],
-    other: int,
-    p_values: Mapping[str, Sequence[float]],
-) -> Score:
-    """The score of another system with its comparison, which corrects sacreBLEU's p-values.
-
-    It counts the resamples whose difference is greater than the observed one, whereas a p-value
-    counts those at least as great. For two identical systems, where all differences are 0, it would
-    report p = 0.0001. If many lines differ there are hardly any ties, and p is sacreBLEU's.
-    """
-    difference = scores[other].score - scores[0].score
-    # A trial that swaps all n lines that differ, or none of them, gives the observed difference:
-    # 2 of 2^n trials do.
-    differing = sum(map(operator.ne, systems[0][1], systems[other][1]))
-    least = {"bs": 0.0, "ar": 2.0 ** (1 - differing)}
-    corrected = {
-        kind: max(p[other], least[kind]) if difference else 1.0 for kind, p in p_values.items()
-    }
-    return replace(
-        scores[other],
-        difference=difference,
-        p_bootstrap=corrected.get("bs"),
-        p_randomization=corrected.get("ar"),
-    )
+        for i, (result, (_, lines)) in enumerate(zip(results, systems, strict=True)):
+            new: dict[str, Any] = {}
+            if kind == "bs":
+                mean, half = float(result.mean), float(result.ci)
+                new = {"signature": signature.format(), "mean": mean, "confidence": half}
+            if compared and i > 0:
+                difference = scores[i].score - scores[0].score
+                # A trial of the randomisation test that swaps all n lines that differ, or none of
+                # them, gives the observed difference: 2 of 2^n trials do.
+                differing = sum(map(operator.ne, systems[0][1], lines))
+                least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
+                p = max(result.p_value, least) if difference else 1.0
+                new |= {"difference": difference, field: p}
+            scores[i] = replace(scores[i], **new)
+    return scores
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.components import TrainingData
-from transformer_mt.training.signals import StoppedError
+from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
 

@@ -35,7 +35,7 @@ class CheckpointManager:
         run_dir: Run folder.
         config: How many checkpoints to keep, and how to make the final model of them.
         criteria: Which checkpoints are averaged.
-        found: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
+        earlier: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
         world: Ranks that share the run.
 
     Attributes:
@@ -47,11 +47,11 @@ class CheckpointManager:
         run_dir: Path,
         config: TrainConfig,
         criteria: StoppingCriteria,
-        found: Sequence[Checkpoint],
+        earlier: Sequence[Checkpoint],
         world: World,
     ):
         self._run_dir, self._config, self._criteria = run_dir, config, criteria
-        self._checkpoints, self._world = list(found), world
+        self._checkpoints, self._world = list(earlier), world
         self._thread: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self.model_steps: list[int] = []

@@ -4,6 +4,7 @@ To add one, write a function and register it in ``registries.SCHEDULES``.
 """
 
 from collections.abc import Callable
+from functools import cache
 
 from transformer_mt.config import ScheduleConfig
 from transformer_mt.registries import SCHEDULES, load
@@ -21,8 +22,13 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         d_model: Size of the model, used by ``noam``.
         max_steps: Number of updates of the run, used by ``linear``.
     """
-    schedule: Schedule = load(SCHEDULES, config.name)
-    return schedule(step, config, d_model, max_steps)
+    return _schedule(config.name)(step, config, d_model, max_steps)
+
+
+@cache
+def _schedule(name: str) -> Schedule:
+    schedule: Schedule = load(SCHEDULES, name)
+    return schedule
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:

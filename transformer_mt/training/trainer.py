@@ -23,16 +23,18 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.components import TrainingData, build_components, log_components
 from transformer_mt.training.flops import peak_token_rate
-from transformer_mt.training.monitor import MetricSums, Monitor
-from transformer_mt.training.progress import TrainingState
-from transformer_mt.training.schedule import learning_rate
-from transformer_mt.training.signals import Signals, StoppedError, handle_signals
-from transformer_mt.training.trackers import Trackers
-from transformer_mt.training.training_errors import (
+from transformer_mt.training.interruptions import (
+    Signals,
+    StoppedError,
+    handle_signals,
     not_finite_error,
     out_of_memory_error,
     too_many_skipped_error,
 )
+from transformer_mt.training.monitor import MetricSums, Monitor
+from transformer_mt.training.progress import TrainingState
+from transformer_mt.training.schedule import learning_rate
+from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
 log = logging.getLogger(__name__)
@@ -66,14 +68,14 @@ class Trainer:
     ):
         self._job, self._data, self._validator, self._world = job, data, validator, world
         self._run_dir = Path(job.run_dir)
-        found = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
-        resuming = world.broadcast_object(bool(found))
+        earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
+        resuming = world.broadcast_object(bool(earlier))
         components = build_components(job, data, world, recorded_kernels, resuming=resuming)
         self._components, self._criteria = components, components.criteria
         self.model, self.kernels = components.model, components.kernels
         self._train_step, self._batches = components.step, components.batches
         self._checkpoints = CheckpointManager(
-            self._run_dir, job.train, components.criteria, found, world
+            self._run_dir, job.train, components.criteria, earlier, world
         )
         self._state, self._restored_metrics = TrainingState(), None
         if resuming:

@@ -51,7 +51,7 @@ def test_rows_are_systems_and_columns_are_metrics() -> None:
     found = evaluation(metrics=["bleu", "ter"], protocols=[], bootstrap=0, randomization=0)
     lines = to_text(found).splitlines()
     assert cells(lines[1]) == ["System", "BLEU", "TER"]
-    first, second = ([f"{score.score:.2f}" for score in of.scores] for of in found.systems)
+    first, second = ([f"{score.score:.2f}" for score in system.scores] for system in found.systems)
     assert cells(lines[3])[1:] == first
     assert cells(next(line for line in lines if "b.de" in line)) == ["b.de", *second]
     assert not re.search(r"p\(|±|baseline if|resamples", "\n".join(lines))

@@ -27,9 +27,9 @@ if args.model == "missing":
     print("Traceback (most recent call last):", file=sys.stderr)
     sys.exit("KeyError: Model 'missing' not supported by COMET.")
 lines = {{name: open(name, encoding="utf-8").readlines() for name in (args.s, args.r, *args.t)}}
-assert {{len(of) for of in lines.values()}} == {{2}}, lines
+assert {{len(text) for text in lines.values()}} == {{2}}, lines
 for name in args.t:
-    size = [sum(map(len, lines[of])) for of in (name, args.r)]
+    size = [sum(map(len, lines[file])) for file in (name, args.r)]
     print("{{}}\\tscore: {{:.4f}}".format(name, size[0] / size[1] - args.gpus))
 """
 

@@ -40,9 +40,9 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.components import TrainingData
+from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
-from transformer_mt.training.signals import StoppedError
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
 

@@ -217,8 +217,8 @@ def hash_text(text: str) -> int:
     r"""64-bit hash of a text, the same in every process and on every machine.
 
     Duplicates are found by the hash of the exact text, ``src + "\n" + tgt`` for a pair: "Come!"
-    and "Come?" are two things to learn. Held-out sentences are found by the hash of ``fold(text)``,
-    because a different comma does not make a test sentence unseen.
+    and "Come?" have different translations. Held-out sentences are found by the hash of
+    ``fold(text)``, because a different comma does not make a test sentence unseen.
     """
     # 100 million texts have a false duplicate with probability 0.03%.
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

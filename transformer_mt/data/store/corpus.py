@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -111,6 +111,11 @@ class EncodedPairs(NamedTuple):
         src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (self.src, self.tgt))
         return self._replace(src=src, tgt=tgt, line_numbers=self.line_numbers[indices])
 
+    def slice(self, start: int, stop: int) -> Self:
+        """The pairs from ``start`` to ``stop - 1``."""
+        src, tgt = (side.slice(start, stop) for side in (self.src, self.tgt))
+        return self._replace(src=src, tgt=tgt, line_numbers=self.line_numbers[start:stop])
+
 
 def write_corpus(
     folder: Path,
@@ -141,10 +146,10 @@ def write_corpus(
             writers[0].append(part)
             continue
         shards = np.fromiter(islice(shard_of_next, len(part.tgt)), np.int32, len(part.tgt))
-        order = np.argsort(shards, kind="stable")
-        ends = np.cumsum(np.bincount(shards, minlength=num_shards))
-        for writer, indices in zip(writers, np.split(order, ends[:-1]), strict=True):
-            writer.append(part.select(indices))
+        by_shard = part.select(np.argsort(shards, kind="stable"))
+        bounds = np.searchsorted(np.sort(shards), np.arange(num_shards + 1)).tolist()
+        for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
+            writer.append(by_shard.slice(start, stop))
     max_length = max(writer.max_length for writer in writers)
     for writer in writers:
         writer.finish(max_length)

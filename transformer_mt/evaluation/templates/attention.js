@@ -38,7 +38,7 @@
   const weights = ({ kind, layer, head }) => {
     const heads = kind.layers[layer];
     if (head !== ALL) return heads[head];
-    return heads[0].map((_, i) => heads.reduce((sum, of) => sum + of[i], 0) / heads.length);
+    return heads[0].map((_, i) => heads.reduce((sum, one) => sum + one[i], 0) / heads.length);
   };
   // Square root, so that a weight of 0.1 is still visible next to one of 1.
   const opacity = (weight) => Math.sqrt(weight / 1000).toFixed(3);

@@ -14,9 +14,9 @@
   const length = (i) => words((source || references[0])[i]);
   const orders = [{ name: "line", key: (i) => i }];
   for (const { letter, chrf } of systems) {
-    const of = several ? ` of ${letter}` : "";
-    orders.push({ name: `chrF${of}, lowest first`, key: (i) => chrf[i] });
-    orders.push({ name: `chrF${of}, highest first`, key: (i) => -chrf[i] });
+    const suffix = several ? ` of ${letter}` : "";
+    orders.push({ name: `chrF${suffix}, lowest first`, key: (i) => chrf[i] });
+    orders.push({ name: `chrF${suffix}, highest first`, key: (i) => -chrf[i] });
   }
   for (const { letter, chrf } of systems.slice(1)) {
     const base = systems[0];
@@ -31,16 +31,16 @@
   const all = Array.from({ length: total }, (_, i) => i);
   let sorted = all, shown = all, first = 0, query = "";
 
-  const element = (name, text, of) => {
+  const element = (name, text, style) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
-    if (of) made.className = of;
+    if (style) made.className = style;
     return made;
   };
 
   // A cell with its text, in which the search term is marked.
-  const cell = (text, of) => {
-    const made = element("dd", undefined, of);
+  const cell = (text, style) => {
+    const made = element("dd", undefined, style);
     made.dir = "auto";
     const lower = text.toLowerCase();
     // Lower-casing can change the length (İ): then positions in the two texts differ.

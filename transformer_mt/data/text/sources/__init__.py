@@ -49,15 +49,15 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
     Raises:
         InputError: A file does not exist, or can be read only once.
     """
-    found: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
+    values: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
     for key, path in source.paths.items():
         if path.is_dir():
-            found[key] = [_file_identity(p) for p in sorted(path.rglob("*")) if not p.is_dir()]
+            values[key] = [_file_identity(p) for p in sorted(path.rglob("*")) if not p.is_dir()]
         else:
-            found[key] = _file_identity(path)
+            values[key] = _file_identity(path)
     if source.sample is not None:
-        found["version"] = files.SAMPLE_VERSION
-    return found
+        values["version"] = files.SAMPLE_VERSION
+    return values
 
 
 def _file_identity(path: Path) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
     selection = {"data_dir": source.config} if own_folder else {"name": source.config}
     before = datasets.config.HF_HUB_OFFLINE
     if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
-        # Otherwise datasets retries for long before it looks into its cache.
+        # Otherwise datasets retries many times before it looks into its cache.
         datasets.config.HF_HUB_OFFLINE = True
     try:
         return datasets.load_dataset(

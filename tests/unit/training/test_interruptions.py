@@ -3,7 +3,7 @@
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-from transformer_mt.training.signals import handle_signals
+from transformer_mt.training.interruptions import handle_signals
 
 
 def test_outside_the_main_thread_no_handler_is_installed() -> None:
