@@ -429,8 +429,8 @@ def test_damaged_encoded_corpus_is_a_one_line_error(
     content[8] ^= 1
     tokens.write_bytes(content)
     message = one_line_error(train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait())
-    assert f"the encoded corpus {tokens.parent} is damaged" in message
-    shutil.rmtree(tokens.parent)
+    assert f"the encoded corpus {tokens.parent.parent} is damaged" in message
+    shutil.rmtree(tokens.parent.parent)
     assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
 
 
