@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,7 +60,6 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
-        self._prefixes = PrefixEncoder(tokenizer)
         limits = (config.max_source_tokens, engine.max_tokens)
         self._max_source_tokens = min(limit for limit in limits if limit is not None)
         self.cut_lines = 0
@@ -231,12 +231,18 @@ class Translator:
     def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode([self.normalizer.tgt(line) for line in lines])
 
+    @cached_property
+    def _prefix_encoder(self) -> PrefixEncoder:
+        return PrefixEncoder(self.tokenizer)
+
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
         limit = self.engine.max_tokens
         encoded = []
         for text in prefixes:
             is_whole = text != text.rstrip()
-            prefix = self._prefixes.encode(self.normalizer.tgt(text), limit, is_whole=is_whole)
+            prefix = self._prefix_encoder.encode(
+                self.normalizer.tgt(text), limit, is_whole=is_whole
+            )
             self._check_length([*prefix.tokens])
             encoded.append(prefix)
         return encoded
