@@ -41,6 +41,23 @@ def is_out_of_memory(error: Exception) -> bool:
     return any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
+def environment_error(error: Exception) -> str | None:
+    """One line about an error that the machine or its limits have caused; None for other errors."""
+    if isinstance(error, OSError):
+        return format_os_error(error)
+    if is_out_of_memory(error):
+        return f"out of memory ({first_line(error)}): reduce the model or the batch"
+    if "failed to map segment from shared object" in str(error):
+        remedy = "raise ulimit -v, or allow execution in its folder"
+        return f"cannot load a library ({first_line(error)}): {remedy}"
+    if "can't start new thread" in str(error):
+        return "cannot start a thread: raise ulimit -v (memory) or -u (processes)"
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
+        return f"not valid UTF-8: {wrong}; rename the file or folder, or correct the argument"
+    return None
+
+
 def format_os_error(error: OSError) -> str:
     """An operating system error as one line: the reason and the files."""
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]

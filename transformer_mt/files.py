@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 _MAX_JSON_BYTES = 2**22
 
@@ -188,20 +188,23 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes)
 
 
-def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
+def read_json(
+    path: Path, types: Mapping[str, type] | None = None, *, max_bytes: int = _MAX_JSON_BYTES
+) -> Any:
     """Content of a JSON file of a folder that is not trusted.
 
     Args:
-        path: A file of at most 4 MiB.
+        path: The file.
         types: For an object: the keys that it must have, and the types of their values. An integer
             is a ``float``, too.
+        max_bytes: Maximum size of the file.
 
     Raises:
         OSError: See ``open_regular``.
         ValueError: The content is not JSON, or not such an object.
     """
     try:
-        content = json.loads(read_regular(path, _MAX_JSON_BYTES))
+        content = json.loads(read_regular(path, max_bytes))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if types is not None and not has_types(content, types):
@@ -209,7 +212,7 @@ def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
     return content
 
 
-def has_types(content: object, types: Mapping[str, type]) -> bool:
+def has_types(content: object, types: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
     """Whether something is an object with values of these types; see ``read_json``."""
     return isinstance(content, dict) and all(
         isinstance(content.get(key), int | float if kind is float else kind)

@@ -429,8 +429,8 @@ def test_damaged_encoded_corpus_is_a_one_line_error(
     content[8] ^= 1
     tokens.write_bytes(content)
     message = one_line_error(train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait())
-    assert f"the encoded corpus {tokens.parent} is damaged" in message
-    shutil.rmtree(tokens.parent)
+    assert f"the encoded corpus {tokens.parent.parent} is damaged" in message
+    shutil.rmtree(tokens.parent.parent)
     assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
 
 
@@ -622,7 +622,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "a vocabulary that is far too large": (
         lambda f: None,
         ["tokenizer.vocab_size=3000000000"],
-        "tokenizer.vocab_size=3000000000 must be 8 to 10,000,000",
+        r"tokenizer\.vocab_size=3000000000 must be .*10,000,000",
     ),
     "a vocabulary that is not SentencePiece": (
         lambda f: (f / "x.model").write_text("x"),

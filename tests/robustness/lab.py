@@ -61,7 +61,7 @@ RECIPES: list[tuple[str, ...]] = [
     ("data.window_pairs=16", "train.batch_tokens=60"),
 ]
 """Overrides on how a run ends, where validations in the third do not coincide with checkpoints; in
-the last, an epoch has several windows."""
+the last, the corpus has several shards."""
 
 
 # The folder of a run.

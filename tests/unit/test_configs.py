@@ -35,7 +35,7 @@ from transformer_mt.config.settings import (
     Command,
     first_sentence,
     primary_config_dir,
-    register_schemas,
+    register_schema,
     sections,
 )
 from transformer_mt.errors import InputError
@@ -62,7 +62,7 @@ FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 
 @contextmanager
 def hydra_of(command: Command) -> Iterator[None]:
-    register_schemas()
+    register_schema(command)
     with initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
         yield
 

@@ -4,12 +4,13 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 """
 
 import logging
+import resource
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt.cli.entry_points import check_address_space, exit_on_interrupt
+from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
 from transformer_mt.config.settings import Command
 from transformer_mt.errors import InputError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 def train(job: TrainJob) -> None:
     """Trains a model and prints its test scores, or where the prepared data is."""
-    check_address_space("mt-train", 3)
-    with exit_on_interrupt("mt-train"):
+    with _loading("mt-train", gigabytes=3):
         from transformer_mt.evaluation.scores import to_text
         from transformer_mt.jobs.train import train
     result = train(job)
@@ -33,21 +33,20 @@ def train(job: TrainJob) -> None:
 
 def translate(job: TranslateJob) -> None:
     """Translates a file, resumable, or else standard input or to standard output."""
-    check_address_space("mt-translate", 1)
-    with exit_on_interrupt("mt-translate"):
-        from transformer_mt.jobs.translate_file import translate_file, translates_file
-        from transformer_mt.jobs.translate_stream import translate_stream
-    with _messages_to_stderr("mt-translate"):
+    with _loading("mt-translate"):
+        from transformer_mt.jobs.translation_setup import translates_file
+
         if translates_file(job):
-            translate_file(job)
+            from transformer_mt.jobs.translate_file import translate_file as run
         else:
-            translate_stream(job)
+            from transformer_mt.jobs.translate_stream import translate_stream as run
+    with _messages_to_stderr("mt-translate"):
+        run(job)
 
 
 def evaluate(job: EvaluateJob) -> None:
     """Scores translations and prints the scores; of an attention page alone, the translation."""
-    check_address_space("mt-eval", 1)
-    with exit_on_interrupt("mt-eval"):
+    with _loading("mt-eval"):
         from transformer_mt.evaluation.score_tables import to_json, to_text
         from transformer_mt.jobs.evaluate import evaluate, write_attention
     if sys.stdout is None:
@@ -65,8 +64,7 @@ def evaluate(job: EvaluateJob) -> None:
 
 def export(job: ExportJob) -> None:
     """Converts a model folder to the format of another library."""
-    check_address_space("mt-export", 1)
-    with exit_on_interrupt("mt-export"):
+    with _loading("mt-export"):
         from transformer_mt.jobs.export import export
     with _messages_to_stderr("mt-export"):
         export(job)
@@ -79,6 +77,18 @@ COMMANDS: dict[Command, Callable[[Any], None]] = {
     "export": export,
 }
 """The function of each command; ``config.settings`` has its program and its schema."""
+
+
+def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None]:
+    """Context in which a job is imported.
+
+    Raises ``InputError`` if ``ulimit -v`` leaves less memory: libraries would abort, or worse.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if resource.RLIM_INFINITY != limit < gigabytes << 30:
+        need = f"raise ulimit -v to {gigabytes} GB or more"
+        raise InputError(f"the address space is limited to {limit >> 20} MB: {need}")
+    return exit_on_interrupt(program)
 
 
 @contextmanager

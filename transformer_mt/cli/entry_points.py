@@ -4,9 +4,7 @@ Loading takes seconds, so that this module imports the standard library only.
 """
 
 import os
-import resource
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,23 +22,6 @@ train = partial(run, "train", "mt-train")
 translate = partial(run, "translate", "mt-translate")
 evaluate = partial(run, "evaluate", "mt-eval")
 export = partial(run, "export", "mt-export")
-
-
-def check_address_space(program: str, gigabytes: int) -> None:
-    """Exits with a line if ``ulimit -v`` leaves too little: libraries would abort, or worse.
-
-    Args:
-        program: Name of the command.
-        gigabytes: Address space that its libraries, their threads and the smallest model reserve.
-    """
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if resource.RLIM_INFINITY != limit < gigabytes << 30:
-        print(
-            f"{program}: error: the address space is limited to {limit >> 20} MB: raise ulimit -v "
-            f"to {gigabytes} GB or more",
-            file=sys.stderr,
-        )
-        sys.exit(1)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from transformer_mt import __version__
 from transformer_mt.cli.commands import COMMANDS
-from transformer_mt.cli.compose import explained_errors, to_job
+from transformer_mt.cli.compose import compose, explained_errors, to_job
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import settings
 from transformer_mt.config.help import help_text
@@ -47,44 +47,52 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
         SystemExit: The command failed; its code is the exit status.
     """
     program, run_job = settings.PROGRAMS[command], run or COMMANDS[command]
-    argv, sweep = sys.argv, None
     _set_up_streams()
+    with exit_status(program), ExitStack() as stack:
+        arguments = [_quote_attention(argument) for argument in sys.argv[1:]]
+        overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
+        flags = [text for text in arguments if text not in overrides]  # and their values
+        stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
+        if "--version" in flags:
+            print(program, __version__)
+        elif "--help" in flags or "-h" in flags:
+            print(help_text(command))
+        elif flags or any(text.startswith("hydra") for text in overrides):
+            _check_flags(command, flags)
+            _run_with_hydra(command, run_job, flags, overrides)
+        else:
+            run_job(compose(overrides, command))  # Hydra's main would compose it twice
+
+
+def _run_with_hydra(
+    command: Command, run: Callable[[Any], None], flags: list[str], overrides: list[str]
+) -> None:
+    """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep."""
+    program, argv, sweep = settings.PROGRAMS[command], sys.argv, None
+    added = list(_WRITE_NOTHING)
 
     def task(config: DictConfig) -> None:
         sys.argv = argv  # which run.json records
         # Inside Hydra as well: it would add lines of its own to an error.
         with exit_status(program), sweep.job() if sweep else nullcontext():
             job = to_job(config, command)
-            run_job(sweep.start(job) if sweep else job)
+            run(sweep.start(job) if sweep else job)
 
-    with exit_status(program), ExitStack() as stack:
-        arguments = [_quote_attention(argument) for argument in argv[1:]]
-        if "--version" in arguments:
-            print(program, __version__)
-            return
-        if not {"--help", "-h"}.isdisjoint(arguments):
-            print(help_text(command))
-            return
-        stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
-        overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
-        flags = [text for text in arguments if text not in overrides]  # and their values
-        _check_flags(command, flags)
-        added = list(_WRITE_NOTHING)
-        with explained_errors(command, overrides):
-            if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
-                from transformer_mt.cli.sweep import Sweep  # loads PyTorch
+    with explained_errors(command, overrides), ExitStack() as stack:
+        if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
+            from transformer_mt.cli.sweep import Sweep  # loads PyTorch
 
-                sweep = Sweep(program, overrides)
-                # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
-                scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
-                added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
-            settings.register_schemas()
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
-            sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-            folder = str(settings.primary_config_dir(command))
-            hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
-        if sweep:
-            sweep.finish()
+            sweep = Sweep(program, overrides)
+            # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
+            scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
+            added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
+        settings.register_schema(command)
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
+        sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
+        folder = str(settings.primary_config_dir(command))
+        hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
+    if sweep:
+        sweep.finish()
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:

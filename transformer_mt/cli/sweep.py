@@ -100,13 +100,13 @@ class Sweep:
         """
         if self._folders and distributed.env_rank() == 0:
             for base in dict.fromkeys(self._folders.values()):
-                expand_user(base).mkdir(parents=True, exist_ok=True)
-                own = [run for run, folder in self._folders.items() if folder == base]
-                names = ["", *sorted(path.name for path in expand_user(base).iterdir())]
-                existing = [base / name for name in names if _is_run(base / name)]
-                runs = [*(run for run in existing if run not in own), *own]
-                lines = ("\t".join(row) + "\n" for row in _table(runs))
-                write_text(expand_user(base) / "sweep.tsv", "".join(lines))
+                folder = expand_user(base)
+                folder.mkdir(parents=True, exist_ok=True)
+                names = ["", *sorted(path.name for path in folder.iterdir())]
+                runs = [base / n for n in names if (folder / n / run_layout.METRICS).is_file()]
+                own = [run for run in self._folders if self._folders[run] == base]
+                lines = _table([*(run for run in runs if run not in own), *own])
+                write_text(folder / "sweep.tsv", "".join("\t".join(row) + "\n" for row in lines))
             table = tabulate(_table(list(self._folders)), tablefmt="plain", disable_numparse=True)
             print(table, flush=True)
         if self._failed:
@@ -123,10 +123,6 @@ def _folder(base: Path, name: str) -> Path:
     items = sorted(name.split(","))
     existing = [path.name for path in expand_user(base).glob("*=*")]
     return base / next((old for old in existing if sorted(old.split(",")) == items), name)
-
-
-def _is_run(folder: Path) -> bool:
-    return (expand_user(folder) / run_layout.METRICS).is_file()
 
 
 def _table(runs: Sequence[Path]) -> list[list[str]]:

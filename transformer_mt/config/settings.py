@@ -52,15 +52,14 @@ def primary_config_dir(command: Command) -> Path:
     return config_dir() if command == "train" else config_dir() / "commands"
 
 
-def register_schemas() -> None:
-    """Adds the schemas to Hydra's ConfigStore as ``train_schema`` and so on."""
-    for command, job in JOBS.items():
-        ConfigStore.instance().store(name=f"{command}_schema", node=schema(job))
+def register_schema(command: Command) -> None:
+    """Adds the command's schema to Hydra's ConfigStore, as ``train_schema`` and so on."""
+    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
 
 
 def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
     """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
-    register_schemas()
+    register_schema(command)
     with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
         return hydra.compose(command, list(overrides), return_hydra_config=True)
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,7 +60,6 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
-        self._prefixes = PrefixEncoder(tokenizer)
         limits = (config.max_source_tokens, engine.max_tokens)
         self._max_source_tokens = min(limit for limit in limits if limit is not None)
         self.cut_lines = 0
@@ -175,13 +175,13 @@ class Translator:
         ]
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
-        found = self.engine.search(
+        hypotheses = self.engine.search(
             [list(part.source) for part in parts],
             nbest,
             None if prefixes is None else self._encode_prefixes([part.prefix for part in parts]),
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
-        best_of_part = dict(zip(parts, found, strict=True))
+        best_of_part = dict(zip(parts, hypotheses, strict=True))
         # For each line its n best translations, each as the hypotheses of the line's parts.
         nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
         translations = [[self._translation(each) for each in best] for best in nbest_lists]
@@ -231,12 +231,18 @@ class Translator:
     def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode([self.normalizer.tgt(line) for line in lines])
 
+    @cached_property
+    def _prefix_encoder(self) -> PrefixEncoder:
+        return PrefixEncoder(self.tokenizer)
+
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
         limit = self.engine.max_tokens
         encoded = []
         for text in prefixes:
             is_whole = text != text.rstrip()
-            prefix = self._prefixes.encode(self.normalizer.tgt(text), limit, is_whole=is_whole)
+            prefix = self._prefix_encoder.encode(
+                self.normalizer.tgt(text), limit, is_whole=is_whole
+            )
             self._check_length([*prefix.tokens])
             encoded.append(prefix)
         return encoded

@@ -1,7 +1,6 @@
 """Launches worker processes on this machine, with torch's elastic launcher, and restarts them."""
 
 import ctypes
-import json
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from transformer_mt.distributed.failures import LostRankError, is_transient, propagate_errors
 from transformer_mt.errors import InputError, format_os_error
+from transformer_mt.files import read_json
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +137,8 @@ def _cause(failed: ChildFailedError, logs: Path) -> BaseException:
     rank, failure = failed.get_first_failure()
     reports = []
     for path in logs.rglob("error.json"):
-        with suppress(ValueError):  # truncated
-            reports.append(json.loads(path.read_text())["message"])
+        with suppress(OSError, ValueError):  # truncated
+            reports.append(read_json(path, {"message": dict})["message"])
     for report in reports:  # usually one: see propagate_errors
         name, _, text = report["message"].partition(": ")
         if name == InputError.__name__:

@@ -84,7 +84,7 @@ class ChunkFolder:
         return chunk_lines
 
     def _read_job(self) -> dict[str, Any]:
-        """The job that has left chunks; empty if there is none."""
+        """The recorded job whose chunks are in the folder; empty if there is none."""
         try:
             known = json.loads(files.read_regular(self.path / _JOB, _MAX_HEADER_BYTES))
         except (OSError, ValueError, RecursionError):

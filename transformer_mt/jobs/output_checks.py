@@ -1,4 +1,4 @@
-"""Check that the outputs of a command do not overwrite its inputs."""
+"""Checks that the outputs of a command do not overwrite its inputs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ NamedPath = tuple[str, str | Path]
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[NamedPath]) -> None:
-    """Raise ``InputError`` if an output (setting → path) would overwrite an input or another."""
+    """Raises ``InputError`` if an output (setting → path) would overwrite an input or another."""
     taken = [(called, Path(path)) for called, path in inputs]
     for key, value in outputs.items():
         # A pipe or a device, such as /dev/null, is not overwritten.

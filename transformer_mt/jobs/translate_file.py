@@ -24,7 +24,12 @@ from transformer_mt.distributed import Ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import AlignedFile, InputStats
-from transformer_mt.jobs.translation_setup import CHUNK_LINES, TranslationSetup, translation_ranks
+from transformer_mt.jobs.translation_setup import (
+    CHUNK_LINES,
+    TranslationSetup,
+    translates_file,
+    translation_ranks,
+)
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +72,6 @@ def translate_file(job: TranslateJob) -> InputStats:
         )
         setup.log_input_stats(stats)
         return stats
-
-
-def translates_file(job: TranslateJob) -> bool:
-    """Whether input and output are both files, not pipes or devices, so that a job can resume."""
-    paths = job.input, job.output
-    return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
 
 
 def process_file(

@@ -38,6 +38,12 @@ _LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
 The failure of a rank is still noticed immediately."""
 
 
+def translates_file(job: TranslateJob) -> bool:
+    """Whether input and output are both files, not pipes or devices, so that a job can resume."""
+    paths = job.input, job.output
+    return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
+
+
 @contextmanager
 def translation_ranks(job: TranslateJob) -> Iterator[Ranks]:
     """The ranks that share a translation job; for this process alone PyTorch is not loaded."""

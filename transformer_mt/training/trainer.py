@@ -261,7 +261,8 @@ class Trainer:
         raise too_many_skipped_error(self._run_dir, steps, lines)
 
     def _save(self) -> None:
-        """Starts to write a checkpoint."""
+        """Starts to write a checkpoint, unless the run has diverged."""
+        self._check_skipped()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             raise not_finite_error("the weights are", self._state.step)
         self._state.metric_sums = self._sums.state()

@@ -27,7 +27,7 @@ def test_jobs_of_all_commands() -> None:
 
 def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[TrainJob] = []
-    monkeypatch.setattr(sys, "argv", ["mt-train", "model=tiny", "train.seed=3"])
+    monkeypatch.setattr(sys, "argv", ["mt-train", "--run", "model=tiny", "train.seed=3"])
     cli.main("train", jobs.append)
     before, config = set(Singleton._instances), HydraConfig.instance().cfg
     jobs.append(compose(["model=tiny", "train.seed=3"]))

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,14 @@ from support.paths import MULTI30K
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import (
-    DEFAULT,
     check_language,
     default_protocols,
     split_compounds,
 )
 from transformer_mt.evaluation.scores import (
-    VALIDATION_BLEU,
-    VALIDATION_CHRF,
     Score,
-    check_line_counts,
-    read_scores,
     score,
     to_json,
-    to_text,
 )
 
 Rows = list[dict[str, Any]]
@@ -191,17 +184,6 @@ def test_default_signatures() -> None:
     ]
 
 
-def test_validation_metrics() -> None:
-    def value(name: str, normalization: str) -> float:
-        metric = {"bleu": VALIDATION_BLEU, "chrf": VALIDATION_CHRF}[name]
-        return metric.function(HYPOTHESIS, [REFERENCE], "de", normalization)
-
-    bleu, chrf, _ = score(HYPOTHESIS, [REFERENCE])
-    assert (value("bleu", "none"), value("chrf", "none")) == (bleu.score, chrf.score)
-    lower = protocol_score("lowercase_tokens", HYPOTHESIS, [REFERENCE])
-    assert value("bleu", "moses_lowercase") == lower.score != bleu.score
-
-
 def test_perfect_translation() -> None:
     values = [row.score for row in score(REFERENCE, [REFERENCE])]
     assert values == pytest.approx([100, 100, 0])
@@ -236,36 +218,6 @@ def test_missing_tokeniser_is_one_line(
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"^BLEU for {extra} .*'sacrebleu\[{extra}\]'$"):
         check_language(code)
-
-
-def test_json_needs_no_more_digits_than_the_command_prints() -> None:
-    row = Score(name="BLEU", score=12.345678, signature="nrefs:1|a:b:c", segments=7, verbose="")
-    assert json.loads(to_json([row])) == [
-        {
-            "name": "BLEU",
-            "score": 12.3457,
-            "signature": "nrefs:1|a:b:c",
-            "nrefs": "1",
-            "a": "b:c",
-            "segments": 7,
-        }
-    ]
-
-
-@pytest.mark.parametrize("bootstrap", [0, 50])
-def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
-    metrics = [*DEFAULT, "chrf++", "paper", "lowercase_tokens"]
-    rows = score(REFERENCE, [REFERENCE], tgt_lang="de", metrics=metrics)
-    settings: dict[str, Any] = {"tgt_lang": "de", "metrics": metrics, "protocols": []}
-    found = with_intervals(REFERENCE, [REFERENCE], bootstrap=bootstrap, **settings)
-    lines = to_text(found).splitlines()
-    assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)
-    assert max(map(len, lines)) <= 80
-    for row in rows:
-        first = next(i for i, line in enumerate(lines) if line.startswith(f"{row.name} "))
-        assert f"{row.score:.2f}" in lines[first]
-        assert "6 segments" in lines[first]
-        assert lines[first + 1].strip() == row.signature
 
 
 def test_paper_bleu_on_text_tokenised_by_hand() -> None:
@@ -330,61 +282,3 @@ def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:
     found = paper_bleu(perturbed(reference, seed=1), [reference])
     assert found.score == pytest.approx(66.8399, abs=5e-5)
     assert found.verbose.endswith("hyp_len = 10958 ref_len = 12240)")
-
-
-def test_invalid_input_is_reported() -> None:
-    with pytest.raises(InputError, match=r"^no references given"):
-        score(["a"], [])
-    with pytest.raises(InputError, match=r"^no lines in the hypotheses"):
-        score([], [[]])
-    with pytest.raises(InputError, match=r"^2 lines in the hypotheses but 1 in reference set 2:"):
-        score(["a", "b"], [["a", "b"], ["a"]])
-
-
-def test_line_counts_are_reported_by_file_name() -> None:
-    with pytest.raises(InputError, match=r"^999 lines in sysA\.de but 1000 in ref\.de: .*[^\n]$"):
-        check_line_counts({"sysA.de": ["x"] * 999, "ref.de": ["x"] * 1000})
-    check_line_counts({"sysA.de": ["x"], "ref.de": ["y"]})
-
-
-def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
-    scores = score(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "paper"])
-    (tmp_path / "test.json").write_text(to_json(scores), encoding="utf-8")
-    found = read_scores(tmp_path / "test.json")
-    assert found == [replace(row, score=round(row.score, 4)) for row in scores]
-    assert read_scores(tmp_path / "missing.json") is None
-    (tmp_path / "test.json").write_text("[]", encoding="utf-8")
-    assert read_scores(tmp_path / "test.json") == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"score": "35.2"},
-        {"score": math.nan},
-        {"score": None},
-        {"name": ["BLEU"]},
-        {"segments": 0},
-        {"segments": 2.5},
-        {"signature": "nrefs:1|case:mixed\x1b[31m|eff:no"},
-        {"signature": "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"},
-        {"nrefs": "7"},
-        {"tok": None},
-        {"verbose_score": 3},
-    ],
-)
-def test_damaged_scores_are_as_good_as_none(
-    tmp_path: Path, change: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    (row,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["bleu"])))
-    (tmp_path / "test.json").write_text(json.dumps([{**row, **change}]), encoding="utf-8")
-    assert read_scores(tmp_path / "test.json") is None
-    assert caplog.messages == [f"{tmp_path / 'test.json'} is damaged and will not be used"]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"name": "BLEU"}', "[3]", "[[]]", "null", "3", '"x"', "[" * 5000]
-)
-def test_other_json_is_no_list_of_scores(tmp_path: Path, text: str) -> None:
-    (tmp_path / "test.json").write_text(text, encoding="utf-8")
-    assert read_scores(tmp_path / "test.json") is None

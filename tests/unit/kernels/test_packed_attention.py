@@ -61,7 +61,8 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
             shapes = [(3, 6), (3, 7)] if padding else None
             sides.append(buckets(lengths, shapes, sum(lengths) + padding))
     weights = torch.randn(tokens[0], H * value_size, dtype=torch.float64)
-    got = packed_attention(*inputs, *sides, H, causal)[: tokens[0]]
+    (query, key, value), (queries, keys) = inputs, sides
+    got = packed_attention(query, key, value, queries, keys, H, causal)[: tokens[0]]
     split = [
         x[:n].split(lengths)
         for x, n, lengths in zip(

@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from transformer_mt.config import ModelConfig, config_dir
-from transformer_mt.config.settings import register_schemas
+from transformer_mt.config.settings import register_schema
 from transformer_mt.model.transformer import Transformer
 
 PAPER_MILLIONS = {
@@ -42,7 +42,7 @@ ROWS = sorted(path.stem for path in (config_dir() / "experiment/table3").glob("*
 
 @cache
 def row(name: str) -> ModelConfig:
-    register_schemas()
+    register_schema("train")
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = OmegaConf.to_object(compose("train", [f"experiment=table3/{name}"]).model)
     assert isinstance(config, ModelConfig)

@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import sha256
+from transformer_mt.files import read_json, sha256
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
@@ -136,7 +135,7 @@ class TokenStore:
             InputError: The folder is damaged.
         """
         try:
-            meta = json.loads((folder / "meta.json").read_text())
+            meta = read_json(folder / "meta.json", {"format": int})
             if meta["format"] != FORMAT:
                 raise ValueError(f"format {meta['format']}, expected {FORMAT}")
             if sum(meta["sources"]) != meta["pairs"]:

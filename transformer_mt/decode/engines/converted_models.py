@@ -29,7 +29,7 @@ _MODEL, _CONFIG, _VOCABULARY = "model.bin", "config.json", "shared_vocabulary.js
 _FILES = (_MODEL, _CONFIG, _VOCABULARY, run_layout.TOKENIZER)
 _MAX_WEIGHTS_BYTES = 2**36
 """Larger weights are not read: a sparse file has any size."""
-_MAX_JSON_BYTES = 2**28
+_MAX_VOCABULARY_BYTES = 2**28
 _MAX_POSITIONS_BYTES = 2**26
 """Maximum size of the sinusoids in a converted model, which ``model.safetensors`` does not have."""
 
@@ -134,17 +134,17 @@ def _is_valid(
 ) -> bool:
     """Whether a folder has all files of a conversion of this model, intact and fitting it."""
     try:
-        record = json.loads(files.read_regular(converted / _MADE_FROM, _MAX_JSON_BYTES))
+        record = files.read_json(converted / _MADE_FROM)
         # Of another size it is no conversion of these weights, whatever its checksum.
         largest = 4 * weights_size + _MAX_POSITIONS_BYTES
         with files.open_regular(converted / _MODEL, largest) as file:
             if file.seek(0, io.SEEK_END) < weights_size // 8:
                 return False
-        settings = json.loads(files.read_regular(converted / _CONFIG, _MAX_JSON_BYTES))
-        pieces = json.loads(files.read_regular(converted / _VOCABULARY, _MAX_JSON_BYTES))
+        settings = files.read_json(converted / _CONFIG)
+        pieces = files.read_json(converted / _VOCABULARY, max_bytes=_MAX_VOCABULARY_BYTES)
         fits = pieces == tokenizer.vocabulary and settings.items() >= special_tokens(pieces).items()
         return fits and record == _record(model_checksum, converted)
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return False
 
 

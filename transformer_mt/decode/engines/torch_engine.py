@@ -21,12 +21,20 @@ from transformer_mt.decode.engines.engine import (
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.scoring import score_targets
 from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
-from transformer_mt.decode.search.step_function import ModelStep, StepFunction
+from transformer_mt.decode.search.step_function import (
+    NAN_MESSAGE,
+    ModelStep,
+    StepFunction,
+    log_mean_exp,
+)
 from transformer_mt.decode.translation import Hypothesis, Link
+from transformer_mt.errors import InputError
 from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer, for_inference
+
+_LOGIT_ROWS = 1024
+"""Rows of logits held at a time, in forced decoding."""
 
 
 class TorchEngine:
@@ -141,8 +149,39 @@ class TorchEngine:
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
     ) -> list[list[float]]:
-        """See ``Engine``."""
-        return score_targets(self._inference_models, sources, targets, self.batch_tokens)
+        """See ``Engine``: forced decoding.
+
+        Raises:
+            InputError: The model's output is not a number.
+        """
+
+        def score(batch: list[int]) -> list[list[float]]:
+            src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(self.device)
+            tgt_in = Packed.from_sequences([[BOS, *targets[i]] for i in batch]).to(self.device)
+            tgt_out = torch.tensor([token for i in batch for token in (*targets[i], EOS)])
+            log_probs = self._log_probs(src, tgt_in, tgt_out.to(self.device))
+            if log_probs.isnan().any():
+                raise InputError(NAN_MESSAGE)
+            return [
+                values.tolist() for values in log_probs.split([len(targets[i]) + 1 for i in batch])
+            ]
+
+        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        return map_batches(score, sizes, self.batch_tokens)
+
+    def _log_probs(self, src: Packed, tgt_in: Packed, tgt_out: Tensor) -> Tensor:
+        """[N] log-probabilities of the packed target tokens of a batch."""
+        members = []
+        for model in self._inference_models:
+            hidden = model.decode(tgt_in, model.encode(src), src)
+            parts = [
+                model.logits(rows).float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+                for rows, tokens in zip(
+                    hidden.split(_LOGIT_ROWS), tgt_out.split(_LOGIT_ROWS), strict=True
+                )
+            ]
+            members.append(torch.cat(parts))
+        return log_mean_exp(members)
 
     @torch.inference_mode()
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:

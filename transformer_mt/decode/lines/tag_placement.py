@@ -90,15 +90,15 @@ def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[
 def _fix_placeholders(source: ExtractedLine, words: list[str], aligned: list[int]) -> None:
     """Makes each placeholder number occur exactly once, in place."""
     for number, (_, word) in source.placeholders.items():
-        found = [i for i, text in enumerate(words) if _placeholder(number).search(text)]
-        if not found:
+        places = [i for i, text in enumerate(words) if _placeholder(number).search(text)]
+        if not places:
             position = _insertion_point(word, aligned, 0, len(words))
             words.insert(position, number)
             aligned.insert(position, word)
             continue
-        kept = next((i for i in found if aligned[i] == word), found[0])
+        kept = next((i for i in places if aligned[i] == word), places[0])
         aligned[kept] = word
-        for i in reversed(found):
+        for i in reversed(places):
             head, *rest = _placeholder(number).split(words[i])
             words[i] = head + (number if i == kept else "") + "".join(rest)
             if not words[i]:
@@ -200,7 +200,7 @@ def _place_children(
 
 
 def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int:
-    """The index in the translation at which to insert what stood before a source word."""
+    """The index in the translation at which to insert markup that precedes a source word."""
     for t in range(lo, hi):
         if aligned[t] == word:
             return t

@@ -69,19 +69,20 @@ def beam_search(
     def advance(beams: int) -> None:
         model.select(state.advance(model.step(state.tokens[:, :beams])))
 
-    capture = policy.capturer() if policy.capturer and model.capturable else None
-    step = CudaGraphStep(lambda: advance(beam_size), capture)
+    graph = None
+    if policy.capturer is not None and model.capturable:
+        graph = CudaGraphStep(lambda: advance(beam_size), policy.capturer())
     t = 0
     while active:
         longest = max(max_lengths[i] for i in active) + 1
         steps = 1 if t == 0 else min(policy.steps_per_check, longest - t)
-        if any([model.reserve(steps), state.reserve(steps)]):
-            step.invalidate()
+        if any([model.reserve(steps), state.reserve(steps)]) and graph is not None:
+            graph.invalidate()
         for _ in range(steps):
-            if t == 0:
-                advance(1)  # all beams are still the same
+            if t == 0 or graph is None:
+                advance(beam_size if t else 1)  # at first all beams are the same
             else:
-                step()
+                graph()
             t += 1
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
@@ -97,7 +98,8 @@ def beam_search(
         if active:
             model.keep(rows)
             state.keep(rows)
-            step.invalidate()
+            if graph is not None:
+                graph.invalidate()
     return results
 
 

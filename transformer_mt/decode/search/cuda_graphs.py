@@ -93,17 +93,16 @@ class CudaGraphStep:
     """Work that runs eagerly the first time and is captured and replayed from the second time on.
 
     The first call loads kernels, which a capture may not do, and a single call is not worth one.
-    Without ``capture`` every call runs eagerly.
     """
 
-    def __init__(self, work: Work, capture: Callable[[Work], Work] | None):
+    def __init__(self, work: Work, capture: Callable[[Work], Work]):
         self._work, self._capture = work, capture
         self._replay: Work | None = None
         self._has_run = False
 
     def __call__(self) -> None:
         """Runs the step."""
-        if self._capture is not None and self._has_run and self._replay is None:
+        if self._has_run and self._replay is None:
             self._replay = self._capture(self._work)
         (self._replay or self._work)()
         self._has_run = True

@@ -9,7 +9,7 @@ from support.models import make_translator, random_lines, random_model, uncached
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.search.scoring import score_targets
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translation import length_penalty
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -104,12 +104,13 @@ def test_scores_of_search_equal_forced_decoding(
     translator = make_translator(
         models[0], tokenizer, DecodeConfig(max_extra_tokens=3), ensemble=models[1:]
     )
+    engine = TorchEngine(models[0], DecodeConfig(batch_tokens=30), models[1:])
     lines = random_lines(8, 6, seed=5)
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     for line, found in zip(lines, translator.translate_nbest(lines, 4), strict=True):
         sources = tokenizer.encode([line] * 4)
         targets = [[ids[piece] for piece in t.pieces[:-1]] for t in found]
-        scored = score_targets([models[0], models[1]], sources, targets, batch_tokens=30)
+        scored = engine.score(sources, targets)
         for translation, values in zip(found, scored, strict=True):
             assert translation.piece_log_probs == pytest.approx(values, abs=1e-4)
             assert translation.log_prob == pytest.approx(sum(values), abs=1e-4)
