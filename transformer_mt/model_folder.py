@@ -194,7 +194,7 @@ def load_models(
 
 
 def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:
-    """What a model folder has, and the data that it was trained on: what it is called, and where."""
+    """The files of a model folder and of its training data: what each is called, and its path."""
     for name in (
         run_layout.CONFIG,
         run_layout.TOKENIZER,
