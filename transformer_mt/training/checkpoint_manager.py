@@ -14,7 +14,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread

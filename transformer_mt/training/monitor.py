@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers

@@ -15,7 +15,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import prefetch
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels

@@ -27,7 +27,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translation import Hypothesis, Translation
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
 

@@ -28,7 +28,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from torch import Tensor
 
 from transformer_mt.config import TrainJob
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import MetricSums, Monitor, format_values, perplexity

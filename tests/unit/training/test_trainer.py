@@ -31,7 +31,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import choice
 from transformer_mt.kernels.choice import Kernels

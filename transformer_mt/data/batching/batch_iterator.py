@@ -23,7 +23,8 @@ from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
-from transformer_mt.distributed import World, env_local_rank, env_local_size
+from transformer_mt.distributed.environment import env_local_rank, env_local_size
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")

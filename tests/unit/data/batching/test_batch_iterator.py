@@ -36,7 +36,7 @@ from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 
 PAIRS = 150
