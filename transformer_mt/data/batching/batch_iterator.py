@@ -150,11 +150,6 @@ class BatchIterator:
         num_targets = int(lengths[1, order].sum())
         return micro_batches(store, GlobalBatch((order,), num_targets), self._max_tokens)
 
-    def locations(self, step: int) -> list[str]:
-        """File and line of all pairs of an update, over all ranks."""
-        store, batch = self.global_batch(step)
-        return [store.location(int(pair)) for chunk in batch.chunks for pair in chunk]
-
     def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
         """The pairs of an update over all ranks, as they are stored. Thread-safe."""
         with self._lock:

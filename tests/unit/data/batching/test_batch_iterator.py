@@ -241,14 +241,6 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
         iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
 
 
-def test_locations_of_an_update(iterator: BatchIterator, prepared: Prepared) -> None:
-    (first, second), lines = (source.name for source in prepared.config.train), Counter[str]()
-    for step in range(1, iterator.steps_per_epoch + 1):
-        lines.update(iterator.locations(step))
-    expected = [f"{first}:{i}" for i in range(1, 101)]
-    assert lines == Counter(expected + [f"{second}:{i}" for i in range(1, PAIRS - 99)])
-
-
 def test_no_update_is_sampled_after_the_last(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
