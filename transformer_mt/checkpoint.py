@@ -129,7 +129,10 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
     """
     for name, tensors in _live_tensors(model, optimizer_state).items():
         path = checkpoint.path / name
-        _copy_into(tensors, _load(path), path)
+        values = _load(path)
+        _check_shapes(tensors, {key: tuple(value.shape) for key, value in values.items()}, path)
+        for key, tensor in tensors.items():
+            tensor.copy_(values[key])
 
 
 def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
@@ -170,60 +173,43 @@ def save_tensors(
         _write(tensors, temporary, {**(header or {}), "sha256": _tensors_digest(tensors)})
 
 
-def check_shapes(model: nn.Module, path: Path) -> None:
-    """Checks that a safetensors file has the weights of a model, by its header alone.
-
-    The model may be on the device ``meta``.
-
-    Raises:
-        InputError: The file is missing, damaged, or of a model of a different shape.
-    """
-    expected = _shapes(parameters(model))
-    with _opened(path) as file:
-        names = file.keys()[: len(expected) + 1]  # of a longer list the rest does not matter
-        found = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    _compare_shapes(expected, found, path)
-
-
 def load_weights(model: nn.Module, path: Path) -> None:
     """Copies the weights of a safetensors file into a model.
 
+    A model on the device ``meta`` gets memory, of the CPU, once the file is known to fit it.
+
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
     """
-    check_shapes(model, path)
-    tensors = _load(path)
     with _opened(path) as file:
+        number = sum(1 for _ in model.parameters())
+        names = file.keys()[: number + 1]  # of a longer list the rest does not matter
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        _check_shapes(parameters(model), shapes, path)
         expected = (file.metadata() or {}).get("sha256")
+        tensors = {name: file.get_tensor(name) for name in names}
     if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
         raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
-    _copy_into(parameters(model), tensors, path)
+    if next(model.parameters()).is_meta:
+        model.to_empty(device="cpu")
+    for name, tensor in parameters(model).items():
+        tensor.copy_(tensors[name])
 
 
 def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
     return {run_layout.WEIGHTS: parameters(model), run_layout.CHECKPOINT_OPTIMIZER: optimizer_state}
 
 
-_Shapes = dict[str, tuple[int, ...]]
-
-
-def _shapes(tensors: dict[str, Tensor]) -> _Shapes:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _compare_shapes(expected: _Shapes, found: _Shapes, path: Path) -> None:
+def _check_shapes(
+    targets: dict[str, Tensor], found: dict[str, tuple[int, ...]], path: Path
+) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
     if expected != found:
         name = min(name for name, _ in expected.items() ^ found.items())
         raise InputError(
             f"{path} does not fit the configuration: {printable(name[:100])} has shape "
             f"{found.get(name)}, expected {expected.get(name)}"
         )
-
-
-def _copy_into(targets: dict[str, Tensor], values: dict[str, Tensor], path: Path) -> None:
-    _compare_shapes(_shapes(targets), _shapes(values), path)
-    for name, tensor in targets.items():
-        tensor.copy_(values[name])
 
 
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:

@@ -52,6 +52,8 @@ def environment_error(error: Exception) -> str | None:
         return f"cannot load a library ({first_line(error)}): {remedy}"
     if "can't start new thread" in str(error):
         return "cannot start a thread: raise ulimit -v (memory) or -u (processes)"
+    if "Symlink loop" in str(error):  # Path.resolve until Python 3.12
+        return first_line(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
         return f"not valid UTF-8: {wrong}; rename the file or folder, or correct the argument"

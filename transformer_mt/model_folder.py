@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import run_layout
-from transformer_mt.config import ModelConfig, TrainJob, schema
+from transformer_mt.config import TrainJob, schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import read_regular, sha256, write_text
@@ -141,7 +141,10 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
     """
+    import torch
+
     from transformer_mt import checkpoint as ckpt
+    from transformer_mt.model.transformer import Transformer
 
     tokenizer, job = load_tokenizer(folder)
     place = folder if step is None else ckpt.open_checkpoint(folder, step).path
@@ -154,29 +157,16 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
             else " yet: its training has not reached the first checkpoint"
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
-    model = _build_model(job.model, tokenizer.vocab_size, weights)
+    with torch.device("meta"):
+        model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
+    model.embedding.reset_sinusoids()
     for name, tensor in ckpt.parameters(model).items():
         if not tensor.isfinite().all():
             raise InputError(
                 f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
             )
     return model.eval(), tokenizer, job
-
-
-def _build_model(config: ModelConfig, vocab_size: int, weights: Path) -> "Transformer":
-    """A model whose weights are yet to be loaded, once the weights file is known to fit it."""
-    import torch
-
-    from transformer_mt import checkpoint as ckpt
-    from transformer_mt.model.transformer import Transformer
-
-    with torch.device("meta"):
-        model = Transformer(config, vocab_size)
-    ckpt.check_shapes(model, weights)
-    model.to_empty(device="cpu")
-    model.embedding.reset_sinusoids()
-    return model
 
 
 def load_models(

@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.translation import Hypothesis
 
 BOS, EOS = 0, 1
 Prefix = tuple[int, ...]

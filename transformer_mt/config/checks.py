@@ -6,9 +6,9 @@ Each check raises ``InputError`` with a message for the user.
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, field, fields
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
 
 from transformer_mt.errors import InputError
 from transformer_mt.registries import Registry
@@ -44,45 +44,49 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
     metadata = {"names": names}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
-    return field(default=_flat(names)[0] if default is ... else default, metadata=metadata)
+    if default is ...:
+        default = names[0] if isinstance(names[0], str) else next(iter(names[0]))
+    return field(default=default, metadata=metadata)
 
 
 def accepted_names(setting: Field[Any]) -> list[str]:
     """The names that a field of ``one_of`` accepts; empty for other fields."""
-    return _flat(setting.metadata.get("names", ()))
+    names: list[str] = []
+    for item in setting.metadata.get("names", ()):
+        names += [item] if isinstance(item, str) else item
+    return names
 
 
-def _flat(names: Iterable[str | Registry]) -> list[str]:
-    return [name for item in names for name in ([item] if isinstance(item, str) else item)]
+@dataclass(frozen=True)
+class Checked:
+    """A dataclass whose fields of ``number`` and ``one_of``, and its switches, are checked."""
 
+    _prefix: ClassVar[str]
 
-def check(config: Any, prefix: str = "") -> None:
-    """Checks every field that is declared with ``number`` or ``one_of``.
+    def __init_subclass__(cls, prefix: str = "") -> None:
+        """``prefix`` precedes the fields on the command line, such as ``train.``."""
+        cls._prefix = prefix
 
-    Args:
-        config: A dataclass instance.
-        prefix: What precedes the names of its fields on the command line, such as ``train.``.
-    """
-    for setting in fields(config):
-        key, value = prefix + setting.name, getattr(config, setting.name)
-        if value is None and setting.default is None:
-            continue
-        if "limits" in setting.metadata:
-            _check_number(key, value, setting.metadata["limits"], or_null=setting.default is None)
-        if isinstance(setting.default, bool):
-            require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
-        if names := accepted_names(setting):
-            for name in value if isinstance(value, list) else [value]:
-                choice(key, name, *names)
-
-
-def _check_number(key: str, value: object, limits: Mapping[str, float], *, or_null: bool) -> None:
-    require(isinstance(value, int | float), f"{key}={value!r} is not a number")
-    assert isinstance(value, int | float)
-    within = all(_LIMITS[name][1](value, limit) for name, limit in limits.items())
-    expected = " and ".join(f"{_LIMITS[name][0]} {limit:,}" for name, limit in limits.items())
-    message = f"{key}={value} must be {expected or 'finite'}{' (or null)' * or_null}"
-    require(within and abs(value) < math.inf, message)
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            key, value = self._prefix + setting.name, getattr(self, setting.name)
+            if value is None and setting.default is None:
+                continue
+            if (limits := setting.metadata.get("limits")) is not None:
+                require(isinstance(value, int | float), f"{key}={value!r} is not a number")
+                ok, expected = abs(value) < math.inf, []
+                for name, limit in limits.items():
+                    sign, holds = _LIMITS[name]
+                    ok &= holds(value, limit)
+                    expected.append(f"{sign} {limit:,}")
+                or_null = " (or null)" * (setting.default is None)
+                must = " and ".join(expected) or "finite"
+                require(ok, f"{key}={value} must be {must}{or_null}")
+            if isinstance(setting.default, bool):
+                require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
+            if names := accepted_names(setting):
+                for name in value if isinstance(value, list) else [value]:
+                    choice(key, name, *names)
 
 
 def require(ok: bool, message: str) -> None:

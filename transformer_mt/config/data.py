@@ -9,7 +9,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from transformer_mt import files
-from transformer_mt.config.checks import check, choice, number, one_of, require, require_language
+from transformer_mt.config.checks import Checked, choice, number, one_of, require, require_language
+from transformer_mt.errors import InputError
 
 _COLUMNS = ("src_column", "tgt_column")
 
@@ -72,24 +73,24 @@ class SourceConfig:
     language."""
 
     def __post_init__(self) -> None:
-        kinds = self._kinds
-        require(
-            len(kinds) == 1,
-            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
-            f"this one has: {', '.join(kinds) or 'none'}",
-        )
+        kinds = [kind for kind in SOURCE_FIELDS if self._has(kind)]
+        if len(kinds) != 1:
+            raise InputError(
+                f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
+                f"this one has: {', '.join(kinds) or 'none'}"
+            )
+        own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
-            if name not in SOURCE_FIELDS[self.kind]:
+            if value and name not in own:
                 owners = [kind for kind, names in SOURCE_FIELDS.items() if name in names]
-                require(
-                    not value,
+                raise InputError(
                     f"{name} belongs to a source of kind {' or '.join(owners)}; "
-                    f"{self} is of kind {self.kind}",
+                    f"{self} is of kind {self.kind}"
                 )
-            elif example := _REQUIRED_OPTIONS.get(name):
-                require(bool(value), f"the data source {self} needs {name}, e.g. {name}: {example}")
-            elif name in self.kind.split("+"):
-                require(bool(value), f"the data source {self} needs {name}")
+            if name in own and not value and name in (*self.kind.split("+"), *_REQUIRED_OPTIONS):
+                example = _REQUIRED_OPTIONS.get(name)
+                hint = f", e.g. {name}: {example}" if example else ""
+                raise InputError(f"the data source {self} needs {name}{hint}")
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
         for name in _COLUMNS if self.tsv else ():
@@ -99,14 +100,13 @@ class SourceConfig:
                 f"{name}={value!r}: a TSV column is a number, starting at 1",
             )
 
+    def _has(self, kind: str) -> bool:
+        return any(getattr(self, name) for name in kind.split("+"))
+
     @property
     def kind(self) -> str:
         """A key of ``SOURCE_FIELDS``."""
-        return self._kinds[0]
-
-    @property
-    def _kinds(self) -> list[str]:
-        return [kind for kind in SOURCE_FIELDS if any(getattr(self, f) for f in kind.split("+"))]
+        return next(kind for kind in SOURCE_FIELDS if self._has(kind))
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class SourceConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
-class CleaningConfig:
+class CleaningConfig(Checked, prefix="data.cleaning."):
     """Filters of the training data. Validation and test data are never filtered."""
 
     max_tokens: int = number(256, at_least=2, at_most=100_000)
@@ -180,12 +180,9 @@ class CleaningConfig:
     deduplicate_targets: bool = False
     """Keeps only the first pair of each target sentence."""
 
-    def __post_init__(self) -> None:
-        check(self, "data.cleaning.")
-
 
 @dataclass(kw_only=True, frozen=True)
-class DataConfig:
+class DataConfig(Checked, prefix="data."):
     """Training, validation and test data."""
 
     src_lang: str = MISSING
@@ -221,7 +218,7 @@ class DataConfig:
     per core; 0: none besides the main process."""
 
     def __post_init__(self) -> None:
-        check(self, "data.")
+        super().__post_init__()
         require(
             all(weight > 0 and math.isfinite(weight) for weight in self.weights),
             f"data.weights={list(self.weights)} must all be > 0",
@@ -259,7 +256,7 @@ class DataConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Checked, prefix="tokenizer."):
     """SentencePiece vocabulary, shared by both languages (§5.1)."""
 
     type: str = one_of("bpe", "unigram")
@@ -283,6 +280,3 @@ class TokenizerConfig:
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping
     a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the exponent of a
     segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values vary more)."""
-
-    def __post_init__(self) -> None:
-        check(self, "tokenizer.")

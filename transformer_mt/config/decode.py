@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 
-from transformer_mt.config.checks import check, number, require
+from transformer_mt.config.checks import Checked, number, require
 from transformer_mt.errors import InputError
 
 COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
@@ -10,7 +10,7 @@ COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
 
 
 @dataclass(kw_only=True, frozen=True)
-class DecodeConfig:
+class DecodeConfig(Checked, prefix="decode."):
     """Beam search (§6.1) or random sampling."""
 
     # Upper limits, so that an untrusted model folder cannot make a line endless or take all memory.
@@ -49,7 +49,7 @@ class DecodeConfig:
     """Sampling: random seed."""
 
     def __post_init__(self) -> None:
-        check(self, "decode.")
+        super().__post_init__()
         require(
             self.max_length is None or self.max_length >= self.min_length,
             f"decode.max_length={self.max_length} must be ≥ decode.min_length",

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import check, number, one_of, require, require_language
+from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS
 
 
 @dataclass(kw_only=True, frozen=True)
-class TranslateJob:
+class TranslateJob(Checked):
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
     model: str = ""
@@ -70,7 +70,7 @@ class TranslateJob:
 
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")
-        check(self)
+        super().__post_init__()
         for key in ("input", "output", "prefix", "score"):
             require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")
         for key in ("input", "output"):
@@ -102,7 +102,7 @@ class TranslateJob:
 
 
 @dataclass(kw_only=True, frozen=True)
-class EvaluateJob:
+class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     model: str | None = None
@@ -156,7 +156,7 @@ class EvaluateJob:
     """Device. ``auto`` is CUDA if there is a GPU."""
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.tgt_lang is not None:
             require_language("tgt_lang", self.tgt_lang)
         require(self.metrics != [], "metrics is empty: set at least one, e.g. metrics=[bleu]")
@@ -225,7 +225,7 @@ class EvaluateJob:
 
 
 @dataclass(kw_only=True, frozen=True)
-class ExportJob:
+class ExportJob(Checked):
     """Settings of ``mt-export``."""
 
     model: str = ""
@@ -242,7 +242,7 @@ class ExportJob:
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")
         require(bool(self.format), f"no format given: set format={'|'.join(EXPORT_FORMATS)}")
-        check(self)
+        super().__post_init__()
         require(bool(self.output), "no output given: set output=FOLDER")
         require(
             self.compute_type is None or self.format == "ctranslate2",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from transformer_mt.config.checks import check, number, one_of, require
+from transformer_mt.config.checks import Checked, number, one_of, require
 
 # Upper limits, so that no matrix reaches 2⁶³ bytes, and no untrusted config takes long to build.
 _SIZE = {"at_least": 1, "at_most": 10**5}
@@ -10,7 +10,7 @@ _LAYERS = {"at_least": 1, "at_most": 1000}
 
 
 @dataclass(kw_only=True, frozen=True)
-class ModelConfig:
+class ModelConfig(Checked, prefix="model."):
     """Sizes and variants of the Transformer (§3); the defaults are the base model of the paper."""
 
     d_model: int = number(512, **_SIZE)
@@ -40,7 +40,7 @@ class ModelConfig:
     """Maximum number of learned positions; sinusoids have no limit."""
 
     def __post_init__(self) -> None:
-        check(self, "model.")
+        super().__post_init__()
         require(
             self.d_model % 2 == 0, f"model.d_model={self.d_model} must be even (sines and cosines)"
         )

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import check, number, one_of, require
+from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
@@ -11,7 +11,7 @@ from transformer_mt.registries import OPTIMIZERS, SCHEDULES, TRACKERS, VALIDATIO
 
 
 @dataclass(kw_only=True, frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Checked, prefix="optimizer."):
     """Adam (§5.3); the schedule sets the learning rate."""
 
     name: str = one_of(OPTIMIZERS)
@@ -26,12 +26,9 @@ class OptimizerConfig:
     """Decoupled weight decay of the weight matrices. Each update multiplies them by
     1 − learning rate × weight decay."""
 
-    def __post_init__(self) -> None:
-        check(self, "optimizer.")
-
 
 @dataclass(kw_only=True, frozen=True)
-class ScheduleConfig:
+class ScheduleConfig(Checked, prefix="schedule."):
     """Learning rate as a function of the step (§5.3)."""
 
     name: str = one_of(SCHEDULES)
@@ -44,7 +41,7 @@ class ScheduleConfig:
     """Learning rate at the end of the warm-up; not for ``noam``."""
 
     def __post_init__(self) -> None:
-        check(self, "schedule.")
+        super().__post_init__()
         if self.name == "noam":
             message = "schedule=noam sets the peak by its formula: remove schedule.peak_lr"
             require(self.peak_lr is None, message)
@@ -54,7 +51,7 @@ class ScheduleConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
-class TrainConfig:
+class TrainConfig(Checked, prefix="train."):
     """Training (§5)."""
 
     seed: int = number(1, at_least=0, below=2**63)
@@ -125,7 +122,7 @@ class TrainConfig:
     disk, and the best."""
 
     def __post_init__(self) -> None:
-        check(self, "train.")
+        super().__post_init__()
         if self.final == "ema":
             require(self.ema_decay is not None, "train.final=ema needs train.ema_decay, e.g. 0.999")
         else:
@@ -134,7 +131,7 @@ class TrainConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
-class DistributedConfig:
+class DistributedConfig(Checked, prefix="distributed."):
     """Data-parallel training."""
 
     processes: int | None = number(None, at_least=1, at_most=4096)
@@ -149,9 +146,6 @@ class DistributedConfig:
     compression: str = one_of("none", "bf16")
     """Gradient compression between workers. ``bf16`` halves the traffic and
     rounds gradients to 8 bits of precision before they are summed."""
-
-    def __post_init__(self) -> None:
-        check(self, "distributed.")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -175,7 +169,7 @@ class CardConfig:
 
 
 @dataclass(kw_only=True, frozen=True)
-class TrainJob:
+class TrainJob(Checked):
     """Configuration of ``mt-train``; the resolved copy is saved as ``config.yaml``."""
 
     run_dir: str = "runs/wmt14_en_de"
@@ -208,7 +202,7 @@ class TrainJob:
     """Model card."""
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"

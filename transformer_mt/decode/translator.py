@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.engine import Engine, Prefix
+from transformer_mt.decode.engines.engine import Engine, Hypothesis, Link, Prefix, length_penalty
 from transformer_mt.decode.engines.selection import EngineRequest, Report, log, open_engine
 from transformer_mt.decode.lines.alignment import align_words
-from transformer_mt.decode.lines.long_lines import join_parts, split_long
+from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
-from transformer_mt.decode.translation import Hypothesis, Translation, length_penalty
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +26,42 @@ if TYPE_CHECKING:
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_LINE = 64
 """Tokens of a line from which on the length of its translation tells whether text is missing."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one line."""
+
+    text: str
+    """The translation, detokenised; one line."""
+    score: float
+    """Length-normalised log-probability, summed over the parts of a line that was split; 0 for an
+    empty line."""
+    tokens: int
+    """Number of tokens, end symbols not counted."""
+    log_prob: float = 0.0
+    """Log-probability of all pieces, end symbols included."""
+    pieces: list[str] = field(default_factory=list)
+    """The tokens and, after each part of the line, an end symbol."""
+    piece_log_probs: list[float] = field(default_factory=list)
+    """Log-probability of each piece; empty if not requested, or if CTranslate2 translated in
+    another type than float32."""
+    alignment: list[Link] | None = None
+    """If requested, for each word of the translation the source word that it is linked to. Words
+    are separated by spaces in the line as the model reads it (``data.normalization``) and counted
+    from 0."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Translation"], space: str = " ") -> "Translation":
+        """The translation of a line from those of its parts, without an alignment."""
+        return cls(
+            space.join(part.text for part in parts if part.text),
+            sum(part.score for part in parts),
+            sum(part.tokens for part in parts),
+            sum(part.log_prob for part in parts),
+            [piece for part in parts for piece in part.pieces],
+            [value for part in parts for value in part.piece_log_probs],
+        )
 
 
 class _Part(NamedTuple):
@@ -183,7 +218,12 @@ class Translator:
         )
         best_of_part = dict(zip(parts, hypotheses, strict=True))
         # For each line its n best translations, each as the hypotheses of the line's parts.
-        nbest_lists = [join_parts([best_of_part[part] for part in line]) for line in split_lines]
+        nbest_lists: list[list[tuple[Hypothesis, ...]]] = [
+            list(zip(best_of_part[line[0]]))
+            if len(line) == 1
+            else [tuple(best_of_part[part][0] for part in line)]
+            for line in split_lines
+        ]
         translations = [[self._translation(each) for each in best] for best in nbest_lists]
         self.short_translations += sum(
             _is_short(sum(len(part.source) for part in line), best[0].tokens)

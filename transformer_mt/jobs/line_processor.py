@@ -10,8 +10,7 @@ from pathlib import Path
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translation import Translation
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
 

@@ -114,10 +114,10 @@ class TranslationSetup:
         prefixes, targets = self.processor.prefixes, self.processor.targets
         own["prefix"] = prefixes and prefixes.checksum
         own["score"] = targets and targets.checksum
-        engine = self.processor.translator.engine.choice
+        engine = self.processor.translator.engine
         own["compute_type"] = engine.compute_type
         if job.format == "jsonl" or engine.compute_type != "float32":
-            own["engine"] = engine.engine  # else all give the same text
+            own["engine"] = engine.name  # else all give the same text
         data = self.request.trained.data
         own["data"] = [data.normalization, data.src_lang, data.tgt_lang]
         settings = {**decode, **own, "version": __version__}

@@ -42,7 +42,8 @@ class MetricsLog:
             )
         write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = self._path.open("a", encoding="utf-8")
-        self._num_records = len(kept)
+        # Lost ones count: a checkpoint after a loss is that of an undisturbed run.
+        self._num_records = max(len(kept), num_records)
         self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:

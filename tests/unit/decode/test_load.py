@@ -39,7 +39,7 @@ def expected(folder: Path, members: int = 1) -> list[str]:
 def test_the_fastest_engine_is_taken(folder: Path) -> None:
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     translator = Translator.load(folder, device="cpu")
-    assert translator.engine.choice.engine == "ctranslate2"
+    assert translator.engine.name == "ctranslate2"
     assert translator.translate(LINES) == expected(folder)
     ((best,),) = translator.translate_nbest(LINES[:1], 1)
     assert len(best.piece_log_probs) == len(best.pieces)
@@ -47,12 +47,12 @@ def test_the_fastest_engine_is_taken(folder: Path) -> None:
 
 def test_settings_that_need_torch(folder: Path) -> None:
     alone = Translator.load(folder, device="cpu", engine="torch")
-    assert alone.engine.choice.engine == "torch"
+    assert alone.engine.name == "torch"
     assert alone.translate(LINES) == expected(folder)
     both = Translator.load(folder, device="cpu", ensemble=[folder])
-    assert both.engine.choice.engine == "torch"
+    assert both.engine.name == "torch"
     assert both.translate(LINES) == expected(folder, 2)
-    assert Translator.load(folder, device="cpu", sampling=True).engine.choice.engine == "torch"
+    assert Translator.load(folder, device="cpu", sampling=True).engine.name == "torch"
 
 
 def test_unknown_names_are_refused(folder: Path) -> None:

@@ -17,8 +17,8 @@ from support.models import (
 
 from transformer_mt.config import DecodeConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.translation import Translation, length_penalty
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.engines.engine import length_penalty
+from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 

@@ -323,7 +323,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def spy(self: Translator, lines: list[str], nbest: int, **settings: Any) -> Any:
         found = translate_nbest(self, lines, nbest, **settings)
-        names.append(self.engine.choice.engine)
+        names.append(self.engine.name)
         return found
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)

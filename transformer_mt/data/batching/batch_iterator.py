@@ -81,7 +81,7 @@ class BatchIterator:
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
-        growth = segmentation.growth(train.sample, weights) if segmentation else (1.0, 1.0)
+        growth = segmentation.growth(train.sample) if segmentation else (1.0, 1.0)
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1]))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
         self._lock = Lock()

@@ -35,15 +35,16 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.converted_models import num_positions
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
-    EngineChoice,
+    Hypothesis,
+    Link,
     Prefix,
     TokenPair,
     UnavailableError,
     WordIds,
+    length_penalty,
     max_output_tokens,
     max_tokens,
 )
-from transformer_mt.decode.translation import Hypothesis, Link, length_penalty
 from transformer_mt.kernels import hardware
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class CTranslate2Engine:
         import ctranslate2
 
         self._converted, self._config, self._build_fallback = converted, config, fallback
-        self.choice = EngineChoice("ctranslate2", compute_type)
+        self.name, self.compute_type = "ctranslate2", compute_type
         self.max_tokens = max_tokens([model])
         self._pieces = vocabulary
         self._ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -165,7 +166,7 @@ class CTranslate2Engine:
         if prefixes is not None or not self._config.is_plain_beam_search:
             return self._fallback.search(sources, nbest, prefixes)
         results = self._search(sources, nbest)
-        if not token_scores or self.choice.compute_type != "float32":
+        if not token_scores or self.compute_type != "float32":
             return results
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))

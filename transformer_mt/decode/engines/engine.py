@@ -1,18 +1,25 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.decode.translation import Hypothesis, Link
 from transformer_mt.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TokenPair = tuple[list[int], list[int]]
 """Token ids of a source and of its translation, without special symbols."""
 
 WordIds = tuple[list[int], list[int]]
 """Index of the word that each token belongs to, for a source and for its translation."""
+
+Link = tuple[int, int]
+"""A source word and a word of the translation, each counted from 0."""
+
+Length = TypeVar("Length", float, "Tensor")
 
 CPU_BATCH_TOKENS = 8192
 """Maximum number of tokens of a batch on a CPU, padding and beams included."""
@@ -32,29 +39,31 @@ class Prefix:
         return len(self.tokens) + len(self.word)
 
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation of a sentence."""
+
+    tokens: list[int]
+    """Token ids, without start and end symbols."""
+    log_prob: float
+    """Sum of the log-probabilities of the tokens and of the end symbol."""
+    score: float
+    """``log_prob`` divided by the length penalty; hypotheses are ranked by it."""
+    token_log_probs: list[float] = field(default_factory=list)
+    """Terms of ``log_prob``, the end symbol's last; empty if the engine did not provide them."""
+
+
 class UnavailableError(InputError):
     """An engine cannot do a job on this machine, which another engine may be able to do."""
-
-
-@dataclass(frozen=True)
-class EngineChoice:
-    """An engine and the data type that it computes in."""
-
-    engine: str
-    """Name in the registry, as in ``engine=NAME``."""
-    compute_type: str = "float32"
-
-    def __str__(self) -> str:
-        extra = "" if self.compute_type == "float32" else f" compute_type={self.compute_type}"
-        return f"engine={self.engine}{extra}"
 
 
 class Engine(Protocol):
     """Translates, scores and aligns token sequences; registered in ``engines.selection``."""
 
-    @property
-    def choice(self) -> EngineChoice:
-        """Name of the engine in the registry, and its data type."""
+    name: str
+    """Name in the registry, as in ``engine=NAME``."""
+    compute_type: str
+    """Data type that it computes in."""
 
     @property
     def max_tokens(self) -> int | None:
@@ -89,6 +98,12 @@ class Engine(Protocol):
 
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
         """Links each word of given translations to a word of its source."""
+
+
+def length_penalty(length: Length, alpha: float) -> Length:
+    """GNMT's lp(Y) = ((5 + |Y|) / 6)^α (Wu et al. 2016, eq. 14); |Y| counts the end symbol."""
+    penalty: Length = ((5 + length) / 6) ** alpha
+    return penalty
 
 
 def max_tokens(configs: Iterable[ModelConfig]) -> int | None:

@@ -179,9 +179,11 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
     engine: Engine = (_open_default if name == "auto" else load(ENGINES, name))(request, report)
     if request.compute_type == "fast":
-        differs = ": some translations and all scores differ from float32's"
-        effect = "" if engine.choice.compute_type == "float32" else differs
-        report(f"compute_type=fast is {engine.choice}{effect}")
+        message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
+        if used != "float32":
+            differs = "some translations and all scores differ from float32's"
+            message += f" compute_type={used}: {differs}"
+        report(message)
     return engine
 
 

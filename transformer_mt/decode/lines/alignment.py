@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines.engine import Engine, TokenPair
-from transformer_mt.decode.translation import Link
+from transformer_mt.decode.engines.engine import Engine, Link, TokenPair
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.lines.alignment import WORD_START
-from transformer_mt.decode.translation import Hypothesis
 
 _FULL_STOP = re.compile("[.!?…؟।]+[\"'”’»)\\]]*$")
 _FULL_STOP_CJK = re.compile("[。！？]+[」』”）]*$")
@@ -53,16 +52,3 @@ def _sentence_starts(
         if is_end and not following.strip()[:1].islower():
             starts.append(i)
     return sorted(starts)
-
-
-def join_parts(hypotheses: Sequence[list[Hypothesis]]) -> list[Sequence[Hypothesis]]:
-    """The translations of a line, best first, each as the hypotheses of its parts.
-
-    ``hypotheses`` are the n best of each part.
-
-    A line of several parts has one translation, joined from the best of each; an empty line has an
-    empty one.
-    """
-    if len(hypotheses) == 1:
-        return [[hypothesis] for hypothesis in hypotheses[0]]
-    return [[best[0] for best in hypotheses]]

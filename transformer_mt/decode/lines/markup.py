@@ -15,8 +15,7 @@ from dataclasses import replace
 from html import unescape
 
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
-from transformer_mt.decode.translation import Translation
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
-from transformer_mt.decode.translation import Translation
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 
 _SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))

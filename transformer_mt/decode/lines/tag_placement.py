@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-from transformer_mt.decode.translation import Link
+from transformer_mt.decode.engines.engine import Link
 
 
 @dataclass

@@ -18,7 +18,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.decode.engines import selection
-from transformer_mt.decode.engines.engine import EngineChoice, UnavailableError
+from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -31,8 +31,8 @@ needs_ctranslate2 = pytest.mark.skipif(
 class Built:
     """Stands for an engine."""
 
-    def __init__(self, engine: str, compute_type: str):
-        self.choice = EngineChoice(engine, compute_type)
+    def __init__(self, name: str, compute_type: str):
+        self.name, self.compute_type = name, compute_type
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
             compute_type=compute_type,
         )
         messages: list[str] = []
-        choice = open_engine(engine, request, messages.append).choice
-        return f"{choice.engine} {choice.compute_type}", messages
+        opened = open_engine(engine, request, messages.append)
+        return f"{opened.name} {opened.compute_type}", messages
 
     return chosen
 

@@ -12,7 +12,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
 from transformer_mt.decode.lines.tag_placement import restore_markup
-from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translation
 from transformer_mt.errors import InputError
 
 NUMBERS = [str(number) for number in range(10, 100)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translation import Translation
+from transformer_mt.decode.translator import Translation
 
 pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
 

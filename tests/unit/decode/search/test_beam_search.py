@@ -23,8 +23,8 @@ from support.search_tables import (
 )
 from torch import Tensor
 
+from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.translation import Hypothesis, length_penalty
 
 
 def all_translations(log_probs: LogProbs, vocab_size: int, limit: int) -> dict[Prefix, float]:

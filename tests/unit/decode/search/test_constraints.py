@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
 
 from transformer_mt.decode.engines import engine
+from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints, repeating_tokens
-from transformer_mt.decode.translation import Hypothesis
 
 
 def obeys(tokens: Prefix, rule: Constraints) -> bool:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from support.search_tables import BOS, EOS, Table, TableModel
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.decode.engines.engine import Prefix
+from transformer_mt.decode.engines.engine import Hypothesis, Prefix, length_penalty
 from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.sampling import sample, sample_tokens
-from transformer_mt.decode.translation import Hypothesis, length_penalty
 
 
 def distribution(

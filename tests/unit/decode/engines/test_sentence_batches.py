@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.decode.search.sentence_batches import default_batch_tokens, map_batches
+from transformer_mt.decode.engines.torch_engine import default_batch_tokens, map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
