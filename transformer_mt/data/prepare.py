@@ -255,13 +255,12 @@ def _encode_corpus(task: EncodeChunk, identities: list[Identity], folder: Path) 
             report.merge(part)
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
-    tokenizer = Tokenizer(task.vocabulary)
-    masks = deduplicate(chunks, data, tokenizer, report)
+    masks = deduplicate(chunks, report)
     write_corpus(
         folder,
         map(_kept_pairs, chunks, masks),
         num_shards=max(1, report.kept // data.window_pairs),
-        vocab_size=tokenizer.vocab_size,
+        vocab_size=Tokenizer(task.vocabulary).vocab_size,
         source_names=[source.name for source in data.train],
     )
     (folder / REPORT).write_text(report.to_json(), encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt import distributed, files, hub_models
+from transformer_mt import files, hub_models
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources import read_pairs
@@ -220,7 +220,9 @@ def _add_scores_with_source(
     if "comet" in names:
         assert test.source is not None
         hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
-        gpu = distributed.pick_device(job.device).type == "cuda"
+        from transformer_mt.distributed.world import pick_device  # loads PyTorch
+
+        gpu = pick_device(job.device).type == "cuda"
         added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
     if "ppl" in names and system is not None:
         assert test.source is not None

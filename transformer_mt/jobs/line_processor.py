@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_mt import __version__, distributed, files
+from transformer_mt import __version__, files
 from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
@@ -17,7 +17,7 @@ from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
-from transformer_mt.distributed import Ranks
+from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import model_files
 
@@ -41,11 +41,14 @@ def translates_file(job: TranslateJob) -> bool:
 @contextmanager
 def translation_ranks(job: TranslateJob) -> Iterator[Ranks]:
     """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
-    if distributed.env_size() == 1:
+    if env_size() == 1:
         yield Ranks()
         return
-    device = distributed.pick_device(job.device)
-    with distributed.propagate_errors(), distributed.join(device, _LONG_TIMEOUT) as world:
+    from transformer_mt.distributed.failures import propagate_errors
+    from transformer_mt.distributed.world import join, pick_device
+
+    device = pick_device(job.device)
+    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
         yield world
 
 

@@ -8,8 +8,7 @@ import logging
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data.text.languages import base_language
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
 from transformer_mt.jobs.run_folder import read_test_scores
@@ -51,46 +51,8 @@ def write_model_card(run_dir: Path, to: Path | None = None) -> None:
     if path.exists() and MARKER.encode() not in read_regular(path, _MAX_CARD_BYTES):
         log.info("%s has been edited and is kept", path)
         return
-    run = _Run.read(run_dir)
     has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
-    write_text(path, _render(run, has_curves=has_curves))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The facts about a run."""
-
-    job: TrainJob
-    folder_name: str
-    scores: list[Score]
-    starts: list[dict[str, Any]]
-    """Provenance of each start, of ``run.json``."""
-    averaged_updates: list[int]
-    """Updates whose weights the final model is made of; empty for runs that do not say."""
-    cleaning: dict[str, Any]
-    state: dict[str, Any]
-    """State of the latest checkpoint."""
-
-    @classmethod
-    def read(cls, run_dir: Path) -> "_Run":
-        latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
-        states = (path / run_layout.CHECKPOINT_STATE for path in latest)
-        info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
-        end = info.get("end")
-        updates = end["averaged_updates"] if has_types(end, _END) else []
-        return cls(
-            job=model_folder.read_config(run_dir),
-            folder_name=run_dir.resolve().name,
-            scores=read_test_scores(run_dir) or [],
-            starts=[start for start in info.get("starts", []) if has_types(start, _START)],
-            averaged_updates=[step for step in updates if type(step) is int],
-            cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
-            state=next((_read_object(path, _STATE) for path in states), {}),
-        )
-
-    @property
-    def name(self) -> str:
-        return self.job.card.name or self.folder_name
+    write_text(path, _render(run_dir, has_curves=has_curves))
 
 
 def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
@@ -102,44 +64,50 @@ def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     return content
 
 
-def _render(run: _Run, *, has_curves: bool) -> str:
+def _render(run_dir: Path, *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
-    job, decode = run.job, run.job.decode
+    job = model_folder.read_config(run_dir)
+    name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
+    scores = read_test_scores(run_dir) or []
+    info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
+    starts = [start for start in info.get("starts", []) if has_types(start, _START)]
+    end = info.get("end")
+    updates = end["averaged_updates"] if has_types(end, _END) else []
+    latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
+    states = [_read_object(path / run_layout.CHECKPOINT_STATE, _STATE) for path in latest]
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
     card = ModelCard.from_template(
-        _metadata(run),
+        _metadata(job, name, scores),
         template_str=template.read_text(encoding="utf-8"),
         marker=MARKER,
-        title=run.name,
-        repository=run.name if "/" in run.name else f"ORG/{run.name}",
-        version=run.starts[-1]["version"] if run.starts else transformer_mt.__version__,
-        src_lang=job.data.src_lang,
-        tgt_lang=job.data.tgt_lang,
-        scores=run.scores,
-        test_set=_names(job.data.test),
-        search=(
-            f"beam search ({decode.beam_size} beams, length penalty {decode.length_penalty:g})"
-            if decode.beam_size > 1
-            else "greedy search"
-        ),
-        beam_size=decode.beam_size,
-        max_source_tokens=decode.max_source_tokens,
-        normalization=job.data.normalization,
-        facts=list(_facts(run)),
-        command=_command(run),
-        curves=run_layout.CURVES if has_curves else None,
+        title=name,
+        repository=name if "/" in name else f"ORG/{name}",
+        version=starts[-1]["version"] if starts else transformer_mt.__version__,
+        job=job,
+        scores=scores,
         training_data=_names(job.data.train),
+        validation_data=_names(job.data.valid),
+        test_data=_names(job.data.test),
+        started_from=source if hub_models.is_remote(source) else Path(source).name,
+        cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
+        state=states[0] if states else {},
+        duration=_duration(states[0]["seconds"]) if any(states) else "",
+        averaged_updates=[f"{step:,}" for step in updates if type(step) is int],
+        start=starts[-1] if starts else {},
+        hardware=_hardware(starts[-1]) if starts else "",
+        command=_command(starts[0]["command"]) if starts else "",
+        curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
 
 
-def _metadata(run: _Run) -> "ModelCardData":
+def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardData":
     """The metadata that the Hub reads."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    data = run.job.data
+    data = job.data
     results = [
         EvalResult(
             task_type="translation",
@@ -150,28 +118,23 @@ def _metadata(run: _Run) -> "ModelCardData":
             metric_args={"signature": score.signature, "segments": score.segments},
             **_dataset(data.test),
         )
-        for score in run.scores
+        for score in scores
         if score.name in _METRIC_TYPES  # other kinds of BLEU would be taken for this one
     ]
     sources = [*data.train, *data.valid, *data.test]
-    ids = dict.fromkeys(source.hub for source in sources if _is_hub_id(source))
+    ids = dict.fromkeys(source.hub for source in sources if source.hub and _is_hub_id(source))
     return ModelCardData(
-        language=[_language(code) for code in (data.src_lang, data.tgt_lang)],
-        license=run.job.card.license,
+        language=[base_language(code) for code in (data.src_lang, data.tgt_lang)],
+        license=job.card.license,
         library_name=_LIBRARY,
         pipeline_tag="translation",
         tags=["translation", "transformer"],
-        datasets=[name for name in ids if name] or None,
-        base_model=hub_models.repository(run.job.train.init_from),
+        datasets=[*ids] or None,
+        base_model=hub_models.repository(job.train.init_from),
         metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
-        model_name=run.name,
+        model_name=name,
         eval_results=results or None,
     )
-
-
-def _language(code: str) -> str:
-    """The ISO 639 code, without region and script."""
-    return re.split("[-_]", code)[0].lower()
 
 
 def _is_hub_id(source: SourceConfig) -> bool:
@@ -211,51 +174,6 @@ def _names(sources: Sequence[SourceConfig]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _facts(run: _Run) -> Iterator[tuple[str, str]]:
-    """Rows of the table about the training."""
-    job, model, config = run.job, run.job.model, run.job.train
-    size = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model "
-    size += f"{model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm, "
-    yield "model", f"{size}{model.positions} positions, dropout {model.dropout:g}"
-    if run.starts:
-        yield "parameters", f"{run.starts[-1]['parameters']:,}"
-    yield "vocabulary", f"SentencePiece ({job.tokenizer.type}), {job.tokenizer.vocab_size:,} pieces"
-    if config.init_from is not None:
-        is_remote = hub_models.is_remote(config.init_from)
-        yield "started from", config.init_from if is_remote else Path(config.init_from).name
-    yield "training data", _names(job.data.train)
-    if run.cleaning:
-        yield "pairs", f"{run.cleaning['kept']:,} of {run.cleaning['total']:,} after cleaning"
-    yield "validation data", _names(job.data.valid)
-    schedule = f"{job.optimizer.name}, {job.schedule.name} schedule, "
-    schedule += f"{job.schedule.warmup_steps:,} updates of warm-up"
-    if job.schedule.peak_lr is not None:
-        schedule += f", peak {job.schedule.peak_lr:g}"
-    yield "optimizer", schedule
-    updates = f"{config.batch_tokens:,} target tokens each, label smoothing "
-    updates += f"{config.label_smoothing:g}, seed {config.seed}"
-    if run.state:
-        yield "updates", f"{run.state['step']:,}, of {updates}"
-        yield "final weights", _final_weights(run)
-        yield "time", _duration(run.state["seconds"])
-    if run.starts:
-        yield "hardware", _hardware(run.starts[-1])
-
-
-def _final_weights(run: _Run) -> str:
-    config, updates = run.job.train, run.averaged_updates
-    if config.final == "ema":
-        return "exponential moving average of the weights"
-    if config.final == "best":
-        return "best checkpoint"
-    if not updates:
-        return f"average of the last {config.average_checkpoints} checkpoints"
-    steps = ", ".join(f"{step:,}" for step in updates)
-    if len(updates) == 1:
-        return f"checkpoint of update {steps}"
-    return f"average of the last {len(updates)} checkpoints, of updates {steps}"
-
-
 def _hardware(start: dict[str, Any]) -> str:
     devices = (device for device in start["devices"] if has_types(device, {"device": str}))
     counts = Counter(device["device"] for device in devices)
@@ -270,12 +188,10 @@ def _duration(seconds: float) -> str:
     return "{} h {} min".format(*divmod(round(seconds / 60), 60))
 
 
-def _command(run: _Run) -> str:
-    """The command of the first start; empty if it was not mt-train."""
-    if not run.starts:
-        return ""
+def _command(line: str) -> str:
+    """The command of a start; empty if it was not mt-train."""
     try:
-        program, *arguments = shlex.split(run.starts[0]["command"])
+        program, *arguments = shlex.split(line)
     except ValueError:
         return ""
     if not program.endswith(("mt-train", "cli/train.py")):

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import AlignedFile, open_binary, raw_lines
-from transformer_mt.distributed import Ranks
+from transformer_mt.distributed.environment import Ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (

@@ -156,7 +156,7 @@ def test_duplicates_are_found_across_chunks(
 
 def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
     report = prepare(job).cleaning
-    assert set(report["examples"]) == {"empty", "length", "duplicate_pair"}
+    assert set(report["examples"]) == {"empty", "length"}
     lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
     for name, examples in report["examples"].items():
         assert len(examples) == min(5, report["dropped"][name])

@@ -24,7 +24,7 @@ from support.training_runs import start_ranks
 
 from transformer_mt.cli import commands
 from transformer_mt.config import TranslateJob
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs import translate_stream as stream_job

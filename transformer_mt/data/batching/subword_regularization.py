@@ -29,11 +29,8 @@ from transformer_mt.errors import InputError
 _SEED = 4
 """Last number of the seeds; those of other generators differ."""
 
-_GROWTH_PAIRS = 2**11
-"""Pairs from which the growth is estimated."""
-
-_SAMPLE_RUNS = 64
-"""Runs of neighbouring pairs among them."""
+_GROWTH_RUNS, _GROWTH_RUN = 64, 32
+"""Runs of neighbouring pairs from which the growth is estimated, and pairs in each."""
 
 _CACHED_WORDS = 2**14
 """Number of words whose choices are cached."""
@@ -298,14 +295,12 @@ class SampledSegmentation:
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
         return store, global_batch(chunks, [tgt.lengths_of(chunk) for chunk in chunks])
 
-    def growth(self, store: TokenStore, weights: Sequence[float]) -> tuple[float, float]:
-        """Mean growth of source and target sequences: sampled tokens for each stored one.
-
-        Args:
-            store: The training pairs.
-            weights: How often a pair of each source of the store occurs in an epoch.
-        """
-        pairs = _sample_epoch(store, weights, _GROWTH_PAIRS)
+    def growth(self, store: TokenStore) -> tuple[float, float]:
+        """Mean growth of source and target: sampled tokens for each stored one, of some pairs."""
+        pairs = np.arange(len(store))
+        if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
+            starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
+            pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
         stored = Share.read(store, 0, pairs, [len(pairs)])
         sampled, _ = self(stored)
         src, tgt = (
@@ -331,19 +326,3 @@ class SampledSegmentation:
     @cached_property
     def _regularizer(self) -> SubwordRegularizer:
         return SubwordRegularizer(Tokenizer(self.vocabulary), self.strength)
-
-
-def _sample_epoch(store: TokenStore, weights: Sequence[float], count: int) -> npt.NDArray[np.int64]:
-    """Indices of about ``count`` evenly spaced pairs of an epoch, or runs of pairs."""
-    if len(set(weights)) <= 1:
-        run = max(1, count // _SAMPLE_RUNS)
-        if len(store) <= count or len(store) < run * _SAMPLE_RUNS:
-            return np.arange(len(store))
-        starts = np.linspace(0, len(store) - run, _SAMPLE_RUNS).astype(np.int64)
-        return (starts[:, None] + np.arange(run)).reshape(-1)
-    sizes = np.array(store.source_sizes)
-    ends = np.cumsum(weights * sizes)
-    positions = np.linspace(0, ends[-1], count, endpoint=False)
-    source = np.searchsorted(ends, positions, side="right")
-    remaining = np.ceil((ends[source] - positions) / np.array(weights)[source]).astype(np.int64)
-    return np.cumsum(sizes)[source] - np.clip(remaining, 1, sizes[source])

@@ -7,6 +7,7 @@ depends only on its number and on the number of shards.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -28,8 +29,8 @@ from transformer_mt.data.store.token_store import (
 _SEED = 5
 """Seed of the division into shards, the same in all runs, which share the encoded corpus."""
 
-_BUFFERED_TOKENS = 2**22
-"""Target tokens that are divided among the shards at a time, so that few writes are small."""
+_BUFFER_BYTES = 2**16
+"""Bytes that are written to a file at a time: of many shards, a part has little for each."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def write_corpus(
         for name in _shard_names(num_shards)
     ]
     shard_of_next = _random_shards(num_shards)
-    for part in _joined(parts):
+    for part in parts:
         if num_shards == 1:
             writers[0].append(part)
             continue
@@ -166,33 +167,6 @@ def _random_shards(count: int) -> Iterator[int]:
         yield from rng.permuted(np.tile(np.arange(count), (1000, 1)), axis=1).ravel().tolist()
 
 
-def _joined(parts: Iterable[EncodedPairs]) -> Iterator[EncodedPairs]:
-    """The same pairs in fewer, larger parts."""
-    held: list[EncodedPairs] = []
-    for part in parts:
-        if held and (
-            part.source != held[0].source
-            or sum(len(other.tgt.tokens) for other in held) >= _BUFFERED_TOKENS
-        ):
-            yield _concatenated(held)
-            held = []
-        held.append(part)
-    if held:
-        yield _concatenated(held)
-
-
-def _concatenated(parts: list[EncodedPairs]) -> EncodedPairs:
-    src, tgt = (
-        Side.from_lengths(
-            np.concatenate([side.tokens for side in sides]),
-            np.concatenate([side.lengths for side in sides]),
-        )
-        for sides in ([part.src for part in parts], [part.tgt for part in parts])
-    )
-    line_numbers = np.concatenate([part.line_numbers for part in parts])
-    return EncodedPairs(parts[0].source, src, tgt, line_numbers)
-
-
 class _ShardWriter:
     """Writes a token store, one part at a time. ``meta.json`` is written last.
 
@@ -207,6 +181,7 @@ class _ShardWriter:
         self._num_tokens = {"src": 0, "tgt": 0}
         names = [f"{side}.{kind}" for side in self._num_tokens for kind in ("tokens", "offsets")]
         self._checksums = {name: hashlib.sha256() for name in names}
+        self._unwritten = defaultdict[str, bytearray](bytearray)
         folder.mkdir()
         for side in self._num_tokens:
             self._write(f"{side}.tokens", np.empty(0, dtype))
@@ -224,6 +199,8 @@ class _ShardWriter:
 
     def finish(self, max_length: int) -> None:
         """Writes the header, with the length of the longest sequence of all shards."""
+        for name in self._unwritten:
+            self._flush(name)
         digests = b"".join(checksum.digest() for checksum in self._checksums.values())
         meta = {
             "format": FORMAT,
@@ -239,7 +216,13 @@ class _ShardWriter:
 
     def _write(self, name: str, array: npt.NDArray[Any]) -> None:
         content = np.ascontiguousarray(array).view(np.uint8).data
-        with (self._folder / name).open("ab") as file:
-            file.write(content)
         if name in self._checksums:
             self._checksums[name].update(content)
+        self._unwritten[name] += content
+        if len(self._unwritten[name]) >= _BUFFER_BYTES:
+            self._flush(name)
+
+    def _flush(self, name: str) -> None:
+        with (self._folder / name).open("ab") as file:
+            file.write(self._unwritten[name])
+        self._unwritten[name] = bytearray()

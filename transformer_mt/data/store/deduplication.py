@@ -6,11 +6,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.config import DataConfig
-from transformer_mt.data.cleaning.cleaner import EXAMPLES, CleaningReport
+from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS
 from transformer_mt.data.store.encode import EncodedChunk
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _HASHES_PER_PASS = 2**24
 """Approximate number of hashes sorted at a time, whatever the size of the corpus."""
@@ -18,16 +16,12 @@ _HASHES_PER_PASS = 2**24
 Mask = npt.NDArray[np.bool_]
 
 
-def deduplicate(
-    chunks: list[EncodedChunk], data: DataConfig, tokenizer: Tokenizer, report: CleaningReport
-) -> list[Mask]:
+def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
     """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
 
     Args:
         chunks: All encoded chunks, in order.
-        data: The configuration; its cleaning settings define what a duplicate is.
-        tokenizer: Decodes the examples of the report.
-        report: Receives the dropped pairs.
+        report: Names the active filters; receives the numbers of dropped pairs, without examples.
 
     Returns:
         For each chunk, a [pairs] bool mask, True for pairs to keep.
@@ -36,19 +30,9 @@ def deduplicate(
     kept = np.ones(boundaries[-1], np.bool_)
     masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
     for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
-        first: list[int] = []
         for duplicates in _find_duplicates(chunks, masks, boundaries, name):
             kept[duplicates] = False
             report.dropped[name] += len(duplicates)
-            first = sorted([*first, *duplicates[:EXAMPLES].tolist()])[:EXAMPLES]
-        report.dropped[name] -= len(first)  # which the examples count again
-        for index in first:
-            number = int(np.searchsorted(boundaries, index, side="right")) - 1
-            chunk, i = chunks[number], int(index - boundaries[number])
-            pairs = chunk.read()
-            src, tgt = tokenizer.decode([side[i].tolist() for side in (pairs.src, pairs.tgt)])
-            source = data.train[chunk.chunk.source].name
-            report.add(name, f"{source}:{pairs.line_numbers[i]}", src, tgt)
     return masks
 
 
@@ -64,17 +48,5 @@ def _find_duplicates(
             selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
             indices.append(start + selected)
             hashes.append(column[selected])
-        repeated = ~first_occurrences(np.concatenate(hashes))
-        del hashes
-        yield np.concatenate(indices)[repeated]
-
-
-def first_occurrences(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """[n] whether each hash is the first of its value; needs 2.5 times the memory of ``hashes``."""
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    new = np.ones(len(hashes), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    first = np.empty_like(new)
-    first[order] = new
-    return first
+        _, first = np.unique(np.concatenate(hashes), return_index=True)
+        yield np.delete(np.concatenate(indices), first)

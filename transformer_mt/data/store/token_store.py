@@ -3,6 +3,7 @@
 4.5 million pairs take about 0.6 GB, and a process holds only the pages that it reads.
 """
 
+import errno
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,8 @@ class TokenStore:
                 folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise
             raise damaged(folder.parent, f"{folder.name}: {error}") from None
 
     def verify(self) -> None:

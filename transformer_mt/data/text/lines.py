@@ -15,48 +15,10 @@ from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
 
-
-class _Decompressed(io.RawIOBase):
-    """The content of a file of compressed streams, one after another.
-
-    ``bz2.open`` and ``lzma.open`` end without an error where a later stream does not begin as it
-    should: the rest of a damaged corpus would be missing.
-    """
-
-    def __init__(self, path: Path, new_decompressor: Callable[[], Any]):
-        self._file, self._new = path.open("rb"), new_decompressor
-        self._decompressor = new_decompressor()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while True:
-            compressed = b""
-            if self._decompressor.eof:
-                compressed = self._decompressor.unused_data.lstrip(b"\0")  # .xz may be padded
-                while not compressed:
-                    if not (more := self._file.read(io.DEFAULT_BUFFER_SIZE)):
-                        return 0
-                    compressed = more.lstrip(b"\0")
-                self._decompressor = self._new()
-            elif self._decompressor.needs_input:
-                compressed = self._file.read(io.DEFAULT_BUFFER_SIZE)
-                if not compressed:
-                    raise EOFError("the file ends inside a compressed stream")
-            if data := self._decompressor.decompress(compressed, len(buffer)):
-                buffer[: len(data)] = data
-                return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
-    ".xz": lambda path: _Decompressed(path, lzma.LZMADecompressor),
-    ".bz2": lambda path: _Decompressed(path, bz2.BZ2Decompressor),
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
 }
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""

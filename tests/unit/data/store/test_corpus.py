@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_mt.data.store import corpus as corpus_module
 from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.errors import InputError
@@ -80,12 +79,9 @@ def test_shards_are_random_samples_of_every_source(tmp_path: Path) -> None:
         assert gaps.min() < 5 < gaps.max()  # not every fifth pair
 
 
-def test_the_division_does_not_depend_on_the_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     contents = []
-    for name, bounds, buffered in (("a", (), 2**22), ("b", range(0, 600, 7), 50), ("c", (499,), 1)):
-        monkeypatch.setattr(corpus_module, "_BUFFERED_TOKENS", buffered)
+    for name, bounds in (("a", ()), ("b", range(0, 600, 7)), ("c", (499,))):
         corpus = write(tmp_path / name, 4, *bounds)
         files = sorted((tmp_path / name).rglob("*"))
         contents.append(

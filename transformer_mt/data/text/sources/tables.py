@@ -57,10 +57,6 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
     # still require the files of the first configuration in the README.
     own_folder = source.config is not None and (folder / source.config).is_dir()
     selection = {"data_dir": source.config} if own_folder else {"name": source.config}
-    before = datasets.config.HF_HUB_OFFLINE
-    if not folder.is_dir() and not _hub_answers(source.hub, source.revision):
-        # Otherwise datasets retries many times before it looks into its cache.
-        datasets.config.HF_HUB_OFFLINE = True
     try:
         return datasets.load_dataset(
             source.hub, split=source.split, revision=source.revision, **selection
@@ -72,21 +68,6 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
             f"cannot load {source} ({reason}): check the connection and the names, or use local "
             "data: data=files, or hub: /path/to/a/downloaded/folder"
         ) from error
-    finally:
-        datasets.config.HF_HUB_OFFLINE = before
-
-
-def _hub_answers(name: str, revision: str | None) -> bool:
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        HfApi().dataset_info(name, revision=revision, timeout=10)
-    except HfHubHTTPError:
-        return True  # an answer, if a negative one, which datasets explains best
-    except Exception:  # its class depends on the HTTP library of the installed huggingface_hub
-        return False
-    return True
 
 
 def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) -> Iterator[Pair]:
