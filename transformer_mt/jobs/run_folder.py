@@ -23,7 +23,7 @@ import transformer_mt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.kernels import hardware

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread
@@ -89,7 +90,7 @@ class CheckpointManager:
         self.wait()
         snapshot = ckpt.snapshot(model, optimizer_state)
         self._thread = self._thread or background_thread("checkpoint")
-        self._pending = self._thread.submit(self._save, state.to_json(), state.best_step, snapshot)
+        self._pending = self._thread.submit(self._save, asdict(state), state.best_step, snapshot)
 
     def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
         """Stores the metrics of the latest checkpoint's validation in it."""

@@ -13,7 +13,7 @@ from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
 from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK

@@ -14,7 +14,7 @@ import torch
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 
 # Device name in torch, without the vendor → TFLOP/s in each of _PRECISIONS. Half precision is the
 # rate of tensor cores with dense operands and fp32 accumulation (data sheets also give twice that,

@@ -14,7 +14,7 @@ from transformer_mt.batch import Batch
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import peak_rate, peak_token_rate, update_flops
 
