@@ -106,7 +106,6 @@ def build_components(
         model.embedding.reserve(max(lengths))
     ema = None if config.ema_decay is None else EMA(model, config.ema_decay)
     criteria = StoppingCriteria(config, batches.steps_per_epoch)
-    batches.num_steps = criteria.last_step
     step = TrainStep(
         model,
         job.optimizer,
