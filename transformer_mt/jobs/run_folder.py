@@ -101,7 +101,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
         shutil.copyfile(data.tokenizer_model, temporary)
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
-    content = {**data.cleaning, **data.fingerprints}
+    content = {**data.report.to_json(), **data.fingerprints}
     files.write_text(report, json.dumps(content, indent=2))
 
 
