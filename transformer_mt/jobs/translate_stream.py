@@ -1,7 +1,6 @@
 """Translation of a stream: each line is answered as soon as it has arrived."""
 
 import queue
-import signal
 import sys
 import threading
 import time
@@ -105,26 +104,5 @@ def _open_output(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard output is closed or takes no bytes: set output=FILE")
         yield sys.stdout.buffer
         return
-    with (
-        _removed_on_sigterm(),
-        files.output(files.expand_user(path)) as place,
-        place.open("wb") as file,
-    ):
+    with files.output(files.expand_user(path)) as place, place.open("wb") as file:
         yield file
-
-
-@contextmanager
-def _removed_on_sigterm() -> Iterator[None]:
-    """Lets SIGTERM raise an exception, so that the unfinished file is removed."""
-    if threading.current_thread() is not threading.main_thread():  # which gets the signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _exit_on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit_on_signal(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
