@@ -5,7 +5,6 @@ and raises ``StoppedError`` (see ``Trainer._stop``); a validation is interrupted
 (``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
 """
 
-import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from types import FrameType
 from transformer_mt import run_layout
 from transformer_mt.batch import Batch
 from transformer_mt.errors import InputError
-from transformer_mt.files import write_text
+from transformer_mt.files import write_json
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADVICE = (
@@ -123,7 +122,7 @@ def too_many_skipped_error(
     """
     path = run_dir / run_layout.NOT_FINITE_LINES
     if lines:
-        write_text(path, json.dumps(lines, indent=1, ensure_ascii=False))
+        write_json(path, lines)
     return InputError(
         f"the gradient was not finite in {len(steps)} updates in a row, {steps[0]:,} to "
         f"{steps[-1]:,}, which were skipped; their training pairs are listed in {path}: {_ADVICE}"
