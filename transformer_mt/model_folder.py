@@ -4,7 +4,7 @@ Loading an untrusted folder is safe: nothing is unpickled, nothing in it can nam
 only regular files are opened, and no more memory is asked for than its files justify.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import run_layout
-from transformer_mt.config import TrainJob, schema
+from transformer_mt.config import DataConfig, TrainJob, schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import read_regular, sha256, write_text
@@ -191,3 +191,28 @@ def load_models(
             )
         models.append(member)
     return models, tokenizer, job
+
+
+def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:
+    """The files of a model folder and of its training data: what each is called, and its path."""
+    for name in (
+        run_layout.CONFIG,
+        run_layout.TOKENIZER,
+        run_layout.WEIGHTS,
+        run_layout.METRICS,
+        run_layout.TEST_SCORES,
+        run_layout.RUN_INFO,
+        run_layout.LOG,
+        run_layout.MODEL_CARD,
+        run_layout.CURVES,
+        run_layout.CHECKPOINTS,
+        run_layout.CTRANSLATE2,
+        Path(run_layout.CLEANING_REPORT).parent,
+        run_layout.TENSORBOARD,
+        run_layout.TRACKERS,
+    ):
+        yield "the model", folder / name
+    for key in ("train", "valid", "test"):
+        for source in getattr(data, key):
+            for path in source.paths.values():
+                yield f"data.{key}", Path(path)

@@ -50,7 +50,6 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from train import matrix_rate, synchronize, torch_details
 
-from transformer_mt import distributed
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
@@ -59,6 +58,7 @@ from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.search.beam_search import beam_search
+from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.step import LossModule, autocast
@@ -75,7 +75,7 @@ class Check:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    device = distributed.pick_device(options.device)
+    device = pick_device(options.device)
     if device.type == "cuda":
         device = torch.device("cuda", 0)
     print(heading(torch_details(device)), flush=True)

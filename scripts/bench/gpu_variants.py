@@ -34,7 +34,7 @@ from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, Indic
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels import packed_attention
 from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.kernels.shapes import default_max_tokens

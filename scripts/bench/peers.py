@@ -24,7 +24,7 @@ from transformer_mt.conversion.transformers_model import model_settings
 from transformer_mt.data.batching.plan import Indices
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import choose_kernels
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import LAYER_NORM_EPS

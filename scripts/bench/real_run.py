@@ -46,7 +46,7 @@ from reporting import SHARED_DATA, argument_parser, run_main
 from train import model_config
 
 from transformer_mt.config import config_dir
-from transformer_mt.distributed import pick_device
+from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.kernels.choice import choose_kernels

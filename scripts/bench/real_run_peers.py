@@ -28,7 +28,7 @@ from train import model_config
 
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_mt.distributed import pick_device
+from transformer_mt.distributed.world import pick_device
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.step import autocast

@@ -34,7 +34,6 @@ from peers import VARIANTS, PaddedPairs, Update, Variant, build
 from reporting import SHARED_DATA, argument_parser, heading, run_main, spread, table, wrap
 from torch.autograd.profiler_util import FunctionEvent
 
-from transformer_mt import distributed
 from transformer_mt.config import (
     DataConfig,
     ModelConfig,
@@ -48,6 +47,7 @@ from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.distributed.world import join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.training.flops import update_flops
@@ -60,10 +60,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    device = distributed.pick_device(options.device)
+    device = pick_device(options.device)
     config = model_config(options.model)
     store = read_corpus(options.data, options.vocab)
-    with distributed.join(device) as world:
+    with join(device) as world:
         updates = plan_updates(store, options, config, device)
         variants = build(options.variants, config, options.vocab, world)
         check_losses(variants, next(updates))

@@ -36,7 +36,7 @@ import torch
 from reporting import SHARED_DATA, argument_parser, heading, run_main, spread, table
 from train import model_config, torch_details
 
-from transformer_mt import distributed, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.lines import read_lines
@@ -45,6 +45,7 @@ from transformer_mt.decode.engines.engine import Engine
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
+from transformer_mt.distributed.world import join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -105,8 +106,8 @@ class Result:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    device = distributed.pick_device(options.device)
-    with distributed.join(device), tempfile.TemporaryDirectory() as scratch:
+    device = pick_device(options.device)
+    with join(device), tempfile.TemporaryDirectory() as scratch:
         if options.threads:
             torch.set_num_threads(options.threads)
         if options.child:

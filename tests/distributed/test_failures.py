@@ -16,11 +16,17 @@ import torch
 from support.forked_ranks import fork_ranks, free_port
 from support.launched_runs import TIMEOUT
 
-from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig
 from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.distributed import launcher
-from transformer_mt.distributed.failures import LostRankError, agree_on_start_id, is_transient
+from transformer_mt.distributed.environment import set_ranks_from_slurm
+from transformer_mt.distributed.failures import (
+    LostRankError,
+    agree_on_start_id,
+    is_transient,
+    propagate_errors,
+)
+from transformer_mt.distributed.world import join
 from transformer_mt.errors import InputError
 
 CPU = torch.device("cpu")
@@ -57,7 +63,7 @@ def work(folder: Path, how: str) -> None:
     minutes = 20 / 60 if how == "hangs" else 10.0
     if how == "input before" and os.environ["RANK"] == "1":
         raise InputError("data.tsv, line 7: invalid UTF-8")
-    with distributed.join(CPU, DistributedConfig(timeout_minutes=minutes)) as world:
+    with join(CPU, DistributedConfig(timeout_minutes=minutes)) as world:
         world.any(False)
         starts = len((folder / "starts").read_text())
         if how == "bug everywhere":
@@ -104,7 +110,7 @@ def launch(folder: Path, how: str, restarts: int = 0, minutes: float = 10.0) -> 
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     started = time.monotonic()
     try:
-        distributed.launch(work, (folder, how), 2, restarts, progress, minutes)
+        launcher.launch(work, (folder, how), 2, restarts, progress, minutes)
     finally:
         assert time.monotonic() - started < TIMEOUT
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -217,9 +223,9 @@ def slurm_task(folder: Path, how: str, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     sys.stderr = (folder / "stderr").open("a")
     atexit._clear()  # the functions of the process that this one is forked from
-    distributed.set_ranks_from_slurm()
+    set_ranks_from_slurm()
     try:
-        with distributed.propagate_errors():
+        with propagate_errors():
             work(folder, how)
     except InputError as error:
         print(f"mt-train: error: {error}", file=sys.stderr)

@@ -14,12 +14,12 @@ from support.forked_ranks import fork_ranks
 from support.launched_runs import MT_TRAIN, checkpoints, end, records, settings, start
 from support.training_runs import Running
 
-from transformer_mt import distributed
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.launcher import launch
+from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
@@ -81,7 +81,7 @@ def work_together(folder: Path) -> None:
     """The work of each rank in the tests below; writes its results to files of its own."""
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    with distributed.join(CPU) as world:
+    with join(CPU) as world:
         report = {
             "size": world.size,
             "is_main": world.is_main,
@@ -104,7 +104,7 @@ def work_together(folder: Path) -> None:
             report[update] = [loss, sizes]
             save_file(grads, folder / f"{world.rank}.{number}.safetensors")
         (folder / f"{world.rank}.json").write_text(json.dumps(report))
-    with distributed.join(CPU, DistributedConfig(compression="bf16")) as world:
+    with join(CPU, DistributedConfig(compression="bf16")) as world:
         save_file(gradients(world, FIRST)[0], folder / f"{world.rank}.bf16")
 
 
@@ -115,7 +115,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as patch:
         if request.param == 3:  # two are new processes, as always outside of tests
             fork_ranks(patch)
-        distributed.launch(work_together, (folder,), request.param)
+        launch(work_together, (folder,), request.param)
     reports = sorted(folder.glob("*.json"))
     assert len(reports) == request.param
     return reports
@@ -141,9 +141,9 @@ def test_collectives(ranks: list[Path]) -> None:
 
 
 def test_pick_device() -> None:
-    assert distributed.pick_device("cpu") == torch.device("cpu")
+    assert pick_device("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match="device='cuda:1' is not one of: auto, cpu, cuda"):
-        distributed.pick_device("cuda:1")
+        pick_device("cuda:1")
 
 
 def test_collectives_of_a_single_process() -> None:

@@ -489,11 +489,8 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[...,
     wild = ["schedule=inverse_sqrt", "schedule.peak_lr=1e30", "schedule.warmup_steps=1"]
     result = train(run_dir, *wild, "train.checkpoint_every=1", "train.log_every=100").wait()
     message = one_line_error(result)
-    assert "not finite in 10 updates in a row, 2 to 11, which were" in message
+    assert "not finite in 10 updates in a row, which were" in message
     assert "lower the learning rate" in message
-    lines = json.loads((run_dir / "not_finite.json").read_text())
-    assert list(lines) == [str(step) for step in range(2, 12)]
-    assert all(re.fullmatch(r".*/train\.tsv:\d+", place) for place in lines["2"])
     for path in run_dir.rglob("model.safetensors"):
         with safe_open(path, "np") as file:
             assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118

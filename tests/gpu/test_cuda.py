@@ -28,7 +28,7 @@ from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import ModelStep
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import LossModule, TrainStep, autocast

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 

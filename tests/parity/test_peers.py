@@ -17,7 +17,7 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.flops import update_flops

@@ -34,7 +34,7 @@ def train(job: TrainJob) -> None:
 def translate(job: TranslateJob) -> None:
     """Translates a file, resumable, or else standard input or to standard output."""
     with _loading("mt-translate"):
-        from transformer_mt.jobs.translation_setup import translates_file
+        from transformer_mt.jobs.line_processor import translates_file
 
         if translates_file(job):
             from transformer_mt.jobs.translate_file import translate_file as run

@@ -11,10 +11,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from tabulate import tabulate
 
-from transformer_mt import distributed, run_layout
+from transformer_mt import run_layout
 from transformer_mt.cli.compose import Job
 from transformer_mt.cli.exit_status import print_error
 from transformer_mt.config import TrainJob
+from transformer_mt.distributed.environment import env_rank, under_launcher
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import expand_user, write_text
@@ -53,7 +54,7 @@ class Sweep:
             yield
         except InputError as error:
             # Under a launcher other ranks may be waiting for this one, so it must exit.
-            if isinstance(error, UsageError) or distributed.under_launcher():
+            if isinstance(error, UsageError) or under_launcher():
                 raise
             self._failed += 1
             print_error(self._program, f"{_title()}: {error}")
@@ -75,7 +76,7 @@ class Sweep:
                 self._folders[folder] = base
             job = replace(job, run_dir=str(folder))
             where = f" -> {folder}"
-        if distributed.env_rank() == 0:
+        if env_rank() == 0:
             print(f"{self._program}: {_title()}{where}", file=sys.stderr)
         return job
 
@@ -98,7 +99,7 @@ class Sweep:
         Raises:
             InputError: Some jobs failed.
         """
-        if self._folders and distributed.env_rank() == 0:
+        if self._folders and env_rank() == 0:
             for base in dict.fromkeys(self._folders.values()):
                 folder = expand_user(base)
                 folder.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,8 @@ any process group exists.
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,12 +20,13 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
-from transformer_mt.data.store.deduplication import Mask, deduplicate
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     CleanText,
     EncodeChunk,
     EncodedChunk,
+    Mask,
+    deduplicate,
     held_out_hashes,
     read_chunks,
     track_progress,
@@ -54,9 +55,6 @@ _TEXT_VERSION = 3
 
 _QUICK_TEXT = 2**22
 """Bytes of text on which a vocabulary is trained in some seconds."""
-
-Identity = dict[str, Any]
-"""Identity of the content of a training source; see ``fingerprint``."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +92,11 @@ class Prepared:
         return encode_pairs(self.valid, tokenizer, Normalizer.of(self.config))
 
     @property
-    def cleaning(self) -> dict[str, Any]:
-        """The cleaning report as JSON values."""
-        try:
-            content: dict[str, Any] = read_json(self.corpus / REPORT, {"total": int, "kept": int})
-        except (OSError, ValueError) as error:
-            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
-        return content
-
-    @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
         try:
-            return CleaningReport.from_json(self.config.cleaning, json.dumps(self.cleaning))
-        except ValueError as error:
+            return CleaningReport.from_json(self.config.cleaning, read_json(self.corpus / REPORT))
+        except (OSError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +107,7 @@ def prepare(job: TrainJob) -> Prepared:
     """Reads, cleans and encodes the corpora of a job, or finds the results in the cache.
 
     Raises:
-        InputError: A source cannot be read or changes meanwhile; cleaning drops all pairs; or the
+        InputError: A source cannot be read; cleaning drops all pairs; or the
             cache cannot be written.
     """
     data = job.data
@@ -143,7 +132,7 @@ def prepare(job: TrainJob) -> Prepared:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
         tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
-        cache.build_once(entry, lambda to: _learn_vocabulary(job, identities, to))
+        cache.build_once(entry, lambda to: _learn_vocabulary(job, to))
         vocabulary = entry / run_layout.TOKENIZER
     Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
@@ -153,7 +142,7 @@ def prepare(job: TrainJob) -> Prepared:
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
         task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(held_out))
-        _encode_corpus(task, identities, to)
+        _encode_corpus(task, to)
 
     cache.build_once(corpus, encode)
     train, segmentation = Corpus.load(corpus), None
@@ -191,34 +180,11 @@ def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normal
     return TokenStore(src, tgt)
 
 
-@contextmanager
-def _require_unchanged(data: DataConfig, identities: list[Identity]) -> Iterator[None]:
-    """Raises ``InputError`` if a training source has changed by the end of the context."""
-
-    def check() -> None:
-        for source, before in zip(data.train, identities, strict=True):
-            if fingerprint(source) != before:
-                raise InputError(
-                    f"{source} changed while it was read: wait until it is complete, then run the "
-                    "same command again"
-                )
-
-    try:
-        yield
-    except InputError:
-        check()  # a change explains the error better than the error itself
-        raise
-    check()
-
-
-def _learn_vocabulary(job: TrainJob, identities: list[Identity], folder: Path) -> None:
+def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
-    with (
-        _require_unchanged(data, identities),
-        closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks,
-    ):
+    with closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks:
         pairs = (pair for chunk in chunks for pair in chunk.pairs)
         sample = reservoir_sample(pairs, size, job.tokenizer.seed)
     parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
@@ -237,7 +203,7 @@ def _learn_vocabulary(job: TrainJob, identities: list[Identity], folder: Path) -
     (folder / run_layout.TOKENIZER).write_bytes(model)
 
 
-def _encode_corpus(task: EncodeChunk, identities: list[Identity], folder: Path) -> None:
+def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
     task.folder.mkdir(exist_ok=True)
     log.info("encoding the training data")
@@ -246,7 +212,6 @@ def _encode_corpus(task: EncodeChunk, identities: list[Identity], folder: Path) 
     chunks: list[EncodedChunk] = []
     report = CleaningReport(data.cleaning)
     with (
-        _require_unchanged(data, identities),
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
     ):
@@ -263,7 +228,8 @@ def _encode_corpus(task: EncodeChunk, identities: list[Identity], folder: Path) 
         vocab_size=Tokenizer(task.vocabulary).vocab_size,
         source_names=[source.name for source in data.train],
     )
-    (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
+    text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
+    (folder / REPORT).write_text(text, encoding="utf-8")
 
 
 def _kept_pairs(chunk: EncodedChunk, mask: Mask) -> EncodedPairs:

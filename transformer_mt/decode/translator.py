@@ -19,7 +19,7 @@ from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
-    from transformer_mt.distributed import World
+    from transformer_mt.distributed.world import World
     from transformer_mt.model.transformer import Transformer
 
 

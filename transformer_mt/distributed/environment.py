@@ -56,41 +56,22 @@ def under_launcher() -> bool:
 
 def env_rank() -> int:
     """Rank of this process; 0 without a launcher."""
-    return _rank_and_size()[0]
+    return int(os.environ["RANK"]) if under_launcher() else 0
 
 
 def env_size() -> int:
     """Number of ranks; 1 without a launcher."""
-    return _rank_and_size()[1]
+    return int(os.environ["WORLD_SIZE"]) if under_launcher() else 1
 
 
 def env_local_rank() -> int:
     """Rank of this process on its machine, which is the index of its GPU."""
-    return _number("LOCAL_RANK", "0") if under_launcher() else 0
+    return int(os.environ.get("LOCAL_RANK", 0)) if under_launcher() else 0
 
 
 def env_local_size() -> int:
     """Number of ranks on this machine; 1 if unknown."""
-    return max(1, _number("LOCAL_WORLD_SIZE", "1"))
-
-
-def _rank_and_size() -> tuple[int, int]:
-    if not under_launcher():
-        return 0, 1
-    rank, size = _number("RANK"), _number("WORLD_SIZE")
-    if rank >= size:
-        raise InputError(
-            f"RANK={rank} must be below WORLD_SIZE={size}: ranks count from 0; to run a single "
-            "process, unset both"
-        )
-    return rank, size
-
-
-def _number(name: str, default: str = "") -> int:
-    value = os.environ.get(name, default)
-    if not re.fullmatch("[0-9]+", value):
-        raise InputError(f"the environment variable {name}={value!r} is not a number: unset it")
-    return int(value)
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def describe_rank() -> str:

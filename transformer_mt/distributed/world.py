@@ -59,23 +59,13 @@ class World(Ranks):
         return bool(votes.item())
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Copies the tensors of rank 0, of any dtype and device, into those of all ranks."""
+        """Copies the tensors of rank 0 into those of all ranks."""
         if self.size == 1:
             return
-        waiting = []
         for tensor in tensors:
-            if tensor.numel():
-                own = tensor.detach()
-                dense = own.contiguous()
-                # As bytes, since not all backends support all dtypes; asynchronously, so that
-                # hundreds of small tensors do not cost as many round trips.
-                work = dist.broadcast(dense.view(-1).view(torch.uint8), 0, async_op=True)
-                waiting.append((work, own, dense))
-        for work, own, dense in waiting:
-            assert work is not None
-            work.wait()
-            if dense.data_ptr() != own.data_ptr():
-                own.copy_(dense)
+            dense = tensor.detach().contiguous()
+            dist.broadcast(dense, 0)
+            tensor.detach().copy_(dense)
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
         """Wraps a module in DDP, which averages gradients over ranks in ``backward``.

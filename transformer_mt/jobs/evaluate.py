@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt import distributed, files, hub_models
+from transformer_mt import files, hub_models
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources import read_pairs
@@ -24,8 +24,9 @@ from transformer_mt.evaluation.comparison import (
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet, comet_command, perplexity
-from transformer_mt.jobs.output_checks import check_outputs, model_files
+from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
+from transformer_mt.model_folder import model_files
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -145,10 +146,10 @@ def _check(job: EvaluateJob) -> None:
         except OSError as error:
             reason = f"cannot write to the folder {path.parent}: {error.strerror}"
             raise InputError(f"{key}={value}: {reason}") from error
-    read = [("hypotheses", path) for path in job.hypotheses]
-    read += [("references", path) for path in job.references]
-    read += [] if job.source is None else [("source", job.source)]
-    check_outputs(_outputs(job), [*read, ("comet_model", job.comet_model)])
+    read = [("hypotheses", Path(path)) for path in job.hypotheses]
+    read += [("references", Path(path)) for path in job.references]
+    read += [] if job.source is None else [("source", Path(job.source))]
+    check_outputs(_outputs(job), [*read, ("comet_model", Path(job.comet_model))])
     if "comet" in (job.metrics or []):
         comet_command()
     if job.report is not None:
@@ -219,7 +220,9 @@ def _add_scores_with_source(
     if "comet" in names:
         assert test.source is not None
         hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
-        gpu = distributed.pick_device(job.device).type == "cuda"
+        from transformer_mt.distributed.world import pick_device  # loads PyTorch
+
+        gpu = pick_device(job.device).type == "cuda"
         added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
     if "ppl" in names and system is not None:
         assert test.source is not None

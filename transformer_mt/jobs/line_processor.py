@@ -1,17 +1,55 @@
-"""Lines in, one line of output for each, translated or scored."""
+"""What translates, or scores, the lines of a job: one line of output for each."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from itertools import islice
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
-from transformer_mt.data.text.lines import read_lines
+from transformer_mt import __version__, files
+from transformer_mt.config import DistributedConfig, TranslateJob
+from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
+from transformer_mt.model_folder import model_files
+
+log = logging.getLogger(__name__)
+
+CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
+"""Number of lines translated at a time, by type of device: enough to fill batches with sentences of
+similar length."""
+
+_LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
+"""At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
+The failure of a rank is still noticed immediately."""
+
+
+def translates_file(job: TranslateJob) -> bool:
+    """Whether input and output are both files, not pipes or devices, so that a job can resume."""
+    paths = job.input, job.output
+    return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
+
+
+@contextmanager
+def translation_ranks(job: TranslateJob) -> Iterator[Ranks]:
+    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
+    if env_size() == 1:
+        yield Ranks()
+        return
+    from transformer_mt.distributed.failures import propagate_errors
+    from transformer_mt.distributed.world import join, pick_device
+
+    device = pick_device(job.device)
+    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
+        yield world
 
 
 @dataclass(frozen=True)
@@ -57,113 +95,90 @@ class InputStats:
             )
 
 
-class AlignedFile:
-    """Lines that belong to the lines of the input; only the current part is in memory.
+class LineProcessor:
+    """Translates the lines of a job, or scores given translations of them.
 
-    The file, which the setting ``key`` names, is read twice, first to count its lines.
-
-    Raises:
-        InputError: The file is missing, damaged or not UTF-8.
+    The job is checked and its models are opened; see ``translate_file`` for the errors.
     """
 
-    def __init__(self, key: str, path: Path):
-        self._name = f"{key}={path}"
-        if path.exists() and not path.is_file():
-            raise InputError(f"{self._name} must be a file, because it is read twice")
-        self._num_lines, digest = 0, hashlib.sha256()
-        for line in read_lines(path):
-            self._num_lines += 1
-            digest.update(line.encode() + b"\n")
-        self.checksum = digest.hexdigest()
-        """SHA-256 of its lines."""
-        self._lines, self._next_line = read_lines(path), 1
-
-    def check_line_count(self, num_lines: int) -> None:
-        """Raises ``InputError`` unless the input has as many lines as this file."""
-        if num_lines != self._num_lines:
-            raise self._mismatch(f"{num_lines:,}")
-
-    def read(self, first_line: int, count: int) -> list[str]:
-        """Reads ``count`` lines from number ``first_line`` on; calls must go forward.
-
-        Raises:
-            InputError: The file is shorter.
-        """
-        skipped = first_line - self._next_line
-        lines = list(islice(self._lines, skipped, skipped + count))
-        self._next_line = first_line + count
-        if len(lines) < count:
-            raise self._mismatch("more")
-        return lines
-
-    def _mismatch(self, num_lines: str) -> InputError:
-        return InputError(
-            f"{self._name} has {self._num_lines:,} line(s), but the input has {num_lines}: "
-            "both must have the same number of lines"
+    def __init__(self, job: TranslateJob, ranks: Ranks):
+        _check_output(job)
+        request = EngineRequest.open(
+            job.model,
+            device=str(getattr(ranks, "device", job.device)),  # of several ranks, each has its own
+            compute_type=job.compute_type,
+            step=job.step,
+            ensemble=job.ensemble,
+            cache_dir=job.cache_dir,
         )
-
-
-LineFormat = Callable[[str, Sequence[Translation]], str]
-"""(input line, its translations, best first) → output line."""
-
-
-def format_text(_: str, translations: Sequence[Translation]) -> str:
-    """The best translation."""
-    return translations[0].text
-
-
-def format_score(_: str, translations: Sequence[Translation]) -> str:
-    """The score of the best translation."""
-    return f"{translations[0].score:.6f}"
-
-
-def format_json(source: str, translations: Sequence[Translation]) -> str:
-    """A JSON object with the source and all translations, with scores."""
-    row = {"source": source, "translations": [asdict(each) for each in translations]}
-    return json.dumps(row, ensure_ascii=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LineProcessor:
-    """Translates lines, or scores given translations of them."""
-
-    translator: Translator
-    nbest: int = 1
-    """Number of translations of each line."""
-    segment_translator: SentenceTranslator | MarkupTranslator | None = None
-    """Translates each line in parts: its sentences, or the text around its markup. The settings
-    below are then ignored."""
-    prefixes: AlignedFile | None = None
-    """Beginnings of the translations."""
-    targets: AlignedFile | None = None
-    """Translations to score; nothing is translated then."""
-    align: bool = False
-    """Whether to align the words of a line and its translation."""
-    format: LineFormat = format_text
+        data, config = request.trained.data, request.trained.decode.with_settings(job)
+        given = {key: path for key in ("input", "prefix", "score") if (path := getattr(job, key))}
+        inputs = [(key, files.expand_user(path)) for key, path in given.items()]
+        for folder in (request.folder, *request.ensemble):
+            inputs += model_files(folder, data)
+        check_outputs({"output": job.output}, inputs)
+        if job.alignment and not Normalizer.of(data).keeps_words:
+            raise InputError(
+                f"alignment=true does not work with data.normalization={data.normalization}"
+                ", which changes the words of the line"
+            )
+        if job.nbest > config.beam_size and not config.sampling:
+            raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
+        given.pop("input", None)
+        self._job = job
+        self._request = replace(request, config=config, given_translations=[*given])
+        self._translator = Translator.open(
+            self._request,
+            job.engine,
+            token_scores=job.format == "jsonl",
+            report=log.info if ranks.is_main else log.debug,
+        )
+        self._segments: MarkupTranslator | SentenceTranslator | None = None
+        if job.markup == "keep":
+            self._segments = MarkupTranslator(self._translator)
+        if job.split == "sentences":
+            inner = self._segments or self._translator
+            self._segments = SentenceTranslator(inner, data.src_lang, data.tgt_lang)
+        self.aligned_file: AlignedFile | None = None
+        """Read in step with the input: beginnings of translations, or translations to score."""
+        for key, path in given.items():  # at most one
+            self.aligned_file = AlignedFile(key, files.expand_user(path))
 
     @property
-    def aligned_file(self) -> AlignedFile | None:
-        """The file that is read in step with the input."""
-        return self.targets or self.prefixes
+    def chunk_lines(self) -> int:
+        """Number of lines translated at a time."""
+        return CHUNK_LINES[self._request.device.partition(":")[0]]
 
-    def process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
-        """The translations of consecutive lines, best first, or the scores of given ones.
+    def output_settings(self) -> dict[str, Any]:
+        """Everything that the output depends on, the input aside, as JSON values."""
+        settings = asdict(self._request.config)
+        del settings[
+            "batch_tokens"
+        ]  # changes no translation; a second attempt may need less memory
+        for key in ("nbest", "format", "split", "markup", "alignment"):
+            settings[key] = getattr(self._job, key)
+        for key in ("prefix", "score"):
+            is_given = key in self._request.given_translations
+            settings[key] = self.aligned_file.checksum if self.aligned_file and is_given else None
+        engine = self._translator.engine
+        settings["compute_type"] = engine.compute_type
+        if self._job.format == "jsonl" or engine.compute_type != "float32":
+            settings["engine"] = engine.name  # else all give the same text
+        data = self._request.trained.data
+        settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
+        settings["version"] = __version__
+        return {"model": self._request.checksums, "settings": settings}
+
+    def log_input_stats(self, stats: InputStats) -> None:
+        """Logs what was unusual about the input."""
+        for line in stats.messages(self._request.config.max_source_tokens):
+            log.warning("%s", line)
+
+    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+        """The output for input lines of any bytes, without line feeds.
 
         The first of the lines has the number ``first_line`` in the input, from 1.
         """
-        if self.segment_translator is not None:
-            return self.segment_translator.translate_nbest(lines, self.nbest)
-        aligned = None
-        if self.aligned_file is not None:
-            aligned = self.aligned_file.read(first_line, len(lines))
-        if self.targets is not None and aligned is not None:
-            return [[scored] for scored in self.translator.score(lines, aligned)]
-        return self.translator.translate_nbest(
-            lines, self.nbest, prefixes=aligned, align=self.align
-        )
-
-    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
-        """The output for input lines of any bytes, without line feeds; see ``process``."""
         lines, undecodable, nul = [], [], []
         for number, line in enumerate(raw, first_line):
             try:
@@ -173,14 +188,76 @@ class LineProcessor:
                 undecodable.append(number)
             if b"\0" in line:
                 nul.append(number)
-        cut_before, short_before = self.translator.cut_lines, self.translator.short_translations
-        processed = self.process(lines, first_line)
-        rows = [f"{self.format(*item)}\n" for item in zip(lines, processed, strict=True)]
+        cut_before, short_before = self._translator.cut_lines, self._translator.short_translations
+        processed = self._process(lines, first_line)
+        rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
             undecodable=len(undecodable),
             first_undecodable=min(undecodable, default=0),
             nul=len(nul),
             first_nul=min(nul, default=0),
-            cut=self.translator.cut_lines - cut_before,
-            short=self.translator.short_translations - short_before,
+            cut=self._translator.cut_lines - cut_before,
+            short=self._translator.short_translations - short_before,
         )
+
+    def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
+        """The translations of lines, best first, or the scores of given ones."""
+        nbest = self._job.nbest
+        if self._segments is not None:
+            return self._segments.translate_nbest(lines, nbest)
+        aligned = None
+        if self.aligned_file is not None:
+            aligned = self.aligned_file.read(first_line, len(lines))
+            if self._job.score is not None:
+                return [[scored] for scored in self._translator.score(lines, aligned)]
+        return self._translator.translate_nbest(
+            lines, nbest, prefixes=aligned, align=self._job.alignment
+        )
+
+    def _format(self, source: str, translations: Sequence[Translation]) -> str:
+        """The output line of an input line and its translations, best first."""
+        if self._job.format == "jsonl":
+            row = {"source": source, "translations": [asdict(each) for each in translations]}
+            return json.dumps(row, ensure_ascii=False)
+        best = translations[0]
+        return best.text if self._job.score is None else f"{best.score:.6f}"
+
+
+def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str, Path]]) -> None:
+    """Raises ``InputError`` if an output (setting → path) would overwrite an input or another.
+
+    An input is a file or folder, preceded by what it is called in messages.
+    """
+    taken = [*inputs]
+    for key, value in outputs.items():
+        # A pipe or a device, such as /dev/null, is not overwritten.
+        if value is None or files.is_stream(path := files.expand_user(value)):
+            continue
+        for called, other in taken:
+            # Not Path.exists, which raises if a parent folder is not readable.
+            same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
+            target = path.resolve()
+            inside = target.is_file() and target.is_relative_to(other.resolve())
+            if same or inside or target == other.resolve():
+                raise InputError(
+                    f"{key}={value} would overwrite the file of {called}: choose another file"
+                )
+        taken.append((key, path))
+
+
+def _check_output(job: TranslateJob) -> None:
+    """Refuses an output that cannot be written, or whose name would be wrong."""
+    if job.output is None:
+        return
+    output = files.expand_user(job.output)
+    if output.suffix in COMPRESSED:
+        raise InputError(
+            f"output={job.output}: the output is plain text; leave out {output.suffix}, and "
+            "compress the file afterwards"
+        )
+    if not output.exists() and not output.parent.is_dir():
+        raise InputError(
+            f"output={job.output}: there is no folder {output.parent}; create it first"
+        )
+    if output.is_dir():
+        raise InputError(f"output={job.output} is a folder: name a file")

@@ -22,7 +22,7 @@ import transformer_mt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.kernels import hardware
@@ -106,7 +106,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
         shutil.copyfile(data.tokenizer_model, temporary)
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
-    files.write_json(report, {**data.cleaning, **data.fingerprints})
+    files.write_json(report, {**data.report.to_json(), **data.fingerprints})
 
 
 def record_start(

@@ -11,13 +11,15 @@ import numpy as np
 import torch
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import distributed, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed import World
+from transformer_mt.distributed.environment import env_rank, set_ranks_from_slurm, under_launcher
+from transformer_mt.distributed.failures import propagate_errors
+from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.scores import Score, score
@@ -61,10 +63,10 @@ def train(job: TrainJob) -> TrainResult:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
-    distributed.set_ranks_from_slurm()
-    is_main = distributed.env_rank() == 0
+    set_ranks_from_slurm()
+    is_main = env_rank() == 0
     minutes = job.distributed.timeout_minutes
-    with distributed.propagate_errors(minutes), ExitStack() as stack:
+    with propagate_errors(minutes), ExitStack() as stack:
         job = resolved(job)
         run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU
@@ -86,7 +88,9 @@ def train(job: TrainJob) -> TrainResult:
             return TrainResult(run_dir, prepared=prepared if is_main else {})
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))
-        distributed.launch(
+        from transformer_mt.distributed.launcher import launch  # slow to import
+
+        launch(
             _train_rank,
             (job, data),
             num_processes,
@@ -99,8 +103,8 @@ def train(job: TrainJob) -> TrainResult:
 
 def _num_processes(job: TrainJob) -> int:
     """Number of processes to start; 1 under a launcher, which has started the others."""
-    device = distributed.pick_device(job.train.device, "train.device")
-    if distributed.under_launcher():
+    device = pick_device(job.train.device, "train.device")
+    if under_launcher():
         return 1
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     processes = job.distributed.processes or max(1, gpus)
@@ -111,11 +115,11 @@ def _num_processes(job: TrainJob) -> int:
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     """Trains as one of the ranks, in this process or a worker; the main rank returns the scores."""
-    run_dir, device = Path(job.run_dir), distributed.pick_device(job.train.device, "train.device")
+    run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with ExitStack() as stack:
-        if distributed.env_rank() == 0:
+        if env_rank() == 0:
             stack.enter_context(run_folder.logging_to(run_dir))  # a worker has no log yet
-        world = stack.enter_context(distributed.join(device, job.distributed))
+        world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)
         tokenizer = Tokenizer(data.tokenizer_model)
         trainer = Trainer(

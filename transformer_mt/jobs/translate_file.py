@@ -19,14 +19,14 @@ from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
-from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.distributed import Ranks
+from transformer_mt.data.text.lines import AlignedFile, open_binary, raw_lines
+from transformer_mt.distributed.environment import Ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
-from transformer_mt.jobs.line_processor import AlignedFile, InputStats
-from transformer_mt.jobs.translation_setup import (
+from transformer_mt.jobs.line_processor import (
     CHUNK_LINES,
-    TranslationSetup,
+    InputStats,
+    LineProcessor,
     translates_file,
     translation_ranks,
 )
@@ -60,17 +60,17 @@ def translate_file(job: TranslateJob) -> InputStats:
     assert job.input is not None
     assert job.output is not None
     with translation_ranks(job) as ranks:
-        setup = TranslationSetup.open(job, ranks)
+        processor = LineProcessor(job, ranks)
         stats = process_file(
             files.expand_user(job.input),
             files.expand_user(job.output).resolve(),
-            setup.output_settings(job),
-            setup.processor.process_bytes,
+            processor.output_settings(),
+            processor.process_bytes,
             ranks,
-            setup.processor.aligned_file,
-            max_chunk_lines=setup.chunk_lines,
+            processor.aligned_file,
+            max_chunk_lines=processor.chunk_lines,
         )
-        setup.log_input_stats(stats)
+        processor.log_input_stats(stats)
         return stats
 
 

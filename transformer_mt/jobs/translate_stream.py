@@ -1,7 +1,6 @@
 """Translation of a stream: each line is answered as soon as it has arrived."""
 
 import queue
-import signal
 import sys
 import threading
 import time
@@ -13,8 +12,7 @@ from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.jobs.translation_setup import TranslationSetup, translation_ranks
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor, translation_ranks
 
 
 def translate_stream(
@@ -38,21 +36,21 @@ def translate_stream(
     with translation_ranks(job) as ranks:
         if ranks.size > 1:
             raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
-        setup = TranslationSetup.open(job, ranks)
+        processor = LineProcessor(job, ranks)
         name = job.input or "standard input" if source is None else "source"
         stats, next_line = InputStats(), 1
         with (
             _open_input(job.input) if source is None else nullcontext(source) as lines_in,
             _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
         ):
-            for raw in _read_available(lines_in, name, setup.chunk_lines):
-                text, new_stats = setup.processor.process_bytes(raw, next_line)
+            for raw in _read_available(lines_in, name, processor.chunk_lines):
+                text, new_stats = processor.process_bytes(raw, next_line)
                 lines_out.write(text)
                 lines_out.flush()
                 stats, next_line = stats + new_stats, next_line + len(raw)
-            if (aligned := setup.processor.aligned_file) is not None:
+            if (aligned := processor.aligned_file) is not None:
                 aligned.check_line_count(next_line - 1)
-        setup.log_input_stats(stats)
+        processor.log_input_stats(stats)
         return stats
 
 
@@ -106,26 +104,5 @@ def _open_output(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard output is closed or takes no bytes: set output=FILE")
         yield sys.stdout.buffer
         return
-    with (
-        _removed_on_sigterm(),
-        files.output(files.expand_user(path)) as place,
-        place.open("wb") as file,
-    ):
+    with files.output(files.expand_user(path)) as place, place.open("wb") as file:
         yield file
-
-
-@contextmanager
-def _removed_on_sigterm() -> Iterator[None]:
-    """Lets SIGTERM raise an exception, so that the unfinished file is removed."""
-    if threading.current_thread() is not threading.main_thread():  # which gets the signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _exit_on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit_on_signal(number: int, _: object) -> None:
-    raise SystemExit(128 + number)

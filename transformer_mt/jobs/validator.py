@@ -9,7 +9,7 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps

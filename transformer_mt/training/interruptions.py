@@ -7,16 +7,13 @@ and raises ``StoppedError`` (see ``Trainer._stop``); a validation is interrupted
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
-from transformer_mt import run_layout
 from transformer_mt.batch import Batch
 from transformer_mt.errors import InputError
-from transformer_mt.files import write_json
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADVICE = (
@@ -104,26 +101,6 @@ def out_of_memory_error(
     return InputError(f"out of memory on a batch of {targets:,} target tokens: {advice}")
 
 
-def not_finite_error(subject: str, step: int) -> InputError:
-    """The error for weights or a loss with NaN or infinity; ``subject`` ends in a verb."""
-    return InputError(f"{subject} not finite after update {step:,}: {_ADVICE}")
-
-
-def too_many_skipped_error(
-    run_dir: Path, steps: range, lines: Mapping[int, list[str]]
-) -> InputError:
-    """The error for too many consecutive updates whose gradient is not finite.
-
-    Args:
-        run_dir: Run folder, where ``not_finite.json`` is written.
-        steps: The skipped updates.
-        lines: File and line of each training pair in each of them; empty on ranks that do not
-            write the file.
-    """
-    path = run_dir / run_layout.NOT_FINITE_LINES
-    if lines:
-        write_json(path, lines)
-    return InputError(
-        f"the gradient was not finite in {len(steps)} updates in a row, {steps[0]:,} to "
-        f"{steps[-1]:,}, which were skipped; their training pairs are listed in {path}: {_ADVICE}"
-    )
+def not_finite_error(problem: str) -> InputError:
+    """The error, with advice, for gradients, weights or a loss with NaN or infinity."""
+    return InputError(f"{problem}: {_ADVICE}")

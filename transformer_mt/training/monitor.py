@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
@@ -21,8 +20,6 @@ from transformer_mt.training.validation import ValidationResult
 log = logging.getLogger(__name__)
 
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LOG_WIDTH = 80
-"""Maximum number of characters in a line of the log."""
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
@@ -34,21 +31,20 @@ class MetricSums:
 
     Args:
         world: Ranks that share the updates.
-        max_skipped: Number of consecutive skipped updates that ends the run.
         state: What ``state`` returned, to continue from it.
     """
 
-    def __init__(self, world: World, max_skipped: int, state: Mapping[str, float]):
-        self._world, self._max_skipped, self._is_main = world, max_skipped, world.is_main
+    def __init__(self, world: World, state: Mapping[str, float]):
+        self._world, self._is_main = world, world.is_main
         sums = [state.get(name, 0.0) for name in _SUMS]
         self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
-        # Number of consecutive skipped updates; first update of the first streak that was too long.
-        counts = torch.tensor([int(state.get("row", 0)), 0], device=world.device)
-        self._streak, self._too_long_from = counts
+        # Number of consecutive skipped updates, now and at most.
+        self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
+        self._longest_streak = torch.zeros_like(self._streak)
         self.grad_norm = torch.zeros((), device=world.device)
         """Norm of the gradient of the latest update, on the device."""
 
-    def add(self, step: int, result: StepResult, num_targets: int) -> None:
+    def add(self, result: StepResult, num_targets: int) -> None:
         """Adds one update; a skipped one counts in ``skipped`` only."""
         self.grad_norm, finite = result.grad_norm, result.grad_norm.isfinite()
         # Values that are equal on all ranks are added on the main rank only.
@@ -56,9 +52,7 @@ class MetricSums:
         losses = torch.stack((result.loss, result.nll)).double()
         self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
         self._streak = torch.where(finite, 0, self._streak + 1)
-        too_long = (self._streak == self._max_skipped) & (self._too_long_from == 0)
-        first = step - self._max_skipped + 1
-        self._too_long_from = torch.where(too_long, first, self._too_long_from)
+        self._longest_streak = torch.maximum(self._longest_streak, self._streak)
 
     def read(self) -> dict[str, float]:
         """The sums over all ranks, unchanged; waits for the device and the other ranks."""
@@ -72,9 +66,9 @@ class MetricSums:
         """Sets the sums to zero; the count of consecutive skipped updates continues."""
         self._sums.zero_()
 
-    def first_of_too_many_skipped(self) -> int:
-        """First of ``max_skipped`` consecutive skipped updates, or 0; waits for the device."""
-        return int(self._too_long_from)
+    def most_skipped(self) -> int:
+        """Maximum number of consecutive skipped updates so far; waits for the device."""
+        return int(self._longest_streak)
 
     def state(self) -> dict[str, float]:
         """The sums and the count of consecutive skipped updates, for a checkpoint."""
@@ -156,13 +150,9 @@ class Monitor:
         values["data_wait"] = waiting
         self._record("train", step, values)
         remaining = seconds / steps * (self._max_steps - step)
-        progress = f"{step}/{self._max_steps}"
-        if not self._bar.disable:
-            # At least one character remains for the bar itself.
-            width = _terminal_width() - len(f"{self._max_steps}/{self._max_steps} ") - 2
-            description = format_values(values, remaining, width)
-            self._bar.set_description_str(f" {description}", refresh=False)
-        self.note(f"{progress} {format_values(values, remaining, _LOG_WIDTH - len(progress) - 1)}")
+        line = format_values(values, remaining)
+        self._bar.set_description_str(f" {line}", refresh=False)
+        self.note(f"{step}/{self._max_steps} {line}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
@@ -224,39 +214,22 @@ class Monitor:
             )
 
 
-def _terminal_width() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or _LOG_WIDTH
-    except OSError:  # it was closed, and training goes on without it
-        return _LOG_WIDTH
-
-
-def format_values(values: Mapping[str, float], remaining: float, width: int) -> str:
-    """A training record as one line; less important values are left out to fit the width.
-
-    Args:
-        values: The record.
-        remaining: Estimated time until the last update, in seconds.
-        width: Maximum number of characters.
-    """
-    # In the order of the line; the highest number is left out first.
+def format_values(values: Mapping[str, float], remaining: float) -> str:
+    """A training record as one line, with the estimated seconds until the last update."""
     parts = [
-        (0, f"loss {values['loss']:.3f}"),
-        (4, f"ppl {values['ppl']:.3g}"),
-        (6, f"lr {values['lr']:.1e}".replace("e-0", "e-")),
-        (5, f"|g| {values['grad_norm']:.2g}"),
-        (1, f"{tqdm.format_sizeof(values['tokens_per_second'])} tok/s"),
+        f"loss {values['loss']:.3f}",
+        f"ppl {values['ppl']:.3g}",
+        f"lr {values['lr']:.1e}".replace("e-0", "e-"),
+        f"|g| {values['grad_norm']:.2g}",
+        f"{tqdm.format_sizeof(values['tokens_per_second'])} tok/s",
     ]
     if "mfu" in values:
-        parts.append((4, f"MFU {values['mfu']:.0%}"))
+        parts.append(f"MFU {values['mfu']:.0%}")
     if values["data_wait"] >= 0.005:
-        parts.append((3, f"wait {values['data_wait']:.0%}"))
+        parts.append(f"wait {values['data_wait']:.0%}")
     if values.get("skipped"):
-        parts.append((3, f"skipped {values['skipped']:.0f}"))
-    parts.append((2, f"<{tqdm.format_interval(remaining)}"))
-    while parts and len(line := " ".join(text for _, text in parts)) > width:
-        parts.remove(max(parts, key=lambda part: part[0]))
-    return line if parts else ""
+        parts.append(f"skipped {values['skipped']:.0f}")
+    return " ".join([*parts, f"<{tqdm.format_interval(remaining)}"])
 
 
 def perplexity(nll: float) -> float:

@@ -1,26 +1,17 @@
 """Progress of a run: what its checkpoints store of it, and what is due next."""
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from transformer_mt.config import TrainConfig
-
-_JSON_KEYS = {
-    "best_value": "best",
-    "validations_without_improvement": "stale",
-    "metric_sums": "totals",
-}
-"""Fields that have another name in ``state.json`` (checkpoint format 3)."""
-_ADDED = {"best_nll": None, "num_records": 0}
-"""Values of the keys that the first checkpoints of format 3 lack."""
 
 _DEFAULT_INTERVAL = {"step": 1500, "epoch": 1}
 
 
 @dataclass
 class TrainingState:
-    """Everything that resuming needs apart from the weights and the optimizer.
+    """Everything that resuming needs apart from the weights and the optimizer: ``state.json``.
 
     There is no state of the data or of a random number generator: the batches and the dropout seeds
     of an update are functions of ``train.seed`` and its number.
@@ -32,29 +23,23 @@ class TrainingState:
     """Time spent on training and validations, in seconds."""
     best_step: int = 0
     """Step of the best validation; 0 before the first validation."""
-    best_value: float | None = None
+    best: float | None = None
     """Value of ``train.best_by`` in the best validation."""
     best_nll: float | None = None
     """Negative log-likelihood in the best validation."""
-    validations_without_improvement: int = 0
+    stale: int = 0
     """Number of validations since the best one."""
     skipped: int = 0
     """Number of updates skipped because the gradient was not finite."""
-    metric_sums: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
     """Sums over the updates since the last line of the log (``MetricSums.state``)."""
     num_records: int = 0
     """Number of lines in ``metrics.jsonl``."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The content of ``state.json``."""
-        return {_JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
-
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "TrainingState":
-        """Reads ``state.json``, which holds the format and checksums as well."""
-        content = {**_ADDED, **content}
-        keys = {field.name: _JSON_KEYS.get(field.name, field.name) for field in fields(cls)}
-        return cls(**{name: content[key] for name, key in keys.items()})
+        """Reads ``state.json``, which also has checksums, and of early versions fewer fields."""
+        return cls(**{f.name: content[f.name] for f in fields(cls) if f.name in content})
 
     def record_validation(
         self, metrics: dict[str, float], best_by: str, *, higher_is_better: bool
@@ -72,14 +57,14 @@ class TrainingState:
         value, nll = metrics[best_by], metrics["nll"]
         sign = 1 if higher_is_better else -1
         # NaN is never better.
-        better = self.best_value is None or sign * value > sign * self.best_value
-        if value == self.best_value == 0 and self.best_nll is not None:
+        better = self.best is None or sign * value > sign * self.best
+        if value == self.best == 0 and self.best_nll is not None:
             better = nll < self.best_nll
         if better:
-            self.best_value, self.best_nll, self.best_step = value, nll, self.step
-            self.validations_without_improvement = 0
+            self.best, self.best_nll, self.best_step = value, nll, self.step
+            self.stale = 0
         else:
-            self.validations_without_improvement += 1
+            self.stale += 1
 
 
 class StoppingCriteria:
@@ -122,7 +107,7 @@ class StoppingCriteria:
     def should_stop(self, state: TrainingState) -> bool:
         """Whether no update follows: a limit is reached, or patience is exhausted."""
         patience = math.inf if self._config.patience is None else self._config.patience
-        return self.is_last_update(state) or state.validations_without_improvement >= patience
+        return self.is_last_update(state) or state.stale >= patience
 
     def reason(self, state: TrainingState) -> str:
         """Why a run has stopped, with the setting."""
@@ -133,8 +118,7 @@ class StoppingCriteria:
             return f"reached train.max_epochs={config.max_epochs}"
         if self.is_last_update(state):
             return f"reached train.max_hours={config.max_hours}"
-        count = state.validations_without_improvement
-        return f"no improvement in {count} validations (train.patience)"
+        return f"no improvement in {state.stale} validations (train.patience)"
 
     def needs_validation(self, state: TrainingState) -> bool:
         """Whether the weights of this step are to be validated."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Batch
 from transformer_mt.config import OptimizerConfig
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels.products import DTYPES, products_by
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy

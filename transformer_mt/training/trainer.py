@@ -15,13 +15,13 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import prefetch
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingData, build_components, log_components
+from transformer_mt.training.components import TrainingComponents, TrainingData, log_components
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import (
     Signals,
@@ -29,7 +29,6 @@ from transformer_mt.training.interruptions import (
     handle_signals,
     not_finite_error,
     out_of_memory_error,
-    too_many_skipped_error,
 )
 from transformer_mt.training.monitor import MetricSums, Monitor
 from transformer_mt.training.progress import TrainingState
@@ -70,7 +69,7 @@ class Trainer:
         self._run_dir = Path(job.run_dir)
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        components = build_components(job, data, world, recorded_kernels, resuming=resuming)
+        components = TrainingComponents(job, data, world, recorded_kernels, resuming=resuming)
         self._components, self._criteria = components, components.criteria
         self.model, self.kernels = components.model, components.kernels
         self._train_step, self._batches = components.step, components.batches
@@ -84,7 +83,7 @@ class Trainer:
             )
         if self._restored_metrics:
             self._record_validation(self._restored_metrics)
-        self._sums = MetricSums(world, job.train.max_skipped, self._state.metric_sums)
+        self._sums = MetricSums(world, self._state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
@@ -139,10 +138,9 @@ class Trainer:
         peak_rate = None
         if world.is_main:
             log_components(job, parts, len(self._data.train), state.step, world)
-            precision = parts.kernels.precision
-            peak_rate = peak_token_rate(
-                job.model, self.model.vocab_size, self._data.train.sample, precision, world
-            )
+        if world.is_main and world.device.type == "cuda":
+            sample, precision = self._data.train.sample, parts.kernels.precision
+            peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         return Monitor(
             self._run_dir,
             state.step,
@@ -207,7 +205,7 @@ class Trainer:
             raise
         if self._components.ema:
             self._components.ema.update(step)
-        self._sums.add(step, result, num_targets)
+        self._sums.add(result, num_targets)
         self._monitor.update(step, num_targets, waited)
 
     def _probe_memory(self) -> None:
@@ -252,20 +250,18 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
-        first = self._sums.first_of_too_many_skipped()
-        if not first:
-            return
-        steps, lines = range(first, first + self._job.train.max_skipped), {}
-        if self._world.is_main:
-            lines = {step: self._batches.locations(step) for step in steps}
-        raise too_many_skipped_error(self._run_dir, steps, lines)
+        if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
+            raise not_finite_error(
+                f"by update {self._state.step:,} the gradient was not finite in {skipped} updates "
+                "in a row, which were skipped"
+            )
 
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the run has diverged."""
         self._check_skipped()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise not_finite_error("the weights are", self._state.step)
-        self._state.metric_sums = self._sums.state()
+            raise not_finite_error(f"the weights are not finite after update {self._state.step:,}")
+        self._state.totals = self._sums.state()
         self._state.num_records = self._monitor.sync()
         self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
@@ -295,7 +291,8 @@ class Trainer:
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):
-                raise not_finite_error("the validation loss is", self._state.step)
+                step = self._state.step
+                raise not_finite_error(f"the validation loss is not finite after update {step:,}")
             result = self._validator(model)
         model.train()
         hardware.release_freed_memory()

@@ -26,7 +26,7 @@ from transformer_mt.config import (
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store import corpus as corpus_module
-from transformer_mt.data.store import deduplication, encode, token_store
+from transformer_mt.data.store import encode, token_store
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -141,11 +141,11 @@ def test_duplicates_are_found_across_chunks(
     hashes_at_a_time: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deduplication, "_HASHES_PER_PASS", hashes_at_a_time)
+    monkeypatch.setattr(encode, "_HASHES_PER_PASS", hashes_at_a_time)
     prepared = prepare(with_cleaning(job, **settings))
     kept = first_of_each(usable(), *keys)
     assert text(prepared) == kept
-    report = prepared.cleaning
+    report = prepared.report.to_json()
     assert report["total"] == len(FIRST) + len(SECOND)
     assert report["kept"] == len(kept) == report["total"] - sum(report["dropped"].values())
     dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
@@ -155,7 +155,7 @@ def test_duplicates_are_found_across_chunks(
 
 
 def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
-    report = prepare(job).cleaning
+    report = prepare(job).report.to_json()
     assert set(report["examples"]) == {"empty", "length"}
     lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
     for name, examples in report["examples"].items():
@@ -190,7 +190,7 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
     kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
     assert text(prepared) == kept
-    assert prepared.cleaning["dropped"]["held_out"] == len(seen) > 5
+    assert prepared.report.to_json()["dropped"]["held_out"] == len(seen) > 5
 
 
 def test_the_number_of_processes_does_not_change_the_store(job: TrainJob, tmp_path: Path) -> None:
@@ -374,43 +374,6 @@ def refused(job: TrainJob, match: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("during", ["_learn_vocabulary", "_encode_corpus"])
-def test_a_source_that_changes_while_it_is_read(
-    job: TrainJob, during: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = encode.read_chunks
-    calls = {"_learn_vocabulary": 0, "_encode_corpus": 1}
-
-    def changing(data: DataConfig) -> Iterator[encode.Chunk]:
-        for number, chunk in enumerate(real(data)):
-            yield chunk
-            if number == 3 and calls[during] == 0:
-                with (tmp_path / "a.tsv").open("a") as file:
-                    file.write("one more\tnoch eins\n")
-        calls[during] -= 1
-
-    monkeypatch.setattr(prepare_module, "read_chunks", changing)
-    refused(job, r"a\.tsv} changed while it was read")
-    assert left_in_cache(job) == set()
-
-
-def test_a_file_cut_short_while_it_is_read(
-    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = encode.read_chunks
-
-    def cutting(data: DataConfig) -> Iterator[encode.Chunk]:
-        for number, chunk in enumerate(real(data)):
-            yield chunk
-            if number == 3:
-                (tmp_path / "b.tsv.gz").write_bytes(b"")
-                (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"no tab\n"))
-
-    monkeypatch.setattr(prepare_module, "read_chunks", cutting)
-    refused(job, r"b\.tsv\.gz} changed while it was read")  # not: line 1 has one column
-    assert left_in_cache(job) == set()
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_truncated_file(job: TrainJob, workers: int, tmp_path: Path) -> None:
     given = tmp_path / "given.model"
@@ -439,7 +402,7 @@ def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        refused(job, r"cannot prepare the data \(No space left on device: .*cache\): set cache_dir")
+        refused(job, r"cannot prepare the data \(No space left on device: .*cache/.*\): set")
     (chunks,) = Path(job.cache_dir).glob("*.chunks")
     assert [file.suffix for file in chunks.iterdir()] == [".npz"] * 4  # kept for resuming
     assert not list(Path(job.cache_dir).glob(".*.tmp"))
@@ -476,9 +439,7 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path), str(workers)], capture_output=True, text=True
     )
-    message = (
-        f"cannot prepare the data (File too large: {job.cache_dir}): set cache_dir to a writable"
-    )
+    message = f"cannot prepare the data (File too large: {job.cache_dir}/"
     lines = done.stdout.splitlines()
     assert [line.startswith(message) for line in lines] == [True, True], done
     assert done.stderr == ""
@@ -494,7 +455,7 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
     refused(
         dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")),
-        r"cannot prepare the data \(Not a directory: .*cache\): set cache_dir",
+        r"cannot prepare the data \(Not a directory: .*cache.*\): set cache_dir",
     )
 
 
@@ -505,7 +466,7 @@ def test_a_cache_without_write_permission(job: TrainJob, tmp_path: Path) -> None
     if os.access(closed, os.W_OK):
         pytest.skip("root may write everywhere")
     refused(
-        dataclasses.replace(job, cache_dir=str(closed)), r"\(Permission denied: .*closed\): set"
+        dataclasses.replace(job, cache_dir=str(closed)), r"\(Permission denied: .*closed.*\): set"
     )
 
 

@@ -22,7 +22,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.store import deduplication, encode
+from transformer_mt.data.store import encode
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -101,7 +101,7 @@ def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
     assert prepared.train.source_sizes.tolist() == [[len(kept)]]
-    report = prepared.cleaning
+    report = prepared.report.to_json()
     assert (report["total"], report["kept"]) == (84, len(kept))
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
     (empty,) = report["examples"]["empty"]
@@ -135,7 +135,7 @@ def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
     assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
     assert copy.segmentation == prepared.segmentation
-    assert copy.cleaning == prepared.cleaning
+    assert copy.report.to_json() == prepared.report.to_json()
 
 
 def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_second_call_finds_everything_in_the_cache(
     monkeypatch.setattr(prepare_module, "write_corpus", fail)
     second = prepare(job)
     assert second.tokenizer_model == first.tokenizer_model
-    assert second.cleaning == first.cleaning
+    assert second.report.to_json() == first.report.to_json()
     assert second.train.sample.src.tokens.tolist() == first.train.sample.src.tokens.tolist()
     files = {p: t for p, t in stamps.items() if p.suffix != ".lock"}
     assert {path: path.stat().st_mtime_ns for path in files} == files
@@ -317,10 +317,10 @@ def test_duplicates_are_found_in_passes_of_bounded_memory(
     alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = fingerprint_of(alone, tmp_path / "other")
-    report = prepare(dataclasses.replace(alone, cache_dir=str(tmp_path / "other"))).cleaning
-    monkeypatch.setattr(deduplication, "_HASHES_PER_PASS", 7)
+    report = prepare(dataclasses.replace(alone, cache_dir=str(tmp_path / "other"))).report.to_json()
+    monkeypatch.setattr(encode, "_HASHES_PER_PASS", 7)
     assert fingerprint_of(alone, tmp_path / "cache") == expected
-    assert prepare(alone).cleaning == report
+    assert prepare(alone).report.to_json() == report
 
 
 def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
 

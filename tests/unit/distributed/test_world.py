@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from transformer_mt import distributed
+from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
@@ -39,5 +39,5 @@ def test_threads_of_a_rank(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
-    with distributed.join(CPU):
+    with join(CPU):
         assert torch.get_num_threads() == threads

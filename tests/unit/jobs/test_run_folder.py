@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import transformer_mt
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import run_folder
 from transformer_mt.kernels import hardware

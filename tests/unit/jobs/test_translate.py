@@ -28,7 +28,6 @@ from support.model_folders import (
     translate_lines,
     write_model,
 )
-from support.polling import wait_until
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -710,16 +709,3 @@ def test_a_full_disk_is_noticed_without_buffers(model: Path, tmp_path: Path) -> 
     assert done.returncode == 1
     assert b"File too large" in done.stderr
     assert done.stderr.count(b"\n") == 1
-
-
-def test_sigterm_leaves_no_partial_output(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model='{model}'"]
-    command.append(f"output='{tmp_path / 'out'}'")
-    root = str(Path(commands.__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as child:
-        write_line(child, "the dog\n")
-        wait_until(lambda: any(file.stat().st_size for file in tmp_path.iterdir()))
-        child.terminate()
-        assert child.wait(60) == 128 + signal.SIGTERM
-    assert list(tmp_path.iterdir()) == []

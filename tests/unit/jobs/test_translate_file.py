@@ -24,7 +24,7 @@ from support.training_runs import start_ranks
 
 from transformer_mt.cli import commands
 from transformer_mt.config import TranslateJob
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs import translate_stream as stream_job
@@ -364,10 +364,9 @@ KILLED = """
 import os, signal, sys
 from transformer_mt import translate_file
 from transformer_mt.config import TranslateJob
-from transformer_mt.jobs import translation_setup
-from transformer_mt.jobs.line_processor import LineProcessor
+from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 
-translation_setup.CHUNK_LINES["cpu"] = 10
+CHUNK_LINES["cpu"] = 10
 process_bytes, calls = LineProcessor.process_bytes, []
 
 def die(*args, **settings):

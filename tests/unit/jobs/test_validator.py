@@ -20,7 +20,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import CuSeqlens
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import packed_attention
 from transformer_mt.kernels.packed_attention import varlen_attention

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.progress import StoppingCriteria, TrainingState

@@ -14,7 +14,7 @@ from transformer_mt.data.batching.static_batches import buffered_batches, plan_b
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.sources.files import sample_pairs
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 

@@ -28,7 +28,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from torch import Tensor
 
 from transformer_mt.config import TrainJob
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import MetricSums, Monitor, format_values, perplexity
@@ -94,8 +94,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert {name: valid[name] for name in scores} == scores
     assert lines() == [
-        # With lr it would exceed 80 characters; 90 updates of 0.2 s remain.
-        "10/100 loss 2.500 ppl 7.39 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 <00:18",
+        # 90 updates of 0.2 s remain.
+        "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 "
+        "<00:18",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
     ]
     board = events(tmp_path, monitor)
@@ -224,34 +225,19 @@ def test_perplexity_is_finite_for_any_loss() -> None:
 RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "data_wait": 0.004}
 
 
-@pytest.mark.parametrize(
-    ("width", "line"),
-    [
-        (80, "loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.5 325k tok/s MFU 34% <2:30:00"),
-        (60, "loss 2.500 ppl 10.4 |g| 0.5 325k tok/s MFU 34% <2:30:00"),
-        (54, "loss 2.500 ppl 10.4 325k tok/s MFU 34% <2:30:00"),
-        (31, "loss 2.500 325k tok/s <2:30:00"),
-        (29, "loss 2.500 325k tok/s"),
-        (10, "loss 2.500"),
-        (9, ""),
-    ],
-)
-def test_a_narrow_line_leaves_out_less_important_values(width: int, line: str) -> None:
-    assert format_values(RECORD, 9000, width) == line
-
-
 def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
-    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456}, 9000, 67)}"
+    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456}, 9000)}"
+    assert line == (
+        "99900/100000 loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.35 325k tok/s MFU 34% <2:30:00"
+    )
     assert len(line) <= 80
-    for part in ("loss", "ppl", "lr", "|g|", "tok/s", "MFU", "<2:30:00"):
-        assert part in line
 
 
 def test_waiting_and_skipped_updates_appear_only_if_they_occur() -> None:
-    assert "wait" not in format_values(RECORD, 60, 80)
-    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12}, 60, 80)
-    assert "skipped" not in format_values({**RECORD, "skipped": 0}, 60, 80)
-    assert "skipped 3" in format_values({**RECORD, "skipped": 3}, 60, 80)
+    assert "wait" not in format_values(RECORD, 60)
+    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12}, 60)
+    assert "skipped" not in format_values({**RECORD, "skipped": 0}, 60)
+    assert "skipped 3" in format_values({**RECORD, "skipped": 3}, 60)
 
 
 @pytest.mark.parametrize("columns", [200, 80, 40, 20])
@@ -287,7 +273,6 @@ def test_the_progress_bar_never_wraps(
     shown = next(row for row in rows if row.startswith("3/100000"))
     assert ("loss 2.500" in shown) == (columns > 20)
     assert ("|g| 0.5 325k tok/s MFU 32% <27:46:3" in shown) == (columns > 40)
-    assert ("lr 1.0e-3" in shown) == (columns > 80)
     assert lines()[-1] == "a note"
 
 
@@ -494,14 +479,14 @@ def result(loss: float, nll: float, finite: bool) -> StepResult:
 
 @pytest.mark.parametrize("cut", range(len(UPDATES) + 1))
 def test_sums_are_exact_across_a_resume(cut: int) -> None:
-    whole, first, second = (MetricSums(CPU, 10, {}) for _ in range(3))
+    whole, first, second = (MetricSums(CPU, {}) for _ in range(3))
     for step, (loss, nll, finite, targets) in enumerate(UPDATES):
-        whole.add(step, result(loss, nll, finite), targets)
+        whole.add(result(loss, nll, finite), targets)
         if step == cut:
-            second = MetricSums(CPU, 10, first.state())
-        (first if step < cut else second).add(step, result(loss, nll, finite), targets)
+            second = MetricSums(CPU, first.state())
+        (first if step < cut else second).add(result(loss, nll, finite), targets)
     if cut == len(UPDATES):
-        second = MetricSums(CPU, 10, first.state())
+        second = MetricSums(CPU, first.state())
     assert second.state() == whole.state()
     good = [update for update in UPDATES if update[2]]
     expected = [math.fsum(column) for column in zip(*good, strict=True)]
@@ -515,29 +500,27 @@ def test_sums_are_exact_across_a_resume(cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "first"),
+    ("pattern", "longest"),
     [
         ("....", 0),
-        ("xx.xx.xx", 0),
-        (".xxx", 2),
-        ("xxx", 1),
+        ("xx.xx.xx", 2),
+        (".xxx", 3),
         ("xx.xxxx.", 4),  # reported later, although the row has ended
-        ("xxx..xxx", 1),
     ],
 )
-def test_too_many_skipped_updates_in_a_row(pattern: str, first: int) -> None:
-    sums = MetricSums(CPU, 3, {})
+def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
+    sums = MetricSums(CPU, {})
     for step, update in enumerate(pattern, 1):
-        sums.add(step, result(1.0, 1.0, update == "."), 1)
+        sums.add(result(1.0, 1.0, update == "."), 1)
         if step % 4 == 2:  # the interval is logged
             sums.clear()
-    assert sums.first_of_too_many_skipped() == first
+    assert sums.most_skipped() == longest
 
 
 def test_the_count_of_skipped_updates_continues_after_a_resume() -> None:
-    before = MetricSums(CPU, 3, {})
-    for step in (1, 2):
-        before.add(step, result(1.0, 1.0, False), 1)
-    after = MetricSums(CPU, 3, before.state())
-    after.add(3, result(1.0, 1.0, False), 1)
-    assert after.first_of_too_many_skipped() == 1
+    before = MetricSums(CPU, {})
+    for _ in range(2):
+        before.add(result(1.0, 1.0, False), 1)
+    after = MetricSums(CPU, before.state())
+    after.add(result(1.0, 1.0, False), 1)
+    assert after.most_skipped() == 3

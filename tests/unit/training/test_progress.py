@@ -1,6 +1,7 @@
 """Progress of a run: stopping criteria and intervals, the best validation, ``state.json``."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -33,15 +34,15 @@ def test_intervals_in_epochs_are_converted_to_updates() -> None:
         (TrainingState(step=101), True, True),  # max_steps was lowered
         (TrainingState(step=40, seconds=3599.0), False, False),
         (TrainingState(step=40, seconds=3600.0), True, True),
-        (TrainingState(step=40, validations_without_improvement=2), False, False),
-        (TrainingState(step=40, validations_without_improvement=3), False, True),
+        (TrainingState(step=40, stale=2), False, False),
+        (TrainingState(step=40, stale=3), False, True),
     ],
 )
 def test_limits_of_updates_hours_and_patience(at: TrainingState, last: bool, over: bool) -> None:
     criteria = StoppingCriteria(TrainConfig(max_steps=100, max_hours=1.0, patience=3), 54)
     assert (criteria.is_last_update(at), criteria.should_stop(at)) == (last, over)
     assert not StoppingCriteria(TrainConfig(), 54).should_stop(
-        TrainingState(step=40, seconds=1e9, validations_without_improvement=10**6)
+        TrainingState(step=40, seconds=1e9, stale=10**6)
     )
 
 
@@ -60,7 +61,7 @@ def test_the_last_weights_are_always_validated() -> None:
         ({"max_hours": 1.5}, TrainingState(step=9, seconds=5400.0), "reached train.max_hours=1.5"),
         (
             {"patience": 10},
-            TrainingState(step=9, validations_without_improvement=10),
+            TrainingState(step=9, stale=10),
             "no improvement in 10 validations (train.patience)",
         ),
     ],
@@ -101,9 +102,9 @@ def test_the_best_validation(
         at.record_validation(
             {"bleu": 50.0, "nll": 0.0, by: value}, by, higher_is_better=by == "bleu"
         )
-    assert (at.best_value, at.best_step) == best
-    assert at.validations_without_improvement == without_improvement
-    assert TrainingState.from_json({**at.to_json(), "format": 3}) == at
+    assert (at.best, at.best_step) == best
+    assert at.stale == without_improvement
+    assert TrainingState.from_json({**asdict(at), "format": 3}) == at
 
 
 def test_nll_decides_while_bleu_is_0() -> None:
@@ -114,13 +115,13 @@ def test_nll_decides_while_bleu_is_0() -> None:
         at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu", higher_is_better=True)
         best.append(at.best_step)
     assert best == [1, 2, 2, 4, 4]
-    old = at.to_json()
+    old = asdict(at)
     del old["best_nll"], old["num_records"]  # the first checkpoints of format 3 lack them
-    assert TrainingState.from_json(old).best_value == 1
+    assert TrainingState.from_json(old).best == 1
 
 
 def test_the_keys_of_a_checkpoint_are_those_of_format_3() -> None:
-    assert TrainingState().to_json() == {
+    assert asdict(TrainingState()) == {
         "step": 0,
         "seconds": 0.0,
         "best_step": 0,

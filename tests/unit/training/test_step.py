@@ -13,7 +13,7 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 

@@ -31,7 +31,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import choice
 from transformer_mt.kernels.choice import Kernels
@@ -549,14 +549,9 @@ def test_too_many_skipped_updates_stop_the_run(
 ) -> None:
     run = trainer(tmp_path, max_skipped=3, log_every=1)
     poison(run, range(9, 24))
-    with pytest.raises(InputError, match=r"not finite in 3 updates in a row, 9 to 11,") as error:
+    with pytest.raises(InputError, match=r"not finite in 3 updates in a row, which were") as error:
         run.run()
     assert "\n" not in str(error.value)
-    lines = json.loads((tmp_path / "not_finite.json").read_text())
-    assert list(lines) == ["9", "10", "11"]
-    assert all(
-        len(places) == len(run._batches.locations(int(step))) for step, places in lines.items()
-    )
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
 

@@ -23,7 +23,8 @@ from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
-from transformer_mt.distributed import World, env_local_rank, env_local_size
+from transformer_mt.distributed.environment import env_local_rank, env_local_size
+from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")
@@ -148,11 +149,6 @@ class BatchIterator:
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
         num_targets = int(lengths[1, order].sum())
         return micro_batches(store, GlobalBatch((order,), num_targets), self._max_tokens)
-
-    def locations(self, step: int) -> list[str]:
-        """File and line of all pairs of an update, over all ranks."""
-        store, batch = self.global_batch(step)
-        return [store.location(int(pair)) for chunk in batch.chunks for pair in chunk]
 
     def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
         """The pairs of an update over all ranks, as they are stored. Thread-safe."""

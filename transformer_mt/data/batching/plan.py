@@ -7,7 +7,6 @@ of data, seed and epoch, never of the hardware.
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,18 +167,11 @@ def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
     Returns:
         [chunks + 1] boundaries, from 0 to the number of pairs.
     """
-    cumulative = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=cumulative[1:])
-    numbers, last = cumulative.data, len(lengths)  # bisect is fastest on a buffer
-    boundaries, size = [0], last
-    while (start := boundaries[-1]) < last:
-        limit = numbers[start] + max_tokens
-        stop = start + 2 * size + 1  # chunks that follow one another are of similar sizes
-        if stop > last or numbers[stop] <= limit:
-            stop = last + 1
-        end = max(bisect_right(numbers, limit, start + 1, stop) - 1, start + 1)
-        boundaries.append(end)
-        size = end - start
+    starts = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    boundaries = [0]
+    while (start := boundaries[-1]) < len(lengths):
+        end = int(np.searchsorted(starts, starts[start] + max_tokens, side="right")) - 1
+        boundaries.append(max(end, start + 1))
     return np.array(boundaries, dtype=np.int64)
 
 

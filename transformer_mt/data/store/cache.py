@@ -5,7 +5,6 @@ wait and then use the result. Intermediate results are kept in a folder next to 
 an interrupted build can resume.
 """
 
-import errno
 import hashlib
 import json
 import logging
@@ -17,11 +16,6 @@ from pathlib import Path
 from transformer_mt import files
 from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.errors import InputError, format_os_error
-
-_CACHE_DIR_ERRORS = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG),
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-}
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +58,9 @@ def _reported_errors(entry: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _CACHE_DIR_ERRORS:
-            raise InputError(f"cannot prepare the data ({format_os_error(error)})") from error
         raise InputError(
-            f"cannot prepare the data ({error.strerror}: {entry.parent}): set cache_dir to a "
-            "writable folder with enough free space"
+            f"cannot prepare the data ({format_os_error(error)}): set cache_dir to a writable "
+            "folder with enough free space"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""Cleaning and encoding of the training text: worker processes encode it chunk by chunk.
+"""Cleaning and encoding of the training text chunk by chunk; duplicates over all chunks.
 
-An encoded chunk is one file, written atomically, so an interrupted run resumes from the files it
-finds. The result does not depend on which process wrote a file: their order is the corpus's.
+An encoded chunk is one file, written atomically by a worker process, so an interrupted run resumes
+from the files it finds. The order of the files is that of the corpus, whoever wrote them.
 """
 
 import io
@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,9 +35,14 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+Mask = npt.NDArray[np.bool_]
+
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
+
+_HASHES_PER_PASS = 2**24
+"""Approximate number of hashes sorted at a time, whatever the size of the corpus."""
 
 _LOG_INTERVAL = 30.0
 """Seconds between two log lines."""
@@ -219,6 +224,42 @@ def _write_chunk(path: Path, arrays: dict[str, Any]) -> None:
     np.savez(content, **arrays)
     with files.atomic(path) as temporary:
         temporary.write_bytes(content.getbuffer())
+
+
+def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
+    """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
+
+    Args:
+        chunks: All encoded chunks, in order.
+        report: Names the active filters; receives the numbers of dropped pairs, without examples.
+
+    Returns:
+        For each chunk, a [pairs] bool mask, True for pairs to keep.
+    """
+    boundaries = np.cumsum([0, *(chunk.kept for chunk in chunks)])
+    kept = np.ones(boundaries[-1], np.bool_)
+    masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
+    for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
+        for duplicates in _find_duplicates(chunks, masks, boundaries, name):
+            kept[duplicates] = False
+            report.dropped[name] += len(duplicates)
+    return masks
+
+
+def _find_duplicates(
+    chunks: list[EncodedChunk], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Corpus indices of the kept pairs whose hash occurred before, in parts, each in order."""
+    passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
+    for remainder in range(passes):  # equal hashes meet in the same pass
+        indices, hashes = [], []
+        for chunk, mask, start in zip(chunks, masks, boundaries, strict=False):
+            column = chunk.hashes(name)
+            selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
+            indices.append(start + selected)
+            hashes.append(column[selected])
+        _, first = np.unique(np.concatenate(hashes), return_index=True)
+        yield np.delete(np.concatenate(indices), first)
 
 
 def track_progress(

@@ -13,8 +13,7 @@ are compensated here:
 * It may generate special symbols, which ours rules out. A trained model gives them almost no
   probability.
 
-In the last three cases, all rare, the PyTorch engine translates the sentence instead, except that a
-greedy translation of maximum length is kept and our model scores its end symbol. So the best
+In the last three cases, all rare, the PyTorch engine translates the sentence instead. So the best
 translation is the same, ties and rounding aside; an n-best list may lack a dropped hypothesis.
 PyTorch is loaded only when one of these cases occurs.
 """
@@ -186,15 +185,9 @@ class CTranslate2Engine:
         beams = max(self._config.beam_size, nbest)
         short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
         results: dict[int, list[Hypothesis]] = {}
-        unfinished: dict[int, list[int]] = {}
         for i, answer in self._submit(sources, short, beams).items():
-            result = self._result(answer)
-            if hypotheses := self._hypotheses(result, sources[i]):
+            if hypotheses := self._hypotheses(self._result(answer), sources[i]):
                 results[i] = hypotheses[:nbest]
-            elif beams == 1 and (tokens := self._truncated(result, sources[i])):
-                unfinished[i] = tokens
-        if unfinished:
-            results.update(self._finish(sources, unfinished))
         if missing := [i for i in range(len(sources)) if i not in results]:
             others = self._fallback.search([sources[i] for i in missing], nbest)
             results.update(zip(missing, others, strict=True))
@@ -225,24 +218,6 @@ class CTranslate2Engine:
     def _result(self, answer: Any) -> Any:
         with self._errors_explained():  # some libraries are loaded only when they are needed
             return answer.result()
-
-    def _truncated(self, result: Any, source: list[int]) -> list[int]:
-        """The tokens of a greedy translation, cut off at its maximum length; empty if shorter."""
-        max_length = max_output_tokens(self._config, source, self.max_tokens)
-        tokens = [self._ids[piece] for piece in result.hypotheses[0][:max_length]]
-        is_full = len(tokens) == max_length and not _SPECIAL.union([EOS]).intersection(tokens)
-        return tokens if is_full and not math.isnan(result.scores[0]) else []
-
-    def _finish(
-        self, sources: Sequence[list[int]], unfinished: dict[int, list[int]]
-    ) -> dict[int, list[Hypothesis]]:
-        """Hypotheses of translations without an end symbol; our model scores it."""
-        scores = self._fallback.score([sources[i] for i in unfinished], [*unfinished.values()])
-        alpha = self._config.length_penalty
-        return {
-            i: [Hypothesis(tokens, sum(terms), sum(terms) / length_penalty(len(terms), alpha))]
-            for (i, tokens), terms in zip(unfinished.items(), scores, strict=True)
-        }
 
     def _batches(
         self, indices: Sequence[int], sources: Sequence[list[int]], beams: int

@@ -159,7 +159,7 @@ def _pick_device(name: str) -> str:
             pass
     if name == "cpu":
         return name
-    from transformer_mt.distributed import pick_device
+    from transformer_mt.distributed.world import pick_device
 
     return str(pick_device(name))
 

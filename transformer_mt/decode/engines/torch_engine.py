@@ -96,62 +96,47 @@ class TorchEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
-        given = [Prefix()] * len(sources) if prefixes is None else prefixes
-        limits = [
-            max(max_output_tokens(self.config, source, self.max_tokens), len(prefix))
-            for source, prefix in zip(sources, given, strict=True)
-        ]
-        beams = nbest if self.config.sampling else max(self.config.beam_size, nbest)
-        return map_batches(
-            lambda batch: self._search_batch(
-                [sources[i] for i in batch],
-                [given[i] for i in batch],
-                [limits[i] for i in batch],
-                beams,
-                nbest,
-            ),
-            [(len(source) + 1) * beams for source in sources],
-            self.batch_tokens,
-        )
-
-    def _search_batch(
-        self,
-        sources: list[list[int]],
-        prefixes: list[Prefix],
-        max_lengths: list[int],
-        beams: int,
-        nbest: int,
-    ) -> list[list[Hypothesis]]:
         config, device = self.config, self.device
-        src = Packed.from_sequences([[*ids, EOS] for ids in sources]).to(device)
-        model: StepFunction = ModelStep(self._inference_models, src, beams)
-        if config.min_length or config.no_repeat_ngram or any(prefixes):
-            constraints = [
-                Constraints(prefix, min(config.min_length, max_length), config.no_repeat_ngram)
-                for prefix, max_length in zip(prefixes, max_lengths, strict=True)
-            ]
-            model = ConstrainedStep(model, constraints, EOS)
-        if config.sampling:
-            return sample(
-                model,
-                max_lengths,
+        prefixes = [Prefix()] * len(sources) if prefixes is None else prefixes
+        limits = [
+            max(max_output_tokens(config, source, self.max_tokens), len(prefix))
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        beams = nbest if config.sampling else max(config.beam_size, nbest)
+
+        def search(batch: list[int]) -> list[list[Hypothesis]]:
+            src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
+            max_lengths = [limits[i] for i in batch]
+            step: StepFunction = ModelStep(self._inference_models, src, beams)
+            if config.min_length or config.no_repeat_ngram or any(prefixes[i] for i in batch):
+                constraints = [
+                    Constraints(
+                        prefixes[i], min(config.min_length, limits[i]), config.no_repeat_ngram
+                    )
+                    for i in batch
+                ]
+                step = ConstrainedStep(step, constraints, EOS)
+            if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
-                [[Random(f"{config.seed} {n} {ids}") for n in range(nbest)] for ids in sources],
-                config,
+                generators = [
+                    [Random(f"{config.seed} {n} {sources[i]}") for n in range(nbest)] for i in batch
+                ]
+                return sample(
+                    step, max_lengths, generators, config, bos=BOS, eos=EOS, device=device
+                )
+            return beam_search(
+                step,
+                max_lengths,
+                beam_size=beams,
+                alpha=config.length_penalty,
                 bos=BOS,
                 eos=EOS,
+                nbest=nbest,
                 device=device,
             )
-        return beam_search(
-            model,
-            max_lengths,
-            beam_size=beams,
-            alpha=config.length_penalty,
-            bos=BOS,
-            eos=EOS,
-            nbest=nbest,
-            device=device,
-        )
+
+        sizes = [(len(source) + 1) * beams for source in sources]
+        return map_batches(search, sizes, self.batch_tokens)
 
     @torch.inference_mode()
     def score(

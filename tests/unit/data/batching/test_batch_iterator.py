@@ -36,7 +36,7 @@ from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
-from transformer_mt.distributed import World
+from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 
 PAIRS = 150
@@ -239,14 +239,6 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
     expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
     with expected:
         iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
-
-
-def test_locations_of_an_update(iterator: BatchIterator, prepared: Prepared) -> None:
-    (first, second), lines = (source.name for source in prepared.config.train), Counter[str]()
-    for step in range(1, iterator.steps_per_epoch + 1):
-        lines.update(iterator.locations(step))
-    expected = [f"{first}:{i}" for i in range(1, 101)]
-    assert lines == Counter(expected + [f"{second}:{i}" for i in range(1, PAIRS - 99)])
 
 
 def test_no_update_is_sampled_after_the_last(

@@ -145,7 +145,7 @@ def test_report_counts_and_shows_the_first_examples() -> None:
         report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
     report.add("empty", "b.tsv:3", "", "tab\t bell\x07 bidi\u202e half\ud800 ü😀")
     assert report.kept == 2
-    content = json.loads(report.to_json().encode())
+    content = json.loads(json.dumps(report.to_json()))
     assert content["total"] == 10
     assert content["kept"] == 2
     assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate_pair", 0)]

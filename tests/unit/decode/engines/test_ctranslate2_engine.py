@@ -187,27 +187,6 @@ def test_maximum_length_is_per_sentence(
     assert fallback_lengths
 
 
-def test_greedy_translations_that_never_end(
-    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
-) -> None:
-    """They have the maximum length and are not searched a second time."""
-    model = model_that_ends(2.0)
-    folder = converted(tmp_path / "m", model, tokenizer)
-    sources = tokenizer.encode(random_lines(30, 12))
-    config = DecodeConfig(beam_size=1, max_extra_tokens=4, max_length=30)
-    found = ctranslate2_engine(folder, model, tokenizer, config).search(
-        sources, 1, token_scores=False
-    )
-    assert not fallback_lengths
-    expected = TorchEngine(model, config).search(sources, 1)
-    lengths = [len(mine.tokens) for (mine,) in expected]
-    assert lengths == [min(len(source) + 4, 30) for source in sources]
-    for (other,), (mine,) in zip(found, expected, strict=True):
-        assert other.tokens == mine.tokens
-        assert other.log_prob == pytest.approx(mine.log_prob, abs=1e-3)
-        assert other.score == pytest.approx(mine.score, abs=1e-4)
-
-
 def test_special_symbols_are_never_generated(
     tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
 ) -> None:
