@@ -134,7 +134,8 @@ class CheckpointManager:
         used = self._model_checkpoints(state.best_step)
         self.model_steps = [checkpoint.step for checkpoint in used]
         log.info("the final model is %s", self._describe_model(state))
-        if missing := self._missing_steps(state):
+        expected = self._expected_steps(state.best_step)
+        if missing := sorted(set(expected) - set(self.model_steps)):
             log.warning(
                 "warning: the final model leaves out what is damaged or deleted: the checkpoint%s "
                 "of update %s",
@@ -168,36 +169,26 @@ class CheckpointManager:
     def _prune(self, best_step: int) -> None:
         """Deletes all but the averaged checkpoints, the latest, and the best."""
         count = max(_MIN_KEPT, self._config.average_checkpoints)
-        kept_steps = {c.step for c in self._averageable()[-count:]}
+        averaged = [c.step for c in self._checkpoints if self._criteria.is_averaged(c.step)]
+        kept_steps = set(averaged[-count:])
         kept_steps |= {self._checkpoints[-1].step, best_step}
         for checkpoint in self._checkpoints:
             if checkpoint.step not in kept_steps:
                 delete_folder(checkpoint.path)
         self._checkpoints = [c for c in self._checkpoints if c.step in kept_steps]
 
-    def _averageable(self) -> list[Checkpoint]:
-        return [c for c in self._checkpoints if self._criteria.is_averaged(c.step)]
+    def _expected_steps(self, best_step: int) -> list[int]:
+        """Updates whose weights the final model is made of, unless some are lost."""
+        latest, every = self._checkpoints[-1].step, self._criteria.checkpoint_every
+        if self._config.final == "average":
+            number = self._config.average_checkpoints
+            return [*range(every, latest, every)[-number:], latest][-number:]
+        return [(self._config.final == "best" and best_step) or latest]
 
     def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
         """The checkpoints whose average is the final model."""
-        latest = self._checkpoints[-1]
-        if self._config.final == "ema":
-            return [latest]
-        if self._config.final == "best":
-            return [c for c in self._checkpoints if c.step == best_step] or [latest]
-        older = [c for c in self._averageable() if c is not latest]
-        return [*older, latest][-self._config.average_checkpoints :]
-
-    def _missing_steps(self, state: TrainingState) -> list[int]:
-        """Updates whose weights the final model should be made of, but is not."""
-        expected = [state.step]
-        if self._config.final == "best":
-            expected = [state.best_step or state.step]
-        elif self._config.final == "average":
-            every = self._criteria.checkpoint_every
-            older = range(every, state.step, every)
-            expected = [*older, state.step][-self._config.average_checkpoints :]
-        return sorted(set(expected) - set(self.model_steps))
+        expected = self._expected_steps(best_step)
+        return [c for c in self._checkpoints if c.step in expected] or self._checkpoints[-1:]
 
     def _describe_model(self, state: TrainingState) -> str:
         if self._config.final == "ema":

@@ -42,91 +42,80 @@ class TrainingData:
     """Samples the segmentation of the training pairs in each epoch (``tokenizer.sampling``)."""
 
 
-@dataclass(frozen=True)
 class TrainingComponents:
-    """Model, training step, batches and stopping criteria of a run."""
+    """Model, training step, batches and stopping criteria of a run, on one rank.
 
-    model: Transformer
-    """The model in training, on its device."""
-    ema: EMA | None
-    """Moving average of the weights, with ``train.final=ema``."""
-    step: TrainStep
-    """One update of the model."""
-    batches: BatchIterator
-    """This rank's micro-batches of each update."""
-    criteria: StoppingCriteria
-    """Intervals and limits of the run."""
-    kernels: Kernels
-    """Precision and kernel of the matrix products."""
-    max_tokens: int
-    """Maximum number of tokens, of either side, in one forward pass."""
-    micro_batch_tokens: int
-    """Approximate number of tokens, of either side, in one forward pass of training."""
+    Args:
+        job: Configuration.
+        data: Training and validation data.
+        world: Ranks that share the run.
+        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
+        resuming: Whether a checkpoint will replace the initial weights.
+
+    Attributes:
+        model: The model in training, on its device.
+        ema: Moving average of the weights, with ``train.final=ema``.
+        step: One update of the model.
+        batches: This rank's micro-batches of each update.
+        criteria: Intervals and limits of the run.
+        kernels: Precision and kernel of the matrix products.
+        max_tokens: Maximum number of tokens, of either side, in one forward pass.
+        micro_batch_tokens: Approximate number of them in one forward pass of training.
+    """
+
+    def __init__(
+        self,
+        job: TrainJob,
+        data: TrainingData,
+        world: World,
+        recorded_kernels: Kernels | None,
+        *,
+        resuming: bool,
+    ):
+        config, device = job.train, world.device
+        torch.manual_seed(config.seed)
+        self.model = Transformer(job.model, data.vocab_size).to(device)
+        if config.init_from is not None and not resuming:
+            folder = hub_models.resolve(config.init_from)
+            ckpt.load_weights(self.model, folder / run_layout.WEIGHTS)
+        self.max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
+        self.micro_batch_tokens = min(self.max_tokens, config.batch_tokens // world.size)
+        # Ranks that measure at the same time would disturb each other.
+        chosen = None
+        if world.is_main:
+            settings = config.kernels, config.precision, device, job.model
+            chosen = choose_kernels(*settings, self.micro_batch_tokens, recorded_kernels)
+        kernels = world.broadcast_object(chosen)
+        assert kernels is not None
+        self.kernels = kernels
+        compiled = should_compile(config.compile, job.model, device, kernels.precision)
+        # The same on all ranks: it decides the batch shapes.
+        compiled = not world.any(not compiled)
+        self.batches = BatchIterator(
+            job, data.train, data.segmentation, self.max_tokens, compiled, world
+        )
+        if shape := self.batches.buffer_shape:
+            # Long enough for validation, too: a table of another size would cause a recompilation.
+            max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
+            lengths = shape.max_length, data.valid.max_length, max_translation + BLOCK
+            self.model.embedding.reserve(max(lengths))
+        self.ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
+        self.criteria = StoppingCriteria(config, self.batches.steps_per_epoch)
+        self.batches.num_steps = self.criteria.last_step
+        self.step = TrainStep(
+            self.model,
+            job.optimizer,
+            config.label_smoothing,
+            kernels.precision,
+            world,
+            kernel=kernels.products,
+            clip_norm=config.clip_norm,
+            compiled=compiled,
+        )
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
         return self.step.state() | (self.ema.state() if self.ema else {})
-
-
-def build_components(
-    job: TrainJob,
-    data: TrainingData,
-    world: World,
-    recorded_kernels: Kernels | None,
-    *,
-    resuming: bool,
-) -> TrainingComponents:
-    """Builds the components on one rank, from the arguments of ``Trainer``.
-
-    With ``resuming``, a checkpoint will replace the initial weights.
-    """
-    config, device = job.train, world.device
-    torch.manual_seed(config.seed)
-    model = Transformer(job.model, data.vocab_size).to(device)
-    if config.init_from is not None and not resuming:
-        folder = hub_models.resolve(config.init_from)
-        ckpt.load_weights(model, folder / run_layout.WEIGHTS)
-    max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
-    micro_batch_tokens = min(max_tokens, config.batch_tokens // world.size)
-    # Ranks that measure at the same time would disturb each other.
-    chosen = None
-    if world.is_main:
-        settings = config.kernels, config.precision, device
-        chosen = choose_kernels(*settings, job.model, micro_batch_tokens, recorded_kernels)
-    kernels = world.broadcast_object(chosen)
-    assert kernels is not None
-    compiled = should_compile(config.compile, job.model, device, kernels.precision)
-    # The same on all ranks: it decides the batch shapes.
-    compiled = not world.any(not compiled)
-    batches = BatchIterator(job, data.train, data.segmentation, max_tokens, compiled, world)
-    if batches.buffer_shape:
-        # Long enough for validation, too: a table of another size would cause a recompilation.
-        max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
-        lengths = batches.buffer_shape.max_length, data.valid.max_length, max_translation + BLOCK
-        model.embedding.reserve(max(lengths))
-    ema = None if config.ema_decay is None else EMA(model, config.ema_decay)
-    criteria = StoppingCriteria(config, batches.steps_per_epoch)
-    batches.num_steps = criteria.last_step
-    step = TrainStep(
-        model,
-        job.optimizer,
-        config.label_smoothing,
-        kernels.precision,
-        world,
-        kernel=kernels.products,
-        clip_norm=config.clip_norm,
-        compiled=compiled,
-    )
-    return TrainingComponents(
-        model=model,
-        ema=ema,
-        step=step,
-        batches=batches,
-        criteria=criteria,
-        kernels=kernels,
-        max_tokens=max_tokens,
-        micro_batch_tokens=micro_batch_tokens,
-    )
 
 
 def log_components(

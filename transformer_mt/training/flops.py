@@ -53,10 +53,8 @@ def peak_token_rate(
         vocab_size: Number of pieces V.
         train: Training pairs, or a sample, whose mean number of FLOPs per target token is used.
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        world: Ranks, all assumed to have the same device.
+        world: Ranks, all assumed to have the same GPU.
     """
-    if world.device.type != "cuda":
-        return None
     peak = peak_rate(torch.cuda.get_device_name(world.device), precision)
     if peak is None:
         return None

@@ -21,7 +21,7 @@ from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingData, build_components, log_components
+from transformer_mt.training.components import TrainingComponents, TrainingData, log_components
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import (
     Signals,
@@ -69,7 +69,7 @@ class Trainer:
         self._run_dir = Path(job.run_dir)
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        components = build_components(job, data, world, recorded_kernels, resuming=resuming)
+        components = TrainingComponents(job, data, world, recorded_kernels, resuming=resuming)
         self._components, self._criteria = components, components.criteria
         self.model, self.kernels = components.model, components.kernels
         self._train_step, self._batches = components.step, components.batches
@@ -138,10 +138,9 @@ class Trainer:
         peak_rate = None
         if world.is_main:
             log_components(job, parts, len(self._data.train), state.step, world)
-            precision = parts.kernels.precision
-            peak_rate = peak_token_rate(
-                job.model, self.model.vocab_size, self._data.train.sample, precision, world
-            )
+        if world.is_main and world.device.type == "cuda":
+            sample, precision = self._data.train.sample, parts.kernels.precision
+            peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         return Monitor(
             self._run_dir,
             state.step,

@@ -3,14 +3,13 @@
 The function is passed to the trainer, so that training does not depend on decoding.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from transformer_mt.batch import Batch
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import TokenStore
@@ -77,7 +76,10 @@ def validation_loss(
         world: Ranks that share the work.
     """
     sums = torch.zeros(2, device=world.device, dtype=torch.float64)
-    for batch in _batches(valid, max_tokens, world):
+    order = np.argsort(valid.tgt.lengths, kind="stable")
+    pairs = GlobalBatch((order,), len(valid.tgt.tokens))
+    for part in micro_batches(valid, pairs, max_tokens, world.rank, world.size):
+        batch = part.to(world.device)
         with autocast(world.device, precision):
             hidden = model(batch)
             losses = smoothed_cross_entropy(
@@ -86,11 +88,3 @@ def validation_loss(
         sums += torch.stack(losses) * batch.weight
     loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
     return {"loss": loss, "nll": nll}
-
-
-def _batches(store: TokenStore, max_tokens: int, world: World) -> Iterator[Batch]:
-    """This rank's share of the pairs, sorted by length."""
-    order = np.argsort(store.tgt.lengths, kind="stable")
-    all_pairs = GlobalBatch((order,), len(store.tgt.tokens))
-    for batch in micro_batches(store, all_pairs, max_tokens, world.rank, world.size):
-        yield batch.to(world.device)

@@ -1,6 +1,8 @@
-"""Experiment trackers: their interface, and the threads in which they record a run.
+"""Experiment trackers, and the threads in which they record a run.
 
-``registries.TRACKERS`` lists them.
+A tracker is a class with the methods of ``tensorboard.TensorBoardTracker``, in
+``registries.TRACKERS``. It is opened with a ``TrackedRun``, in the thread that makes all calls. A
+method may raise anything, or never return: the tracker is then switched off.
 """
 
 import logging
@@ -16,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from PIL import Image
 from tqdm import tqdm
@@ -64,28 +66,6 @@ class TrackedRun:
             entry = secrets.token_hex(4)
             write_text(path, entry)
         return entry
-
-
-class Tracker(Protocol):
-    """Records one run. It is opened with a ``TrackedRun``, in the thread that makes all calls.
-
-    A method may raise anything, or never return: the tracker is then switched off.
-    """
-
-    location: str
-    """Address or command that shows the run, for the log; may be empty."""
-
-    def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
-        """Logs metrics of ``train``, ``valid`` or ``test`` by name; all of them are finite."""
-
-    def log_samples(self, step: int, samples: Sequence[Sequence[str]]) -> None:
-        """Logs sample translations of a validation: source, reference, translation."""
-
-    def log_attention(self, step: int, pictures: Mapping[str, Image.Image], caption: str) -> None:
-        """Logs attention weights of one sample, as a picture for each kind of attention."""
-
-    def close(self, finished: bool) -> None:
-        """Flushes and closes the tracker; ``finished`` is False if the run stopped early."""
 
 
 def check_installed(names: Sequence[str]) -> None:

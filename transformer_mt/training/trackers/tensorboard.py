@@ -16,6 +16,7 @@ class TensorBoardTracker:
     """Writes TensorBoard event files; events after the run's ``steps_done`` are purged."""
 
     location = ""
+    """Address or command that shows the run, for the log; may be empty."""
 
     def __init__(self, run: TrackedRun):
         folder = run.folder / run_layout.TENSORBOARD
