@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import atomic, new_folder, open_regular, read_json, sha256, write_text
+from transformer_mt.files import atomic, new_folder, open_regular, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
 
 def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
     """Stores the metrics of a validation in the checkpoint that was validated."""
-    content = {"values": metrics, "sha256": _digest(metrics)}
-    write_text(checkpoint.path / run_layout.CHECKPOINT_VALIDATION, json.dumps(content))
+    path = checkpoint.path / run_layout.CHECKPOINT_VALIDATION
+    write_json(path, {"values": metrics, "sha256": _digest(metrics)})
 
 
 def steps(run_dir: Path) -> list[int]:

@@ -164,6 +164,11 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path, content: object) -> None:
+    """Writes a JSON file atomically."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
 def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     """Opens a file of a folder that is not trusted; a link to a file counts as that file.
 

@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, settings
@@ -74,22 +74,20 @@ def to_job(config: DictConfig, command: Command) -> Job:
         InputError: A value is invalid, or settings conflict.
     """
     job = settings.JOBS[command]
-    custom = OmegaConf.get_type(config) is not job  # --config-name: such as a run's config.yaml
     try:
-        if custom:
+        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        assert isinstance(values, dict)
+        if OmegaConf.get_type(config) is not job:  # --config-name: such as a run's config.yaml
             from transformer_mt import model_folder  # loads more than --help needs
 
-            names = [str(key) for key in config if key not in model_folder.NO_SETTINGS]
-            config = OmegaConf.masked_copy(config, names)
-        known = settings.setting_names(command)
-        for key in settings.dotted_keys(config):
-            if key not in known:  # Hydra accepts +key=value
-                hint = suggest(key, known) or ": there is no such setting"
-                raise UsageError(f"unknown key {key!r}{hint}")
-        schema = settings.schema(job)
-        result = OmegaConf.to_object(OmegaConf.merge(schema, config) if custom else config)
+            values = {k: v for k, v in values.items() if k not in model_folder.NO_SETTINGS}
+        result = OmegaConf.to_object(OmegaConf.merge(settings.schema(job), values))
         assert isinstance(result, job)
         return result
+    except ConfigKeyError as error:  # Hydra accepts +key=value
+        key = str(error.full_key)
+        hint = suggest(key, settings.setting_names(command)) or ": there is no such setting"
+        raise UsageError(f"unknown key {key!r}{hint}") from error
     except MissingMandatoryValue as error:
         raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:

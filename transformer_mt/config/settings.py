@@ -118,16 +118,15 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
 
 def setting_names(command: Command) -> list[str]:
     """The dotted names of all settings and groups of a command."""
-    return sorted(dotted_keys(schema(JOBS[command])))
 
+    def keys(node: DictConfig, prefix: str) -> Iterator[str]:
+        for key in map(str, node):
+            yield prefix + key
+            child = None if OmegaConf.is_missing(node, key) else node[key]
+            if isinstance(child, DictConfig):
+                yield from keys(child, f"{prefix}{key}.")
 
-def dotted_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Every key of a config, groups included, by dotted name."""
-    for key in map(str, node):
-        yield prefix + key
-        child = None if OmegaConf.is_missing(node, key) else node[key]
-        if isinstance(child, DictConfig):
-            yield from dotted_keys(child, f"{prefix}{key}.")
+    return sorted(keys(schema(JOBS[command]), ""))
 
 
 def first_sentence(text: str) -> str:

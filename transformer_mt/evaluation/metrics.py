@@ -140,8 +140,3 @@ def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list
     if normalization in OF_NORMALIZATION:
         names.append(OF_NORMALIZATION[normalization])
     return names
-
-
-def check_language(tgt_lang: str) -> None:
-    """Raises ``InputError`` if scoring this language needs a tokeniser that is not installed."""
-    make_metric("bleu", tgt_lang)

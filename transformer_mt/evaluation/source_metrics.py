@@ -15,9 +15,6 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 
-SOURCE_METRICS = ("comet", "ppl")
-"""Metrics by the name that ``metrics=`` takes."""
-
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
 checkpoints are pickles. It therefore runs as a separate process, from an environment of its own."""

@@ -1,13 +1,9 @@
 """Export of a model folder (``mt-export``): the registry of formats."""
 
-import json
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
@@ -41,8 +37,7 @@ def export(job: ExportJob) -> Path:
     target = output.resolve()
     _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target), files.new_folder(target) as folder:
+    with files.new_folder(target) as folder:
         kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", source, kind, output)
     return output
@@ -69,21 +64,6 @@ def _check_output(source: Path, output: Path) -> None:
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
 
 
-@contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Keeps a second export out of the same folder."""
-
-    def refuse() -> None:
-        raise InputError(f"another mt-export is writing {target}: choose another output, or wait")
-
-    lock = target.with_name(f".{target.name}.lock")
-    with files.locked(lock, refuse):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
     model, tokenizer = source.model, source.tokenizer
@@ -92,11 +72,11 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     positions = transformers_model.num_positions(model.config, decode)
     settings = transformers_model.model_settings(model.config, tokenizer.vocab_size, positions)
     generation = transformers_model.generation_settings(decode, positions)
-    _write_json(folder / "config.json", settings)
-    _write_json(folder / "generation_config.json", generation)
-    _write_json(folder / "tokenizer.json", convert_tokenizer(tokenizer, normalization))
+    files.write_json(folder / "config.json", settings)
+    files.write_json(folder / "generation_config.json", generation)
+    files.write_json(folder / "tokenizer.json", convert_tokenizer(tokenizer, normalization))
     tokenizer_config = tokenizer_settings(tokenizer, decode.max_source_tokens)
-    _write_json(folder / "tokenizer_config.json", tokenizer_config)
+    files.write_json(folder / "tokenizer_config.json", tokenizer_config)
     weights = transformers_model.convert_weights(model, positions)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
     if (gap := normalization_gap(normalization)) is not None:
@@ -127,7 +107,3 @@ def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, folder)
     return "a model repository"
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    files.write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")

@@ -57,8 +57,14 @@ _DATA = {
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 
-_Differences = dict[str, tuple[Any, Any]]
-"""Old and new value of the settings that differ, by dotted name."""
+_OF_A_RUN = (
+    run_layout.WEIGHTS,
+    run_layout.TOKENIZER,
+    run_layout.CHECKPOINTS,
+    run_layout.METRICS,
+    run_layout.TEST_SCORES,
+)
+"""Files that a new run would replace."""
 
 log = logging.getLogger(__name__)
 
@@ -102,14 +108,39 @@ def check(
         InputError: The folder cannot be used for the job; the message says why.
     """
     if not (run_dir / run_layout.CONFIG).exists():
-        _check_has_no_run(run_dir)
+        for name in _OF_A_RUN:
+            if (run_dir / name).exists():
+                raise InputError(
+                    f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
+                    "mt-train: choose a different run_dir"
+                )
         return RunState.NEW
-    changed = _changed_settings(run_dir, job)
-    _check_settings(run_dir, job, changed)
+    old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
+    pairs = {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())}
+    changed = {key: (before, now) for key, (before, now) in pairs.items() if before != now}
+    differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
+    if job.tokenizer.path is not None:  # the vocabulary's content determines its size
+        differ.pop("tokenizer.vocab_size", None)
+    if differ:
+        first = dict(list(differ.items())[:3])
+        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+        raise InputError(
+            f"{run_dir} was started with a different configuration ({_describe(first)}{more}): "
+            "choose a different run_dir, or delete that folder"
+        )
     if data is None:
         return RunState.STARTED
-    changed_data = _changed_data(run_dir, data)
-    _check_data(run_dir, changed_data)
+    changed_data = set()
+    if recorded := _recorded_checksums(run_dir):
+        # Every folder records the training data; older ones record nothing else.
+        recorded = {**data.fingerprints, "corpus": None, **recorded}
+        changed_data = {key for key, value in data.fingerprints.items() if recorded[key] != value}
+    for key, name in _DATA.items():
+        if key in changed_data:
+            raise InputError(
+                f"the {name} changed since {run_dir} was started: choose a different run_dir, or "
+                "delete that folder"
+            )
     if is_trained and _scores_are_current(run_dir, data, {*changed}, changed_data):
         return RunState.FINISHED
     if steps_done == 0 and (run_dir / run_layout.WEIGHTS).exists():
@@ -123,43 +154,6 @@ def check(
             "warning: scores of earlier validations used other settings: %s", _describe(search)
         )
     return RunState.STARTED
-
-
-def _check_has_no_run(run_dir: Path) -> None:
-    for name in (
-        run_layout.WEIGHTS,
-        run_layout.TOKENIZER,
-        run_layout.CHECKPOINTS,
-        run_layout.METRICS,
-        run_layout.TEST_SCORES,
-    ):
-        if (run_dir / name).exists():
-            raise InputError(
-                f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
-                "mt-train: choose a different run_dir"
-            )
-
-
-def _check_settings(run_dir: Path, job: TrainJob, changed: _Differences) -> None:
-    differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
-    if job.tokenizer.path is not None:  # the vocabulary's content determines its size
-        differ.pop("tokenizer.vocab_size", None)
-    if differ:
-        first = dict(list(differ.items())[:3])
-        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
-        raise InputError(
-            f"{run_dir} was started with a different configuration ({_describe(first)}{more}): "
-            "choose a different run_dir, or delete that folder"
-        )
-
-
-def _check_data(run_dir: Path, changed: set[str]) -> None:
-    for key, name in _DATA.items():
-        if key in changed:
-            raise InputError(
-                f"the {name} changed since {run_dir} was started: choose a different run_dir, or "
-                "delete that folder"
-            )
 
 
 def _scores_are_current(
@@ -179,26 +173,8 @@ def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> 
     return _recorded_checksums(run_dir).get(part) not in (None, cache.key(pairs))
 
 
-def _changed_settings(run_dir: Path, job: TrainJob) -> _Differences:
-    old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
-    return {
-        key: (old.get(key), new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    }
-
-
-def _describe(changed: _Differences) -> str:
+def _describe(changed: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in changed.items())
-
-
-def _changed_data(run_dir: Path, data: Prepared) -> set[str]:
-    recorded = _recorded_checksums(run_dir)
-    if not recorded:
-        return set()
-    # Every folder records the training data; older ones record nothing else.
-    recorded = {**data.fingerprints, "corpus": None, **recorded}
-    return {key for key, value in data.fingerprints.items() if recorded[key] != value}
 
 
 def _recorded_checksums(run_dir: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The folder of a run: its lock, its log, and what is written when training starts and ends."""
 
-import json
 import logging
 import platform
 import shlex
@@ -92,27 +91,22 @@ class _LogFile(logging.FileHandler):
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     """Writes what a run starts or resumes with: configuration, vocabulary and cleaning report.
 
-    Scores of an earlier end of the run are deleted, because they will not be the final model's.
+    Scores of an earlier end of the run are deleted, because they will not be the final model's, and
+    so are temporary files that a killed process has left.
     """
-    _remove_temporary_files(run_dir)
+    for pattern in (".*.tmp", ".tmp*"):  # names by files.py and by safetensors
+        for path in [*run_dir.glob(pattern), *(run_dir / run_layout.CHECKPOINTS).rglob(pattern)]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
     with files.atomic(run_dir / run_layout.TOKENIZER) as temporary:
         shutil.copyfile(data.tokenizer_model, temporary)
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
-    content = {**data.report.to_json(), **data.fingerprints}
-    files.write_text(report, json.dumps(content, indent=2))
-
-
-def _remove_temporary_files(run_dir: Path) -> None:
-    """Removes files that a killed process has left, named by ``files`` and safetensors."""
-    for pattern in (".*.tmp", ".tmp*"):
-        for path in [*run_dir.glob(pattern), *(run_dir / run_layout.CHECKPOINTS).rglob(pattern)]:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    files.write_json(report, {**data.report.to_json(), **data.fingerprints})
 
 
 def record_start(
@@ -144,7 +138,7 @@ def record_start(
         "parameters": parameters,
         "kernels": None if kernels is None else asdict(kernels),
     }
-    _write_run_info(run_dir, {"starts": [*_starts(run_dir), start]})
+    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*_starts(run_dir), start]})
     names = Counter(device for _, device in hosts)
     log.info(
         "transformer_mt %s%s, torch %s, on %s",
@@ -170,7 +164,7 @@ def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -
         "averaged_updates": list(updates),
         "test_sha256": files.sha256(path),
     }
-    _write_run_info(run_dir, {"starts": _starts(run_dir), "end": end})
+    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": _starts(run_dir), "end": end})
 
 
 def read_test_scores(folder: Path) -> list[Score] | None:
@@ -207,11 +201,6 @@ def _starts(run_dir: Path) -> list[Any]:
         log.warning("%s is damaged and will be replaced", path)
         return []
     return starts
-
-
-def _write_run_info(run_dir: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    files.write_text(run_dir / run_layout.RUN_INFO, text)
 
 
 def _revision() -> tuple[str, bool] | tuple[None, None]:

@@ -76,7 +76,7 @@ def train(job: TrainJob) -> TrainResult:
                 stack.enter_context(run_folder.lock(run_dir))
                 is_new = resume.check(run_dir, job) is RunState.NEW
         if is_new:
-            metrics.check_language(job.data.tgt_lang)
+            metrics.make_metric("bleu", job.data.tgt_lang)  # its tokeniser may not be installed
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
         data = prepare(job)

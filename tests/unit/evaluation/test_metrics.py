@@ -17,8 +17,8 @@ from support.paths import MULTI30K
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import (
-    check_language,
     default_protocols,
+    make_metric,
     split_compounds,
 )
 from transformer_mt.evaluation.scores import (
@@ -217,7 +217,7 @@ def test_missing_tokeniser_is_one_line(
     for package in ("MeCab", "mecab_ko"):  # as if they were not installed
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"^BLEU for {extra} .*'sacrebleu\[{extra}\]'$"):
-        check_language(code)
+        make_metric("bleu", code)
 
 
 def test_paper_bleu_on_text_tokenised_by_hand() -> None:
