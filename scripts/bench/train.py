@@ -43,7 +43,7 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
+from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
@@ -169,7 +169,7 @@ def plan_updates(
         chunks = plan[step].chunks
         for groups in [[chunk] for chunk in chunks] if bucket else [list(chunks)]:
             started = time.perf_counter()
-            ours = (collate_on_grid if device.type == "cpu" else collate)(store, groups)
+            ours = collate(store, groups, few_shapes=device.type == "cpu")
             between = time.perf_counter()
             padded = [PaddedPairs.collate(store, group) for group in groups]
             done = time.perf_counter()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching.micro_batches import collate, collate_on_grid
+from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
@@ -58,7 +58,7 @@ def test_loss_and_gradients_equal_those_of_single_pairs(
     cut = data.draw(st.integers(0, len(pairs)), label="end of the first bucket")
     buckets = [bucket for bucket in np.split(everyone, [cut]) if len(bucket)]
     (buffer,) = fill(store, everyone, SHAPE)
-    for batch in (collate(store, buckets), collate_on_grid(store, buckets), buffer):
+    for batch in (collate(store, buckets), collate(store, buckets, few_shapes=True), buffer):
         got = loss_and_gradients(model, batch)
         for ours, theirs in zip(got, wanted, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
@@ -80,7 +80,7 @@ def test_changing_a_pair_does_not_change_other_pairs(
         if packing == "buckets":
             batch = collate(store, [everyone])
         elif packing == "grid":
-            batch = collate_on_grid(store, [everyone])
+            batch = collate(store, [everyone], few_shapes=True)
         else:
             (batch,) = fill(store, everyone, SHAPE)
         with torch.inference_mode():

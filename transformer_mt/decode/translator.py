@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.engine import Engine, Hypothesis, Link, Prefix, length_penalty
+from transformer_mt.decode.engines.engine import (
+    Engine,
+    Hypothesis,
+    Link,
+    Prefix,
+    TokenPair,
+    length_penalty,
+)
 from transformer_mt.decode.engines.selection import EngineRequest, Report, log, open_engine
 from transformer_mt.decode.lines.alignment import align_words
 from transformer_mt.decode.lines.long_lines import split_long
@@ -217,25 +224,22 @@ class Translator:
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
         best_of_part = dict(zip(parts, hypotheses, strict=True))
-        # For each line its n best translations, each as the hypotheses of the line's parts.
-        nbest_lists: list[list[tuple[Hypothesis, ...]]] = [
-            list(zip(best_of_part[line[0]]))
-            if len(line) == 1
-            else [tuple(best_of_part[part][0] for part in line)]
-            for line in split_lines
-        ]
-        translations = [[self._translation(each) for each in best] for best in nbest_lists]
-        self.short_translations += sum(
-            _is_short(sum(len(part.source) for part in line), best[0].tokens)
-            for line, best in zip(split_lines, translations, strict=True)
-        )
+        translations: list[list[Translation]] = []
+        token_pairs: list[list[TokenPair]] = []  # of each translation, by the parts of its line
+        for line in split_lines:
+            best = [best_of_part[part] for part in line]
+            # Of a line of several parts one translation, the best of each; of an empty line "".
+            joined = [(h,) for h in best[0]] if len(best) == 1 else [tuple(h[0] for h in best)]
+            translations.append([self._translation(each) for each in joined])
+            num_tokens = sum(len(part.source) for part in line)
+            is_short = translations[-1][0].tokens < num_tokens / 4
+            self.short_translations += num_tokens >= _LONG_LINE and is_short
+            if align:
+                sources = [list(part.source) for part in line]
+                for each in joined:
+                    token_pairs.append(list(zip(sources, (h.tokens for h in each), strict=True)))
         if not align:
             return translations
-        token_pairs = [
-            [(list(part.source), h.tokens) for part, h in zip(line, hypotheses, strict=True)]
-            for line, best in zip(split_lines, nbest_lists, strict=True)
-            for hypotheses in best
-        ]
         alignments = iter(align_words(self.engine, self.tokenizer, token_pairs))
         return [
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
@@ -256,7 +260,8 @@ class Translator:
         """
         sources, targets = _as_list(sources), _as_list(targets)
         src = [self._check_length(ids) for ids in self._encode_sources(sources)]
-        tgt = [self._check_length(ids) for ids in self._encode_targets(targets)]
+        tgt_ids = self.tokenizer.encode([self.normalizer.tgt(line) for line in targets])
+        tgt = [self._check_length(ids) for ids in tgt_ids]
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -267,9 +272,6 @@ class Translator:
 
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode([self.normalizer.src(line) for line in lines])
-
-    def _encode_targets(self, lines: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode([self.normalizer.tgt(line) for line in lines])
 
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
@@ -311,11 +313,6 @@ class Translator:
             self.tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
             [value for h in parts for value in h.token_log_probs],
         )
-
-
-def _is_short(source_tokens: int, tokens: int) -> bool:
-    """Whether a translation is so short that a part of the line seems to be missing."""
-    return source_tokens >= _LONG_LINE and tokens < source_tokens / 4
 
 
 def _as_list(lines: Iterable[str]) -> list[str]:

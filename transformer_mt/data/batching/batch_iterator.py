@@ -1,11 +1,9 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
-import logging
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
+from itertools import count, islice
 from threading import Lock
 from typing import TypeVar
 
@@ -21,15 +19,13 @@ from transformer_mt.data.batching.static_batches import BufferShape, buffered_ba
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
+from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 _MAX_SAMPLING_PROCESSES = 16
 """Maximum number of processes that sample segmentations for one rank, to save memory."""
@@ -63,7 +59,6 @@ class BatchIterator:
         InputError: The tokens do not match their checksums.
 
     Attributes:
-        num_steps: Number of updates of the run, once known: later ones are not sampled ahead.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -76,7 +71,6 @@ class BatchIterator:
         fixed_shape: bool,
         world: World,
     ):
-        self.num_steps: float = math.inf
         self._train, self._max_tokens, self._world = train, max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
@@ -111,7 +105,7 @@ class BatchIterator:
             InputError: The tokens do not match their checksums.
         """
         if self._sampled:
-            store, batch = self._sampled.read(step, int(min(self.num_steps, sys.maxsize - 1)))
+            store, batch = self._sampled.read(step)
             parts = self._micro_batches(store, batch, 0, 1)
         else:
             store, batch = self.global_batch(step)
@@ -192,24 +186,17 @@ class SampledShares:
 
     def __init__(self, task: SampledSegmentation, share: Callable[[int], Share], processes: int):
         self._task, self._share, self._processes = task, share, processes
-        self._steps = range(0)
+        self._next_step = 0
         self._results: Generator[tuple[TokenStore, GlobalBatch], None, None] | None = None
 
-    def read(self, step: int, last_step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The share of an update; sampling of the next ones, up to ``last_step``, is started."""
-        steps = range(step, last_step + 1)
-        if self._results is None or self._steps != steps:
+    def read(self, step: int) -> tuple[TokenStore, GlobalBatch]:
+        """The share of an update; sampling of the next ones is started."""
+        if self._results is None or step != self._next_step:
             self.close()
-            self._results = map_ordered(
-                self._task, map(self._share, steps), self._processes, nice=_NICENESS
-            )
-        self._steps = steps[1:]
-        try:
-            return next(self._results)
-        except WorkerKilledError:  # perhaps by a signal to the whole group, which ends the training
-            log.warning("warning: a process that samples segmentations was killed")
-            self.close()  # the next update starts new processes
-            return self._task(self._share(step))
+            shares = map(self._share, count(step))
+            self._results = map_ordered(self._task, shares, self._processes, nice=_NICENESS)
+        self._next_step = step + 1
+        return next(self._results)
 
     def close(self) -> None:
         """Ends the worker processes."""

@@ -64,39 +64,33 @@ def micro_batches(
         world_size: Number of ranks.
         few_shapes: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
-    make = collate_on_grid if few_shapes else collate
     share = split_batch(store, batch, world_size)[rank]
     if not share:
-        return [make(store, [np.zeros(1, np.int64)], weight=0.0)]
-    return [make(store, buckets) for buckets in _split_by_tokens(store, share, max_tokens)]
+        return [collate(store, [np.zeros(1, np.int64)], weight=0.0, few_shapes=few_shapes)]
+    return [
+        collate(store, buckets, few_shapes=few_shapes)
+        for buckets in _split_by_tokens(store, share, max_tokens)
+    ]
 
 
-def collate(store: TokenStore, buckets: list[Indices], weight: float = 1.0) -> Batch:
-    """Reads pairs from the store and packs them in the given buckets."""
+def collate(
+    store: TokenStore, buckets: list[Indices], weight: float = 1.0, *, few_shapes: bool = False
+) -> Batch:
+    """Reads pairs from the store and packs them in the given buckets.
+
+    With ``few_shapes``, they are packed in new buckets, padded to shapes of a coarse grid.
+    """
     pairs, sizes = np.concatenate(buckets), [len(bucket) for bucket in buckets]
-    src, src_lengths = store.src.gather(pairs)
-    tgt, tgt_lengths = store.tgt.gather(pairs)
-    return Batch(
-        src=Packed.from_flat(src, src_lengths, sizes),
-        tgt_in=Packed.from_flat(shift_right(tgt, tgt_lengths), tgt_lengths, sizes),
-        tgt_out=torch.from_numpy(tgt.astype(np.int64)),
-        weight=weight,
-    )
-
-
-def collate_on_grid(store: TokenStore, buckets: list[Indices], weight: float = 1.0) -> Batch:
-    """Reads pairs and packs them in new buckets, padded to one of few shapes."""
-    pairs = np.concatenate(buckets)
-    lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
-    order = np.argsort(lengths, kind="stable")
-    longest, counts = np.unique(lengths, return_counts=True)
-    sizes: list[int] = counts.tolist()
-    # Both sides have the same shapes, so that self-attention and cross-attention share them.
-    shapes = list(zip(map(padded_sequences, sizes), longest.tolist(), strict=True))
-    (src, src_lengths), (tgt, tgt_lengths) = (
-        side.gather(pairs[order]) for side in (store.src, store.tgt)
-    )
-    src_rows, tgt_rows = padded_rows(len(src)), padded_rows(len(tgt))
+    shapes = None
+    if few_shapes:
+        lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
+        pairs = pairs[np.argsort(lengths, kind="stable")]
+        longest, counts = np.unique(lengths, return_counts=True)
+        sizes = counts.tolist()
+        # Both sides have the same shapes, so that self-attention and cross-attention share them.
+        shapes = list(zip(map(padded_sequences, sizes), longest.tolist(), strict=True))
+    (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
+    src_rows, tgt_rows = (padded_rows(len(x)) if few_shapes else len(x) for x in (src, tgt))
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt
     tgt_in = shift_right(tgt, tgt_lengths)

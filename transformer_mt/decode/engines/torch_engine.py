@@ -22,10 +22,11 @@ from transformer_mt.decode.engines.engine import (
     max_tokens,
 )
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import (
     NAN_MESSAGE,
+    ConstrainedStep,
+    Constraints,
     ModelStep,
     StepFunction,
     log_mean_exp,

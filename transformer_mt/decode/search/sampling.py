@@ -10,8 +10,7 @@ from torch import Tensor
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import compact_rows, fast_topk
-from transformer_mt.decode.search.constraints import force_tokens
-from transformer_mt.decode.search.step_function import StepFunction
+from transformer_mt.decode.search.step_function import StepFunction, force_tokens
 
 _NUCLEUS_SIZE = 512
 """Tokens that usually hold ``top_p`` of the probability; the whole vocabulary is sorted only where

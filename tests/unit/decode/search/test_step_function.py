@@ -11,7 +11,11 @@ from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, Table
 from transformer_mt.decode.engines import engine
 from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.constraints import ConstrainedStep, Constraints, repeating_tokens
+from transformer_mt.decode.search.step_function import (
+    ConstrainedStep,
+    Constraints,
+    repeating_tokens,
+)
 
 
 def obeys(tokens: Prefix, rule: Constraints) -> bool:
