@@ -101,7 +101,6 @@ class TrainingComponents:
             self.model.embedding.reserve(max(lengths))
         self.ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
         self.criteria = StoppingCriteria(config, self.batches.steps_per_epoch)
-        self.batches.num_steps = self.criteria.last_step
         self.step = TrainStep(
             self.model,
             job.optimizer,
