@@ -6,8 +6,6 @@ import socket
 from collections.abc import MutableMapping
 from typing import Any, TypeVar
 
-from transformer_mt.errors import InputError
-
 T = TypeVar("T")
 
 # Below the ephemeral ports of Linux, which begin at 32768.
@@ -84,28 +82,19 @@ def set_ranks_from_slurm(environ: MutableMapping[str, str] = os.environ) -> None
 
     Only srun sets SLURM_STEP_NUM_TASKS; SLURM_NTASKS is also set in a batch script and in the shell
     of salloc, where this is a single process. Inside ``srun --pty bash`` it is one, too.
-
-    Raises:
-        InputError: A Slurm variable is missing or invalid.
     """
     launched = "RANK" in environ and "WORLD_SIZE" in environ  # by a torchrun inside the step
     if launched or "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
         return
-    try:
-        size, rank = int(environ["SLURM_STEP_NUM_TASKS"]), int(environ["SLURM_PROCID"])
-        local_rank = int(environ["SLURM_LOCALID"])
-        job, step = int(environ["SLURM_JOB_ID"]), int(environ["SLURM_STEP_ID"])
-        nodes = environ["SLURM_STEP_NODELIST"]
-    except (KeyError, ValueError) as error:
-        raise InputError(
-            f"this is a task of a Slurm step, but its environment is invalid ({error}): set RANK, "
-            "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or unset SLURM_STEP_NUM_TASKS to "
-            "train in a single process"
-        ) from None
-    environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(local_rank))
+    environ.update(
+        RANK=environ["SLURM_PROCID"],
+        WORLD_SIZE=environ["SLURM_STEP_NUM_TASKS"],
+        LOCAL_RANK=environ["SLURM_LOCALID"],
+    )
     # Not SLURM_LAUNCH_NODE_IPADDR, the host of srun, which may be a login node.
-    environ.setdefault("MASTER_ADDR", first_host(nodes))
+    environ.setdefault("MASTER_ADDR", first_host(environ["SLURM_STEP_NODELIST"]))
     # The same for all tasks of a step, different for other steps and jobs.
+    job, step = int(environ["SLURM_JOB_ID"]), int(environ["SLURM_STEP_ID"])
     environ.setdefault("MASTER_PORT", str(_PORTS[(31 * job + step) % len(_PORTS)]))
 
 

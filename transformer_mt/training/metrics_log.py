@@ -89,14 +89,9 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
     records = []
     for line in text.splitlines():
         try:
-            record = json.loads(line, parse_int=_parse_int)
+            record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and "split" in record and type(record.get("step")) is int:
             records.append(record)
     return records
-
-
-def _parse_int(digits: str) -> int | float:
-    """An integer, or a float where an integer is too large to be plotted."""
-    return int(digits) if len(digits) <= 15 else float(digits)
