@@ -4,7 +4,7 @@ Loading an untrusted folder is safe: nothing is unpickled, nothing in it can nam
 only regular files are opened, and no more memory is asked for than its files justify.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,30 +167,6 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
                 f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
             )
     return model.eval(), tokenizer, job
-
-
-def load_models(
-    folder: Path, step: int | None, ensemble: Sequence[Path]
-) -> "tuple[list[Transformer], Tokenizer, TrainJob]":
-    """Loads a model and the other members of its ensemble, as ``load_model`` does.
-
-    Returns:
-        The models, and the first one's vocabulary and settings.
-
-    Raises:
-        InputError: Something in a folder is missing or damaged, or the vocabularies differ.
-    """
-    model, tokenizer, job = load_model(folder, step)
-    models = [model]
-    for other in ensemble:
-        member, its_tokenizer, _ = load_model(other)
-        if its_tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(
-                f"{folder} and {other} have different vocabularies, but models of an ensemble must "
-                "share one (train the second with tokenizer.path=FIRST/tokenizer.model)"
-            )
-        models.append(member)
-    return models, tokenizer, job
 
 
 def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 
 
@@ -12,6 +13,15 @@ def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     """A store of the given source and target sequences."""
     src, tgt = (Side.from_lists(side) for side in zip(*pairs, strict=True))
     return TokenStore(src, tgt)
+
+
+def one_shard(store: TokenStore) -> Corpus:
+    """A corpus of one shard."""
+    sizes, tokens = store.source_sizes, store.source_tokens
+    if not sizes:  # unknown
+        sizes, tokens = (len(store),), (len(store.tgt.tokens),)
+    folders = (store.folder,) if store.folder else ()
+    return Corpus(store, np.array([sizes]), np.array([tokens]), store.fingerprint, folders)
 
 
 def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:

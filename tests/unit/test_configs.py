@@ -15,6 +15,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
+from settings_reference import reference
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -29,7 +30,7 @@ from transformer_mt.config import (
     config_dir,
     dotted,
 )
-from transformer_mt.config.help import help_text, reference
+from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import (
     JOBS,
     Command,
@@ -365,7 +366,7 @@ def test_every_setting_has_a_meaning(command: Command) -> None:
 
 
 def test_reference_is_up_to_date() -> None:
-    """``python -m transformer_mt.config.help`` rewrites configs/README.md."""
+    """``scripts/settings_reference.py`` rewrites configs/README.md."""
     page = (config_dir() / "README.md").read_text(encoding="utf-8")
     assert page == reference(page)
 

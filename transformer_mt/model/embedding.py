@@ -59,10 +59,13 @@ class Embedding(nn.Module):
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.d_model**-0.5)
 
-    def reset_sinusoids(self) -> None:
-        """Computes the table of sinusoids, which weights files do not contain."""
-        if not hasattr(self, "positions"):
-            self._set_sinusoids(len(self.sinusoids))
+    def reset_sinusoids(self, num_positions: int | None = None) -> None:
+        """Computes the table of sinusoids, which weights files do not contain; None: its size."""
+        if hasattr(self, "positions"):
+            return
+        with torch.inference_mode(mode=False):  # training may use it later
+            table = sinusoids(num_positions or len(self.sinusoids), self.d_model)
+            self.sinusoids = table.to(self.weight.device, self.weight.dtype)
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
@@ -78,10 +81,5 @@ class Embedding(nn.Module):
         if hasattr(self, "positions"):
             return self.positions
         if len(self.sinusoids) < length:
-            self._set_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
+            self.reset_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
         return self.sinusoids
-
-    def _set_sinusoids(self, num_positions: int) -> None:
-        with torch.inference_mode(mode=False):  # training may use it later
-            table = sinusoids(num_positions, self.d_model)
-            self.sinusoids = table.to(self.weight.device, self.weight.dtype)

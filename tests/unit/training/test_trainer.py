@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.stores import one_shard
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
@@ -29,7 +30,6 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
@@ -117,7 +117,7 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    data = TrainingData(Corpus.of(pairs(60)), pairs(7), V)
+    data = TrainingData(one_shard(pairs(60)), pairs(7), V)
     return Trainer(job, data, translate or Bleu(), CPU, recorded)
 
 

@@ -24,7 +24,6 @@ import numpy.typing as npt
 from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.errors import InputError
 
 _SEED = 4
 """Last number of the seeds; those of other generators differ."""
@@ -51,20 +50,11 @@ class SubwordRegularizer:
         tokenizer: Tokenizer of the corpus. If the scores of its pieces are ranks (whole numbers) it
             is a BPE model, otherwise a unigram model.
         strength: Probability of dropping a merge (BPE), or α (unigram).
-
-    Raises:
-        InputError: A piece crosses a word boundary.
     """
 
     def __init__(self, tokenizer: Tokenizer, strength: float):
         self._pieces = tokenizer.vocabulary
         scores = {self._pieces[i]: score for i, score in tokenizer.scores().items()}
-        for piece in scores:
-            if "▁" in piece[1:]:
-                raise InputError(
-                    f"tokenizer.sampling={strength} samples word by word, but the vocabulary has "
-                    f"the piece {piece!r}, which crosses a word boundary: set it to 0"
-                )
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if piece in scores}
         self._is_text = np.array([piece in scores for piece in self._pieces])
         self._starts_word = (

@@ -66,15 +66,6 @@ class Corpus:
         return TokenStore.load(self.shards[number])
 
     @classmethod
-    def of(cls, store: TokenStore) -> Self:
-        """A corpus of one shard."""
-        sizes, tokens = store.source_sizes, store.source_tokens
-        if not sizes:  # unknown
-            sizes, tokens = (len(store),), (len(store.tgt.tokens),)
-        folders = (store.folder,) if store.folder else ()
-        return cls(store, np.array([sizes]), np.array([tokens]), store.fingerprint, folders)
-
-    @classmethod
     def load(cls, folder: Path) -> Self:
         """Opens a folder written by ``write_corpus``; reads only the headers.
 

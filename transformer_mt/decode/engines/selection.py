@@ -89,7 +89,16 @@ class EngineRequest:
     def models(self) -> "list[Transformer]":
         """The folder's model and further members of an ensemble, on the CPU at first."""
         known = vars(self).get("checksums")  # computed before
-        models, _, _ = model_folder.load_models(self.folder, self.step, self.ensemble)
+        models = [model_folder.load_model(self.folder, self.step)[0]]
+        for other in self.ensemble:
+            member, tokenizer, _ = model_folder.load_model(other)
+            if tokenizer.vocabulary != self.tokenizer.vocabulary:
+                raise InputError(
+                    f"{self.folder} and {other} have different vocabularies, but models of an "
+                    "ensemble must share one (train the second with "
+                    "tokenizer.path=FIRST/tokenizer.model)"
+                )
+            models.append(member)
         if known is not None and known != self._compute_checksums():
             raise InputError(f"{self.folder} was changed while it was read: try again")
         return models

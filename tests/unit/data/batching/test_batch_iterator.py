@@ -19,7 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import store_of_lengths
+from support.stores import one_shard, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import (
@@ -35,7 +35,6 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed.world import World
@@ -321,7 +320,7 @@ def test_sources_occur_as_often_as_configured(
     sources = [SourceConfig(tsv="unused")] * 2
     data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources, **settings)
     job = TrainJob(run_dir=str(tmp_path), data=data, train=TrainConfig(batch_tokens=50))
-    batches = BatchIterator(job, Corpus.of(store), None, 50, False, World(torch.device("cpu")))
+    batches = BatchIterator(job, one_shard(store), None, 50, False, World(torch.device("cpu")))
     steps = range(1, batches.steps_per_epoch + 1)
     seen = Counter(pair for step in steps for pair in pair_indices(batches, step))
     first = sum(count for pair, count in seen.items() if pair < sizes[0])

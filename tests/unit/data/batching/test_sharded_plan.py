@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.stores import store_of_lengths
+from support.stores import one_shard, store_of_lengths
 
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.batching.micro_batches import split_batch
@@ -220,7 +220,7 @@ def digest(updates: Iterator[GlobalBatch]) -> str:
 
 def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
     store = store_of_lengths(*realistic_lengths(0, 3000))
-    small = Corpus.of(dataclasses.replace(store, source_sizes=(2000, 1000)))
+    small = one_shard(dataclasses.replace(store, source_sizes=(2000, 1000)))
     # Recorded before large corpora were divided.
     for weights, expected in ((), "37255ce04d7f7a45"), ([1.25, 0.5], "42344e17dfc60038"):
         plan = ShardedPlan(small, 2000, 7, weights)

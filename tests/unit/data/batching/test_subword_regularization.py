@@ -1,6 +1,5 @@
 """Subword regularisation keeps the text and follows the distributions of the papers."""
 
-import io
 import math
 import random
 from collections import Counter
@@ -118,18 +117,6 @@ def halves(ids: list[int]) -> tuple[list[int], list[int]]:
 def test_empty_text(tokenizer: Tokenizer) -> None:
     assert rows(sample(tokenizer, ["", " ", "rot", ""], 1.0))[::3] == [[EOS], [EOS]]
     assert rows(sample(tokenizer, [], 0.5)) == []
-
-
-def test_pieces_across_words_are_rejected(tmp_path: Path) -> None:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["rot rot Haus"] * 50), model_writer=model, model_type="bpe",
-        vocab_size=20, split_by_whitespace=False, hard_vocab_limit=False, minloglevel=2,
-        pad_id=0, unk_id=1, bos_id=2, eos_id=3,
-    )  # fmt: skip
-    (tmp_path / "m").write_bytes(model.getvalue())
-    with pytest.raises(InputError, match=r"crosses a word boundary: set it to 0"):
-        SubwordRegularizer(Tokenizer(tmp_path / "m"), 0.1)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])

@@ -241,14 +241,6 @@ def test_parquet_forms(tmp_path: Path) -> None:
     assert pairs(nested, flat, langs="de-en") == [(de, en) for en, de in HELLO] * 2
 
 
-def test_parquet_with_two_columns_of_a_name(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    columns = [pa.array([text]) for text in "abc"]
-    pq.write_table(pa.Table.from_arrays(columns, names=["en", "en", "de"]), path)
-    with pytest.raises(InputError, match=r"a\.parquet: 2 columns are called 'en'"):
-        pairs(SourceConfig(parquet=str(path)))
-
-
 def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
     rows = [(f"en {i}", f"de {i}") for i in range(100_000)]
     path = write_parquet(tmp_path / "a.parquet", translations(rows), row_group_size=70_001)
