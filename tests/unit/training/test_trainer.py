@@ -192,7 +192,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         monkeypatch.setattr(owner, name, counted)
 
     wrap(ckpt, "save_file")
-    wrap(ckpt, "write_text")
+    wrap(ckpt, "write_json")
     wrap(ckpt, "write_validation")
     wrap(os, "fsync")
     wrap(Path, "rename")
