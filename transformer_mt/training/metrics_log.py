@@ -89,7 +89,8 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
     records = []
     for line in text.splitlines():
         try:
-            record = json.loads(line)
+            # An integer that is too large to be plotted becomes a float: infinity, at most.
+            record = json.loads(line, parse_int=lambda s: int(s) if len(s) <= 15 else float(s))
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and "split" in record and type(record.get("step")) is int:
