@@ -76,9 +76,9 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
     # Imported here because it takes a fraction of a second.
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    if revision and _COMMIT.fullmatch(revision) and (cached := _cached(repository, revision)):
-        return cached  # a commit never changes
     try:
+        if revision and _COMMIT.fullmatch(revision) and (cached := _cached(repository, revision)):
+            return cached  # a commit never changes
         info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
         names = {file.rfilename for file in info.siblings or ()}
         if missing := [name for name in _FILES if name not in names]:

@@ -29,7 +29,6 @@ TRACKERS = "trackers"
 """Folder of the other trackers: in a folder for each, its local store and the id of its entry."""
 CLEANING_REPORT = "data/cleaning.json"
 """Report of what cleaning dropped, and checksums of the data."""
-"""Training lines of the updates whose gradients were not finite."""
 CTRANSLATE2 = "ctranslate2"
 """Folder of the model converted to CTranslate2, with a subfolder for each compute type."""
 

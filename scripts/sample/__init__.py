@@ -2,8 +2,8 @@
 
 The package ships the text (``transformer_mt/data/text/sources/sample_corpus``); a test checks that
 this grammar still generates it. After a change: write each split of ``sample_pairs`` there, one
-English–tab–German line per pair, compress it with ``zstd -19``, and increase ``VERSION`` in
-``transformer_mt/data/text/sources/sample.py``.
+English–tab–German line per pair, compress it with ``zstd -19``, and increase ``SAMPLE_VERSION`` in
+``transformer_mt/data/text/sources/files.py``.
 
 A sentence starts as a meaning (a ``Clause``, sampled in ``choices.py``) and is realised twice, by
 the rules of each language. A meaning has one translation, so that a small model can learn the

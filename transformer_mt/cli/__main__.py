@@ -6,6 +6,9 @@ from transformer_mt.cli.entry_points import evaluate, export, train, translate
 
 if __name__ == "__main__":
     commands = {"train": train, "translate": translate, "evaluate": evaluate, "export": export}
-    if "".join(sys.argv[1:2]) not in commands:
+    name = "".join(sys.argv[1:2])
+    if name not in commands:
         sys.exit(f"usage: python -m transformer_mt.cli {'|'.join(commands)} [KEY=VALUE ...]")
-    commands[sys.argv.pop(1)]()
+    # As the console script, which provenance records.
+    sys.argv[:2] = ["mt-eval" if name == "evaluate" else f"mt-{name}"]
+    commands[name]()

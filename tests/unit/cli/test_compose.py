@@ -117,3 +117,7 @@ def test_public_names_are_the_functions_in_any_order_of_imports() -> None:
         "from transformer_mt.training.trainer import Trainer\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_escaped_interpolation_stays_text() -> None:
+    assert compose([r"run_dir='a\${b}'"]).run_dir == "a${b}"

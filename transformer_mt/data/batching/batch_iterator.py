@@ -1,5 +1,6 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -19,13 +20,15 @@ from transformer_mt.data.batching.static_batches import BufferShape, buffered_ba
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.store.workers import map_ordered, num_workers
+from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _MAX_SAMPLING_PROCESSES = 16
 """Maximum number of processes that sample segmentations for one rank, to save memory."""
@@ -196,7 +199,12 @@ class SampledShares:
             shares = map(self._share, count(step))
             self._results = map_ordered(self._task, shares, self._processes, nice=_NICENESS)
         self._next_step = step + 1
-        return next(self._results)
+        try:
+            return next(self._results)
+        except WorkerKilledError:  # perhaps by a signal to the whole group, which ends the training
+            log.warning("warning: a process that samples segmentations was killed")
+            self.close()  # the next update starts new processes
+            return self._task(self._share(step))
 
     def close(self) -> None:
         """Ends the worker processes."""

@@ -77,8 +77,12 @@ class ShardedPlan:
         return store, plan[epoch * updates + index - int(ends[place]) + updates]
 
     def first_shard(self) -> tuple[TokenStore, BatchPlan]:
-        """The first shard and its plan, whose updates are as large as those of all shards."""
-        return self._corpus.sample, self._whole or self._plan(0, self._corpus.sample)
+        """A shard and its plan, whose updates are as large as those of all shards."""
+        if self._whole:
+            return self._corpus.sample, self._whole
+        number = int(self._visited[0])
+        store = self._corpus.open_shard(number)
+        return store, self._plan(number, store)
 
     def close(self) -> None:
         """Ends the thread."""
@@ -89,7 +93,13 @@ class ShardedPlan:
         sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
         weights = np.array(self._weights or [1.0] * sizes.shape[1])
         whole = np.floor(weights)
-        pairs = (whole * sizes + np.round((weights - whole) * sizes)).sum(axis=1)
+        by_source = whole * sizes + np.round((weights - whole) * sizes)
+        for source in np.flatnonzero((weights > 0) & sizes.any(axis=0) & ~by_source.any(axis=0)):
+            raise InputError(
+                f"data.weights: source {source + 1} is so small that none of its pairs would be "
+                f"seen with a weight of {weights[source]:g}: set a larger weight, or 0"
+            )
+        pairs = by_source.sum(axis=1)
         if not pairs.any():
             raise InputError("data.weights leave no pairs to train on: set larger weights")
         targets = np.maximum(1, tokens @ weights)

@@ -145,7 +145,7 @@ class _Worker(Generic[T, R]):
 def _serve(task: Callable[[Any], Any], nice: int, connection: Connection) -> None:
     """Runs a task in a worker process, on the items that the parent sends."""
     os.nice(nice)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them and ends its workers
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent is ending

@@ -58,7 +58,7 @@ class UnavailableError(InputError):
 
 
 class Engine(Protocol):
-    """Translates, scores and aligns token sequences; registered in ``engines.selection``."""
+    """Translates, scores and aligns token sequences; registered in ``registries.ENGINES``."""
 
     name: str
     """Name in the registry, as in ``engine=NAME``."""

@@ -159,7 +159,9 @@ def _pick_device(name: str) -> str:
     if name.startswith("cuda:"):
         return name
     choice("device", name, "auto", "cpu", "cuda")
-    if name == "auto" and not Path("/dev/kfd").exists():  # a GPU that CTranslate2 does not see
+    # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
+    gpus = any(Path("/dev", driver).exists() for driver in ("kfd", "nvidiactl"))
+    if name == "auto" and not gpus:
         try:
             from ctranslate2 import get_cuda_device_count
 

@@ -207,16 +207,19 @@ def test_a_resumed_run_gets_the_same_batches(iterator: BatchIterator, prepared: 
     assert sorted(prepared.corpus.parent.rglob("*")) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGKILL])
 def test_sampling_processes_survive_the_signals_that_end_a_run(
-    iterator: BatchIterator, prepared: Prepared
+    iterator: BatchIterator, prepared: Prepared, number: signal.Signals
 ) -> None:
-    """A signal to all processes of a run must leave it time to save a checkpoint."""
+    """A signal to all processes of a run must leave it time to save a checkpoint.
+
+    Killed processes are replaced.
+    """
     with closing(iterator_of(prepared, workers=2)) as sampling:
         for step in range(1, 15):
             if step == 3:
                 for process in multiprocessing.active_children():
-                    os.kill(process.pid, signal.SIGTERM)
-                    os.kill(process.pid, signal.SIGUSR1)
+                    os.kill(process.pid, number)
             for ours, expected in zip(sampling.read(step)[0], iterator.read(step)[0], strict=True):
                 assert ours.tgt_out.equal(expected.tgt_out)
 

@@ -116,13 +116,26 @@ def test_a_pair_occurs_as_often_as_its_source_weighs(
         assert (times.sum(axis=1) == weight * times.shape[1]).all()
 
 
-def test_a_source_of_a_tiny_weight_occurs_in_no_shard(tmp_path: Path) -> None:
+def test_a_source_of_weight_0_occurs_in_no_shard(tmp_path: Path) -> None:
     corpus = random_corpus(tmp_path, 1, 400, 40, 50, 350)
-    with closing(ShardedPlan(corpus, BATCH_TOKENS, 1, [1e-300, 1])) as plan:
+    with closing(ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 1])) as plan:
         pairs = np.sort(np.concatenate([pairs_of(update) for update in epoch_of(plan, 0)]))
     assert pairs.tolist() == list(range(50, 400))
     with pytest.raises(InputError, match=r"data\.weights leave no pairs"):
-        ShardedPlan(corpus, BATCH_TOKENS, 1, [1e-300, 1e-300])
+        ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 0])
+
+
+def test_a_source_that_would_never_be_seen_is_refused(tmp_path: Path) -> None:
+    corpus = random_corpus(tmp_path, 1, 400, 40, 50, 350)  # 1 or 2 pairs in a shard
+    with pytest.raises(InputError, match="source 1 is so small that none of its pairs"):
+        ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
+
+
+def test_the_first_shard_is_one_with_updates(tmp_path: Path) -> None:
+    corpus = random_corpus(tmp_path, 1, 400, 7, 397, 3)
+    with closing(ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 1])) as plan:
+        _, first = plan.first_shard()
+        assert first.steps_per_epoch >= 1
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
