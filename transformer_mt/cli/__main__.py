@@ -5,10 +5,8 @@ import sys
 from transformer_mt.cli.entry_points import evaluate, export, train, translate
 
 if __name__ == "__main__":
-    commands = {"train": train, "translate": translate, "evaluate": evaluate, "export": export}
-    name = "".join(sys.argv[1:2])
-    if name not in commands:
+    commands = {each.args[0]: each for each in (train, translate, evaluate, export)}
+    if (command := commands.get("".join(sys.argv[1:2]))) is None:
         sys.exit(f"usage: python -m transformer_mt.cli {'|'.join(commands)} [KEY=VALUE ...]")
-    # As the console script, which provenance records.
-    sys.argv[:2] = ["mt-eval" if name == "evaluate" else f"mt-{name}"]
-    commands[name]()
+    sys.argv[:2] = [command.args[1]]  # as from the console script, which run.json records
+    command()

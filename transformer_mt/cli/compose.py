@@ -75,8 +75,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
     """
     job = settings.JOBS[command]
     try:
-        # Not resolved, which to_object does: once, as the result may look like an interpolation.
-        values = OmegaConf.to_container(config, resolve=False, throw_on_missing=True)
+        values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
         if OmegaConf.get_type(config) is not job:  # --config-name: such as a run's config.yaml
             from transformer_mt import model_folder  # loads more than --help needs
