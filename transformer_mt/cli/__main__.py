@@ -8,5 +8,5 @@ if __name__ == "__main__":
     commands = {each.args[0]: each for each in (train, translate, evaluate, export)}
     if (command := commands.get("".join(sys.argv[1:2]))) is None:
         sys.exit(f"usage: python -m transformer_mt.cli {'|'.join(commands)} [KEY=VALUE ...]")
-    sys.argv[:2] = [command.args[1]]  # as from the console script, which run.json records
+    sys.argv[:2] = [command.args[1]]  # as for the console script: run.json records it
     command()

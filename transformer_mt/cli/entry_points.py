@@ -1,6 +1,6 @@
 """Console scripts of the commands, which handle Ctrl-C while the libraries load.
 
-Loading takes seconds, so that this module imports the standard library only.
+Loading takes seconds, so this module imports the standard library only.
 """
 
 import os

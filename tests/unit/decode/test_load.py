@@ -36,7 +36,7 @@ def expected(folder: Path, members: int = 1) -> list[str]:
     ).translate(LINES)
 
 
-def test_the_fastest_engine_is_taken(folder: Path) -> None:
+def test_ctranslate2_is_the_default_on_a_cpu(folder: Path) -> None:
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     translator = Translator.load(folder, device="cpu")
     assert translator.engine.name == "ctranslate2"
