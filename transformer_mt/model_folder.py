@@ -15,9 +15,9 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import read_regular, sha256, write_text
+from transformer_mt.files import read_regular, write_text
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -40,7 +40,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     """Writes the resolved configuration of a run and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
     if vocabulary is not None:
-        values[_CHECKSUM] = sha256(vocabulary)
+        values[_CHECKSUM] = vocabulary_checksum(vocabulary)
     values["format"] = FORMAT  # the last key: a truncated file has none
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     write_text(folder / run_layout.CONFIG, text)
@@ -126,10 +126,10 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     if not folder.is_dir():
         raise InputError(f"no model folder {folder.absolute()}")
     job, checksum = _read_config(folder)
-    vocabulary = folder / run_layout.TOKENIZER
-    tokenizer = Tokenizer(vocabulary)
-    if checksum not in (None, sha256(vocabulary)):
-        raise InputError(f"{vocabulary} is damaged or of another training run: copy it again")
+    tokenizer = Tokenizer.load(folder)
+    if checksum not in (None, vocabulary_checksum(folder)):
+        names = " or ".join(path.name for path in vocabulary_files(folder))
+        raise InputError(f"{folder / names} is damaged or of another training run: copy it again")
     return tokenizer, job
 
 
@@ -173,7 +173,7 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:
     """The files of a model folder and of its training data: what each is called, and its path."""
     for name in (
         run_layout.CONFIG,
-        run_layout.TOKENIZER,
+        *run_layout.VOCABULARY,
         run_layout.WEIGHTS,
         run_layout.METRICS,
         run_layout.TEST_SCORES,

@@ -7,7 +7,7 @@ any process group exists.
 import json
 import logging
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,11 +39,13 @@ from transformer_mt.data.subwords.tokenizer import (
     one_line,
     reservoir_sample,
     train_tokenizer_on_file,
+    vocabulary_checksum,
+    vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, read_json, sha256
+from transformer_mt.files import cache_path, expand_user, read_json
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Prepared:
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
-    """The SentencePiece model."""
+    """The vocabulary: a SentencePiece model, or a folder with those of both languages."""
     corpus: Path
     """Folder of the encoded training data."""
     valid: list[Pair]
@@ -88,7 +90,7 @@ class Prepared:
     @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, encoded in memory."""
-        tokenizer = Tokenizer(self.tokenizer_model)
+        tokenizer = Tokenizer.load(self.tokenizer_model)
         return encode_pairs(self.valid, tokenizer, Normalizer.of(self.config))
 
     @property
@@ -130,13 +132,14 @@ def prepare(job: TrainJob) -> Prepared:
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
-        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
+        irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
+        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
         cache.build_once(entry, lambda to: _learn_vocabulary(job, to))
-        vocabulary = entry / run_layout.TOKENIZER
-    Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
+        vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
+    Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
+    settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
@@ -163,20 +166,18 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
     if job.tokenizer.path is None:
         return None
     given = expand_user(job.tokenizer.path).resolve()
-    copy = Path(job.run_dir) / run_layout.TOKENIZER
-    return copy if copy.exists() and not given.exists() else given
+    copy = Path(job.run_dir)
+    return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 
 def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
     """Normalises and encodes pairs in memory, without cleaning, as for validation."""
     pairs = list(pairs)
-    src, tgt = (
-        Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
-        for lines in (
-            [normalizer.src(pair.src) for pair in pairs],
-            [normalizer.tgt(pair.tgt) for pair in pairs],
-        )
+    encoded = (
+        tokenizer.encode([normalizer.src(pair.src) for pair in pairs]),
+        tokenizer.tgt.encode([normalizer.tgt(pair.tgt) for pair in pairs]),
     )
+    src, tgt = (Side.from_lists([[*ids, EOS] for ids in side]) for side in encoded)
     return TokenStore(src, tgt)
 
 
@@ -188,19 +189,26 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
         pairs = (pair for chunk in chunks for pair in chunk.pairs)
         sample = reservoir_sample(pairs, size, job.tokenizer.seed)
     parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
-    text = folder / "text"
+    names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
+    texts = [folder / f"{name}.text" for name in names]
     with (
         closing(map_ordered(CleanText(data), parts, num_workers(data.workers))) as cleaned,
-        text.open("w", encoding="utf-8", newline="\n") as file,
+        ExitStack() as stack,
     ):
+        opened = [
+            stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
+        ]
         for pairs_of_part in cleaned:
-            file.writelines(one_line(side) + "\n" for pair in pairs_of_part for side in pair)
+            for pair in pairs_of_part:
+                for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
+                    file.write(one_line(side) + "\n")
     train = partial(train_tokenizer_on_file, config=job.tokenizer)
-    # SentencePiece does not notice Ctrl-C.
-    in_process = text.stat().st_size > _QUICK_TEXT
-    model = run_in_process(train, text) if in_process else train(text)
-    text.unlink()
-    (folder / run_layout.TOKENIZER).write_bytes(model)
+    for name, text in zip(names, texts, strict=True):
+        # SentencePiece does not notice Ctrl-C.
+        in_process = text.stat().st_size > _QUICK_TEXT
+        model = run_in_process(train, text) if in_process else train(text)
+        text.unlink()
+        (folder / name).write_bytes(model)
 
 
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
@@ -225,7 +233,7 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
         folder,
         map(_kept_pairs, chunks, masks),
         num_shards=max(1, report.kept // data.window_pairs),
-        vocab_size=Tokenizer(task.vocabulary).vocab_size,
+        vocab_size=Tokenizer.load(task.vocabulary).num_ids,
         source_names=[source.name for source in data.train],
     )
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)

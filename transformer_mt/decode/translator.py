@@ -260,13 +260,13 @@ class Translator:
         """
         sources, targets = _as_list(sources), _as_list(targets)
         src = [self._check_length(ids) for ids in self._encode_sources(sources)]
-        tgt_ids = self.tokenizer.encode([self.normalizer.tgt(line) for line in targets])
+        tgt_ids = self.tokenizer.tgt.encode([self.normalizer.tgt(line) for line in targets])
         tgt = [self._check_length(ids) for ids in tgt_ids]
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
             score = log_prob / length_penalty(len(terms), self._config.length_penalty)
-            pieces = self.tokenizer.pieces([*ids, EOS])
+            pieces = self.tokenizer.tgt.pieces([*ids, EOS])
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
@@ -275,7 +275,7 @@ class Translator:
 
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
-        return PrefixEncoder(self.tokenizer)
+        return PrefixEncoder(self.tokenizer.tgt)
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
         limit = self.engine.max_tokens
@@ -303,14 +303,14 @@ class Translator:
         """The translation of a line from the hypotheses of its parts."""
         if not parts:
             return Translation("", 0.0, 0)
-        texts = self.tokenizer.decode([h.tokens for h in parts])
+        texts = self.tokenizer.tgt.decode([h.tokens for h in parts])
         return Translation(
             # Byte pieces may decode to a line break; one line in is one line out.
             " ".join(self.normalizer.restore(one_line(text).strip()) for text in texts),
             sum(h.score for h in parts),
             sum(len(h.tokens) for h in parts),
             sum(h.log_prob for h in parts),
-            self.tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
+            self.tokenizer.tgt.pieces([token for h in parts for token in (*h.tokens, EOS)]),
             [value for h in parts for value in h.token_log_probs],
         )
 

@@ -14,7 +14,7 @@ from transformer_mt.conversion.transformers_tokenizer import (
     normalization_gap,
     tokenizer_settings,
 )
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import to_json
@@ -90,7 +90,7 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
     converted_models.check_shape(source.model.config)
     try:
         ctranslate2_conversion.save(
-            folder, source.model, source.tokenizer, source.path / run_layout.TOKENIZER, compute_type
+            folder, source.model, source.tokenizer, source.path, compute_type
         )
     except ImportError as error:
         raise InputError(
@@ -101,8 +101,9 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
-    for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
+    for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
+    copy_vocabulary(source.path, folder)
     if (scores := read_test_scores(source.path)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, folder)

@@ -23,7 +23,7 @@ def resolved(job: TrainJob) -> TrainJob:
     vocabulary = existing_vocabulary(job)
     if vocabulary is None or not vocabulary.exists():
         return job
-    size = Tokenizer(vocabulary).vocab_size
+    size = Tokenizer.load(vocabulary).vocab_size
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 

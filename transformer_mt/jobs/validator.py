@@ -103,10 +103,11 @@ class TranslationValidator:
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen].translation)])
+        (target,) = self._tokenizer.tgt.encode([self._normalizer.tgt(samples[chosen].translation)])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
-        return attention_maps(model, src, tgt_in, self._tokenizer.pieces)
+        pieces = self._tokenizer.pieces(src), self._tokenizer.tgt.pieces(tgt_in)
+        return attention_maps(model, src, tgt_in, *pieces)
 
 
 def _metrics() -> dict[str, ValidationMetric]:

@@ -128,7 +128,7 @@ class EncodeChunk:
 
     Args:
         data: The configuration.
-        vocabulary: A SentencePiece model.
+        vocabulary: A SentencePiece model, or a folder with those of both languages.
         folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
     """
@@ -165,10 +165,8 @@ class EncodeChunk:
         rows = [
             (i, pair) for i, pair in normalized if not dropped(cleaner.check_text(*pair), i, pair)
         ]
-        src, tgt = (
-            [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
-            for lines in ([pair.src for _, pair in rows], [pair.tgt for _, pair in rows])
-        )
+        src = [[*ids, EOS] for ids in self._tokenizer.encode([pair.src for _, pair in rows])]
+        tgt = [[*ids, EOS] for ids in self._tokenizer.tgt.encode([pair.tgt for _, pair in rows])]
         kept = [
             i
             for i, (row, pair) in enumerate(rows)
@@ -176,7 +174,7 @@ class EncodeChunk:
                 cleaner.check_lengths(len(src[i]), len(tgt[i])) or self._held_out(pair), row, pair
             )
         ]
-        dtype = token_type(self._tokenizer.vocab_size)
+        dtype = token_type(self._tokenizer.num_ids)
         arrays: dict[str, Any] = {"rows": np.array([rows[i][0] for i in kept], np.int32)}
         for side, ids in (("src", src), ("tgt", tgt)):
             sequences = [ids[i] for i in kept]
@@ -198,7 +196,7 @@ class EncodeChunk:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.vocabulary)
+        return Tokenizer.load(self.vocabulary)
 
 
 def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:

@@ -92,7 +92,7 @@ class EngineRequest:
         models = [model_folder.load_model(self.folder, self.step)[0]]
         for other in self.ensemble:
             member, tokenizer, _ = model_folder.load_model(other)
-            if tokenizer.vocabulary != self.tokenizer.vocabulary:
+            if not tokenizer.same_ids(self.tokenizer):
                 raise InputError(
                     f"{self.folder} and {other} have different vocabularies, but models of an "
                     "ensemble must share one (train the second with "
@@ -263,7 +263,7 @@ def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engi
 
     return CTranslate2Engine(
         converted,
-        request.tokenizer.vocabulary,
+        request.tokenizer,
         request.trained.model,
         request.config,
         lambda: _torch_engine(request, "float32"),
