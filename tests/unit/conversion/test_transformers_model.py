@@ -34,6 +34,21 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "one layer": ("MarianMTModel", {"num_encoder_layers": 1, "num_decoder_layers": 1}),
     "small heads": ("MarianMTModel", {"d_k": 3, "d_v": 5}),
     "small heads, pre": ("PegasusForConditionalGeneration", {"d_k": 8, "d_v": 2, "norm": "pre"}),
+    "swish": ("MarianMTModel", {"activation": "swish"}),
+    "gelu": ("PegasusForConditionalGeneration", {"activation": "gelu", "norm": "pre"}),
+    "biases": ("MarianMTModel", {"attention_bias": True, "output_bias": True}),
+    "biases, pre": (
+        "PegasusForConditionalGeneration",
+        {"attention_bias": True, "output_bias": True, "norm": "pre", "d_k": 5},
+    ),
+    "larger ε": ("MarianMTModel", {"layer_norm_eps": 1e-5}),
+    "source apart": ("MarianMTModel", {"tied_embeddings": "decoder", "output_bias": True}),
+    "no tied matrices": ("MarianMTModel", {"tied_embeddings": "none"}),
+    "no scale": ("MarianMTModel", {"scale_embeddings": False}),
+    "no scale, pre": (
+        "PegasusForConditionalGeneration",
+        {"scale_embeddings": False, "norm": "pre"},
+    ),
 }
 
 SOURCES = [[5, 9, 200, 17, 4, EOS], [30, 31, EOS], [288, EOS]]
@@ -137,6 +152,10 @@ def test_translations_are_equal(
         ({"num_heads": 3, "d_k": 4, "d_v": 4}, r"num_heads=3, .* divide model\.d_model=16"),
         ({"d_k": 9}, r"model\.d_k=9, .* larger than d_model / num_heads = 16 / 2"),
         ({"d_v": 16}, r"model\.d_v=16, .* larger than"),
+        (
+            {"norm": "pre", "tied_embeddings": "none"},
+            r"model\.tied_embeddings=none with model\.norm=pre: .*ctranslate2",
+        ),
     ],
 )
 def test_shapes_without_a_class_are_refused(shape: dict[str, Any], reason: str) -> None:
