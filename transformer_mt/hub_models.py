@@ -1,12 +1,13 @@
 """Names of models: a folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub.
 
-Of a repository only the three files that translation needs are downloaded, into the cache that
-all programs share (``HF_HOME``). Like any untrusted folder, they are verified when they are loaded
-(``model_folder``).
+Of a repository only the files that translation needs are downloaded, into the cache that all
+programs share (``HF_HOME``): of a model of ours, or of a MarianMT model of transformers. Like any
+untrusted folder, they are verified when they are loaded (``model_folder``).
 """
 
 import logging
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from transformer_mt import run_layout
@@ -17,7 +18,13 @@ PREFIX = "hf://"
 
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _COMMIT = re.compile("[0-9a-f]{40}")
-_FILES = (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS)
+CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
+"""A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
+_FILES = (
+    *(run_layout.CONFIG, run_layout.WEIGHTS, *run_layout.VOCABULARY),
+    *(CONFIG_JSON, "generation_config.json", "tokenizer_config.json"),
+)
+"""Files to download, as far as a repository has them."""
 _SECONDS = 10.0
 """Time to wait for an answer of the Hub before the cache is used."""
 _REFUSALS = {
@@ -81,11 +88,12 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
             return cached  # a commit never changes
         info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
         names = {file.rfilename for file in info.siblings or ()}
-        if missing := [name for name in _FILES if name not in names]:
+        if missing := _missing(names):
             raise InputError(
                 f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
             )
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=[*_FILES]))
+        wanted = [*_FILES] if run_layout.WEIGHTS in names else [*_FILES, PICKLE]
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=wanted))
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
@@ -112,9 +120,24 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     try:
         folder = Path(
             snapshot_download(
-                repository, revision=revision, allow_patterns=[*_FILES], local_files_only=True
+                repository,
+                revision=revision,
+                allow_patterns=[*_FILES, PICKLE],
+                local_files_only=True,
             )
         )
     except LocalEntryNotFoundError:
         return None
-    return folder if all((folder / name).exists() for name in _FILES) else None
+    return None if _missing({path.name for path in folder.iterdir()}) else folder
+
+
+def _missing(names: Collection[str]) -> list[str]:
+    """The files that a model lacks, given the names of those that it has."""
+    marian = run_layout.CONFIG not in names and CONFIG_JSON in names
+    one_vocabulary = not marian and run_layout.SIDE_TOKENIZERS[0] not in names
+    vocabulary = [run_layout.TOKENIZER] if one_vocabulary else [*run_layout.SIDE_TOKENIZERS]
+    if marian:
+        vocabulary = [] if run_layout.TOKENIZER in names else [*vocabulary, run_layout.PIECES[0]]
+    weights = PICKLE if marian and PICKLE in names else run_layout.WEIGHTS
+    needed = (CONFIG_JSON if marian else run_layout.CONFIG, *vocabulary, weights)
+    return [name for name in needed if name not in names]

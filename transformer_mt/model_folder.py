@@ -13,11 +13,13 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt import run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
+from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
-from transformer_mt.errors import InputError, printable
-from transformer_mt.files import read_regular, write_text
+from transformer_mt.errors import InputError, first_line, printable
+from transformer_mt.files import cache_path, read_json, read_regular, write_text
+from transformer_mt.registries import IMPORT_FORMATS, load
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -25,6 +27,8 @@ if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
+_IMPORT_VERSION = 1
+"""Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
 _MAX_CONFIG_BYTES = 2**18
 """Maximum size of ``config.yaml``: room for a thousand data sources."""
@@ -115,6 +119,54 @@ def _parse_yaml(text: str) -> object:
 def _excerpt(content: object) -> str:
     """The beginning of something from a folder, as one line."""
     return printable(" ".join(str(content)[:500].split()))
+
+
+def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
+    """The folder of a model: a local one, or that of a repository of the Hub after its download.
+
+    A model of another library (``registries.IMPORT_FORMATS``) is converted once; its folder is in
+    the cache.
+
+    Raises:
+        InputError: There is no such repository, or the model cannot be converted.
+    """
+    folder = hub_models.resolve(reference)
+    kind = _foreign_type(folder)
+    if kind is None:
+        return folder
+    try:
+        files = sorted(path for path in folder.resolve().iterdir() if path.is_file())
+        states = [(str(path), *_identity(path)) for path in files]
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from None
+    entry = cache_path(cache_dir) / "imported" / cache.key(_IMPORT_VERSION, states)
+    convert = load(IMPORT_FORMATS, kind)
+    cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
+    return entry
+
+
+def _foreign_type(folder: Path) -> str | None:
+    """Type of the model in a folder that is not one of ours; None if it is ours, or nothing."""
+    if (folder / run_layout.CONFIG).exists() or not (folder / hub_models.CONFIG_JSON).exists():
+        return None
+    try:
+        kind = read_json(folder / hub_models.CONFIG_JSON, {}).get("model_type")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read {folder / hub_models.CONFIG_JSON}: {_excerpt(first_line(error))}"
+        ) from None
+    if kind is not None and kind not in IMPORT_FORMATS:
+        raise InputError(
+            f"{folder} is a model of type {_excerpt(kind)}: of other libraries' models, only "
+            f"those of type {', '.join(IMPORT_FORMATS)} can be used"
+        )
+    return None if kind is None else str(kind)
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """What changes when a file does; a checksum of its weights would take a second."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:

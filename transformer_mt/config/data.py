@@ -234,9 +234,6 @@ class DataConfig(Checked, prefix="data."):
             require_language(f"data.{key}", getattr(self, key))
         if self.mirror is not None:
             self._read_mirror(files.expand_user(self.mirror).resolve())
-        for part in ("train", "valid"):
-            message = f"data.{part} has no sources; mt-train --help shows examples"
-            require(bool(getattr(self, part)), message)
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
 

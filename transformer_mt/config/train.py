@@ -203,6 +203,11 @@ class TrainJob(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.tokenizer.joint or self.model.tied_embeddings != "all",
+            "tokenizer.joint=false gives each language a vocabulary of its own: set "
+            "model.tied_embeddings=decoder or none",
+        )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files, hub_models, model_folder, run_layout
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.conversion import transformers_model
 from transformer_mt.conversion.transformers_tokenizer import (
@@ -33,7 +33,7 @@ def export(job: ExportJob) -> Path:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
             a library is missing, or the output is not a new or empty folder outside the model.
     """
-    source, output = hub_models.resolve(job.model), files.expand_user(job.output)
+    source, output = model_folder.locate(job.model), files.expand_user(job.output)
     target = output.resolve()
     _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))

@@ -6,6 +6,7 @@ from pathlib import Path
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import TrainJob
+from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
@@ -15,8 +16,11 @@ def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
 
     Raises:
-        InputError: See ``with_initial_vocabulary``.
+        InputError: There are no data; or see ``with_initial_vocabulary``.
     """
+    for part in ("train", "valid"):
+        message = f"data.{part} has no sources; mt-train --help shows examples"
+        require(bool(getattr(job.data, part)), message)
     job = _with_absolute_paths(job)
     if job.train.init_from is not None:
         job = with_initial_vocabulary(job, job.train.init_from)
@@ -67,7 +71,7 @@ def with_initial_vocabulary(job: TrainJob, reference: str) -> TrainJob:
     if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
         path = job.tokenizer.path or recorded.tokenizer.path
         return replace(job, tokenizer=replace(job.tokenizer, path=path))
-    folder = hub_models.resolve(reference)
+    folder = model_folder.locate(reference, job.cache_dir)
     if not (folder / run_layout.WEIGHTS).exists():
         raise InputError(f"train.init_from={folder}: there is no {run_layout.WEIGHTS}")
     _, trained = model_folder.load_tokenizer(folder)

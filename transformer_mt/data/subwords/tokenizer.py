@@ -2,7 +2,8 @@
 
 A vocabulary is one file, ``tokenizer.model``, or the files of a folder: ``source.spm`` and
 ``target.spm`` segment the two languages, and ``vocab.json``, where there is one, has the ids of
-the pieces of both, as in MarianMT; without it each language has the ids of its own model.
+the pieces of both, as in MarianMT, or of the source, those of the target being in
+``target_vocab.json``; without it each language has the ids of its own model.
 """
 
 import hashlib
@@ -86,8 +87,8 @@ class Tokenizer:
         paths = vocabulary_files(vocabulary)
         if len(paths) == 1:
             return cls(paths[0])
-        pieces = _read_pieces(paths[2]) if len(paths) == 3 else None
-        return cls(paths[0], pieces, tgt=cls(paths[1], pieces))
+        pieces: list[list[str]] | list[None] = [read_pieces(path) for path in paths[2:]] or [None]
+        return cls(paths[0], pieces[0], tgt=cls(paths[1], pieces[-1]))
 
     @property
     def is_joint(self) -> bool:
@@ -173,16 +174,18 @@ class Tokenizer:
 def vocabulary_files(vocabulary: Path) -> list[Path]:
     """The files of a vocabulary, which is a file itself or a folder; they may be missing.
 
-    In a folder these are ``tokenizer.model`` alone, or ``source.spm`` and ``target.spm``, with
-    ``vocab.json`` if it exists.
+    In a folder these are ``tokenizer.model`` alone, or ``source.spm`` and ``target.spm``, followed
+    by ``vocab.json`` and ``target_vocab.json`` if they exist.
     """
     if not vocabulary.is_dir():
         return [vocabulary]
     sides = [vocabulary / name for name in run_layout.SIDE_TOKENIZERS]
     if not sides[0].exists():
         return [vocabulary / run_layout.TOKENIZER]
-    pieces = vocabulary / run_layout.PIECES
-    return [*sides, pieces] if pieces.exists() else sides
+    return [
+        *sides,
+        *(vocabulary / name for name in run_layout.PIECES if (vocabulary / name).exists()),
+    ]
 
 
 def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
@@ -203,8 +206,8 @@ def vocabulary_checksum(vocabulary: Path) -> str:
     )
 
 
-def _read_pieces(path: Path) -> list[str]:
-    """The pieces of a ``vocab.json``, by id; ``InputError`` unless it is a vocabulary of ours."""
+def read_pieces(path: Path) -> list[str]:
+    """The pieces of a ``vocab.json``, by id; ``InputError`` if it is missing or damaged."""
     try:
         ids = files.read_json(path, {}, max_bytes=_MAX_BYTES)
         "".join(ids).encode()  # JSON may have surrogates

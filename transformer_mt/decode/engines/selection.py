@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt import hub_models, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
@@ -71,7 +71,7 @@ class EngineRequest:
             InputError: The configuration or the vocabulary is missing or damaged, a repository
                 cannot be downloaded, or there is no such device.
         """
-        folder, *others = map(hub_models.resolve, (reference, *ensemble))
+        folder, *others = (model_folder.locate(each, cache_dir) for each in (reference, *ensemble))
         tokenizer, trained = model_folder.load_tokenizer(folder)
         return cls(
             folder=folder,
