@@ -39,16 +39,16 @@ class ModelConfig(Checked, prefix="model."):
     attention_bias: bool = False
     """Whether the four projections of attention (§3.2.2) have a bias, as in MarianMT."""
     activation: str = one_of("relu", "swish", "gelu")
-    """Activation of the feed-forward networks (§3.3); ``gelu`` is exact, by the error function."""
+    """Activation of the feed-forward networks (§3.3). ``gelu`` is x Φ(x), not an approximation."""
     norm: str = one_of("post", "pre")
     """Layer normalisation. ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
     x + Sublayer(LayerNorm(x))."""
     layer_norm_eps: float = number(1e-6, above=0, at_most=1)
     """ε of layer normalisation, (x − μ) / √(σ² + ε); 1e-5 in MarianMT."""
     tied_embeddings: str = one_of("all", "decoder", "none")
-    """Which of three matrices are one: the embeddings of source and target, and the output layer.
-    ``all``, as in the paper (§3.4), needs a vocabulary for both languages; ``decoder``: the
-    embeddings of the target and the output layer; ``none``: none."""
+    """Which matrices are one, of the embeddings of the source, those of the target and the output
+    layer. ``all``, as in the paper (§3.4), needs one vocabulary for both languages; ``decoder``:
+    the last two; ``none``: each is its own."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by √d_model (§3.4)."""
     output_bias: bool = False
