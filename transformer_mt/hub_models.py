@@ -71,7 +71,10 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
 
     folder = Path()
     try:
-        for names in ([run_layout.CONFIG], _FILES):  # of what is no model, no weights are downloaded
+        for names in (
+            [run_layout.CONFIG],
+            _FILES,
+        ):  # of what is no model, no weights are downloaded
             # Without a connection, this is the copy in the cache.
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
             if missing := [name for name in names if not (folder / name).exists()]:

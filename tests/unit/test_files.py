@@ -125,10 +125,12 @@ with files.new_folder(Path(sys.argv[1])) as folder:
 
 
 def test_two_at_the_same_moment_never_mix_their_files(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"), files.new_folder(tmp_path / "out") as first:
-        (first / "one").touch()
-        with files.new_folder(tmp_path / "out") as second:
-            (second / "two").touch()
+    with (
+        pytest.raises(OSError, match="No such file"),
+        files.new_folder(tmp_path / "out"),
+        files.new_folder(tmp_path / "out") as second,
+    ):
+        (second / "two").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "two"]
 
 

@@ -37,9 +37,7 @@ _STATE = {"step": int, "seconds": float}
 log = logging.getLogger(__name__)
 
 
-def write_model_card(
-    run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None
-) -> None:
+def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
     They go to the run folder itself or to ``to``. An edited card, which lacks ``MARKER``, is kept.
