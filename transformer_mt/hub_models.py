@@ -5,39 +5,32 @@ programs share (``HF_HOME``): of a model of ours, or of a MarianMT model of tran
 untrusted folder, they are verified when they are loaded (``model_folder``).
 """
 
-import logging
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, first_line, printable
-from transformer_mt.files import expand_user
+from transformer_mt.files import expand_user, read_json
+from transformer_mt.registries import IMPORT_FORMATS
 
 PREFIX = "hf://"
 
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_COMMIT = re.compile("[0-9a-f]{40}")
 CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
 """A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
-_FILES = (
-    *(run_layout.CONFIG, run_layout.WEIGHTS, *run_layout.VOCABULARY),
-    *(CONFIG_JSON, "generation_config.json", "tokenizer_config.json"),
-)
-"""Files to download, as far as a repository has them."""
-_SECONDS = 10.0
-"""Time to wait for an answer of the Hub before the cache is used."""
+_CONFIGS = [run_layout.CONFIG, CONFIG_JSON]
+_FILES = [
+    *(*_CONFIGS, run_layout.WEIGHTS, *run_layout.VOCABULARY),
+    *("generation_config.json", "tokenizer_config.json"),
+]
 _REFUSALS = {
     "GatedRepoError": "{} is gated: accept its conditions at {}, and log in with hf auth login",
     "RepositoryNotFoundError": (
         "{} does not exist or is private: check the name, or log in with hf auth login"
     ),
     "RevisionNotFoundError": "{}: there is no such revision",
-    "HFValidationError": "{}: this cannot be the name of a repository",
 }
 """Messages for errors of huggingface_hub that are no matter of the connection."""
-
-log = logging.getLogger(__name__)
 
 
 def is_remote(reference: str | Path) -> bool:
@@ -81,19 +74,25 @@ def _split(reference: str) -> tuple[str, str | None]:
 def _fetch(reference: str, repository: str, revision: str | None) -> Path:
     """The folder of a repository in the cache, after downloading what is missing there."""
     # Imported here because it takes a fraction of a second.
-    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
+    folder = Path()
     try:
-        if revision and _COMMIT.fullmatch(revision) and (cached := _cached(repository, revision)):
-            return cached  # a commit never changes
-        info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
-        names = {file.rfilename for file in info.siblings or ()}
-        if missing := _missing(names):
+        # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
+        for names in (_CONFIGS, _FILES, [PICKLE]):
+            # Without a connection, this is the copy in the cache.
+            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
+            foreign = foreign_type(folder)
+            if foreign is None and names is _CONFIGS and not (folder / run_layout.CONFIG).exists():
+                raise InputError(
+                    f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
+                )
+            if names is _FILES and (foreign is None or (folder / run_layout.WEIGHTS).exists()):
+                break
+        if missing := _missing(folder, foreign):
             raise InputError(
                 f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
             )
-        wanted = [*_FILES] if run_layout.WEIGHTS in names else [*_FILES, PICKLE]
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=wanted))
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
@@ -101,43 +100,35 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
             if kind.__name__ in _REFUSALS:
                 page = f"{constants.ENDPOINT}/{repository}"
                 raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
-        offline = type(error).__name__ == "OfflineModeIsEnabled"
-        problem = f"{constants.ENDPOINT} cannot be used ({printable(first_line(error))})"
-    if (cached := _cached(repository, revision)) is None:
-        problem = "HF_HUB_OFFLINE is set" if offline else problem
-        cache = constants.HF_HUB_CACHE
-        raise InputError(f"cannot fetch {reference}: {problem}, and it is not in the cache {cache}")
-    if not offline:
-        log.warning("%s: using %s from the cache", problem, reference)
-    return cached
+        raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
+    return folder
 
 
-def _cached(repository: str, revision: str | None) -> Path | None:
-    """The folder of a repository in the cache if all files are there, without a connection."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+def _missing(folder: Path, kind: str | None) -> list[str]:
+    """The files that a model lacks."""
+    sides = [*run_layout.SIDE_TOKENIZERS, *run_layout.PIECES[: kind is not None]]
+    is_joint = (folder / run_layout.TOKENIZER).exists() or not (folder / sides[0]).exists()
+    needed = [run_layout.WEIGHTS] if kind is None else []
+    needed += [run_layout.TOKENIZER] if is_joint and kind is None else sides * (not is_joint)
+    return [name for name in needed if not (folder / name).exists()]
 
-    try:
-        folder = Path(
-            snapshot_download(
-                repository,
-                revision=revision,
-                allow_patterns=[*_FILES, PICKLE],
-                local_files_only=True,
-            )
-        )
-    except LocalEntryNotFoundError:
+
+def foreign_type(folder: Path) -> str | None:
+    """Type of a model of another library (``registries.IMPORT_FORMATS``) in a folder, if it is one.
+
+    Raises:
+        InputError: Its configuration is damaged, or its type is not supported.
+    """
+    path = folder / CONFIG_JSON
+    if (folder / run_layout.CONFIG).exists() or not path.exists():
         return None
-    return None if _missing({path.name for path in folder.iterdir()}) else folder
-
-
-def _missing(names: Collection[str]) -> list[str]:
-    """The files that a model lacks, given the names of those that it has."""
-    marian = run_layout.CONFIG not in names and CONFIG_JSON in names
-    one_vocabulary = not marian and run_layout.SIDE_TOKENIZERS[0] not in names
-    vocabulary = [run_layout.TOKENIZER] if one_vocabulary else [*run_layout.SIDE_TOKENIZERS]
-    if marian:
-        vocabulary = [] if run_layout.TOKENIZER in names else [*vocabulary, run_layout.PIECES[0]]
-    weights = PICKLE if marian and PICKLE in names else run_layout.WEIGHTS
-    needed = (CONFIG_JSON if marian else run_layout.CONFIG, *vocabulary, weights)
-    return [name for name in needed if name not in names]
+    try:
+        kind = read_json(path, {}).get("model_type")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {printable(first_line(error))}") from None
+    if kind is not None and str(kind) not in IMPORT_FORMATS:
+        raise InputError(
+            f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "
+            f"only those of type {', '.join(IMPORT_FORMATS)} can be used"
+        )
+    return None if kind is None else str(kind)

@@ -17,8 +17,8 @@ from transformer_mt import hub_models, run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
-from transformer_mt.errors import InputError, first_line, printable
-from transformer_mt.files import cache_path, read_json, read_regular, write_text
+from transformer_mt.errors import InputError, printable
+from transformer_mt.files import cache_path, read_regular, write_text
 from transformer_mt.registries import IMPORT_FORMATS, load
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
@@ -131,7 +131,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         InputError: There is no such repository, or the model cannot be converted.
     """
     folder = hub_models.resolve(reference)
-    kind = _foreign_type(folder)
+    kind = hub_models.foreign_type(folder)
     if kind is None:
         return folder
     try:
@@ -143,24 +143,6 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     convert = load(IMPORT_FORMATS, kind)
     cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
-
-
-def _foreign_type(folder: Path) -> str | None:
-    """Type of the model in a folder that is not one of ours; None if it is ours, or nothing."""
-    if (folder / run_layout.CONFIG).exists() or not (folder / hub_models.CONFIG_JSON).exists():
-        return None
-    try:
-        kind = read_json(folder / hub_models.CONFIG_JSON, {}).get("model_type")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read {folder / hub_models.CONFIG_JSON}: {_excerpt(first_line(error))}"
-        ) from None
-    if kind is not None and kind not in IMPORT_FORMATS:
-        raise InputError(
-            f"{folder} is a model of type {_excerpt(kind)}: of other libraries' models, only "
-            f"those of type {', '.join(IMPORT_FORMATS)} can be used"
-        )
-    return None if kind is None else str(kind)
 
 
 def _identity(path: Path) -> tuple[int, int, int]:

@@ -323,7 +323,7 @@ def _check_archive(file: BinaryIO) -> None:
 
 
 def _check_old_format(file: BinaryIO) -> None:
-    """Raises ``ValueError`` if the pickles at the start of a file of PyTorch < 1.6 are too large."""
+    """``ValueError`` if the pickles that a file of PyTorch < 1.6 starts with are too large."""
     for _ in range(5):  # magic number, version, system, tensors, names of their storages
         for _ in pickletools.genops(file):
             if file.tell() > _MAX_PICKLE_BYTES:

@@ -139,24 +139,18 @@ class Tokenizer:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset({UNK} | {i for i, own in self._own_ids.items() if self._sp.is_byte(own)})
 
-    def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
+    def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
-        lines = [one_line(line) for line in lines]
-        if self._ids is None:
-            ids: list[list[int]] = self._sp.encode(lines, num_threads=num_threads)
-            return ids
-        tags = [self._tag(line) for line in lines]
-        texts = [line.removeprefix(tag) for line, tag in zip(lines, tags, strict=True)]
-        segmented = self._sp.encode(texts, out_type=str, num_threads=num_threads)
-        return [
-            [self._ids[tag]] * bool(tag) + [self._ids.get(piece, UNK) for piece in pieces]
-            for tag, pieces in zip(tags, segmented, strict=True)
-        ]
+        return [self._encode(one_line(line)) for line in lines]
 
-    def _tag(self, line: str) -> str:
-        """The language token that a line starts with; empty if it has none."""
+    def _encode(self, line: str) -> list[int]:
+        if self._ids is None:
+            ids: list[int] = self._sp.encode(line)
+            return ids
         tag = _TAG.match(line)
-        return tag[0] if tag and self._ids and tag[0] in self._ids else ""
+        tags = [tag[0]] if tag and tag[0] in self._ids else []
+        pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
+        return [self._ids.get(piece, UNK) for piece in (*tags, *pieces)]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""
