@@ -78,14 +78,16 @@ def check_shape(config: ModelConfig) -> None:
             )
 
 
-def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> dict[str, Any]:
+def model_settings(model: Transformer, num_positions: int) -> dict[str, Any]:
     """Content of ``config.json``."""
+    config = model.config
     model_type, name = _CLASSES[config.norm]
     return {
         "architectures": [name],
         "model_type": model_type,
         "is_encoder_decoder": True,
-        "vocab_size": vocab_size,
+        "vocab_size": model.src_vocab_size,
+        "decoder_vocab_size": model.vocab_size,
         "d_model": config.d_model,
         "encoder_layers": config.num_encoder_layers,
         "encoder_attention_heads": config.num_heads,

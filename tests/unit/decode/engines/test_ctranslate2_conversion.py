@@ -64,11 +64,6 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": "pre"},
     {"positions": "learned", "max_positions": 30},
     {"norm": "pre", "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 1},
-    {"activation": "swish", "layer_norm_eps": 1e-5},
-    {"activation": "gelu", "norm": "pre"},
-    {"attention_bias": True, "output_bias": True},
-    {"tied_embeddings": "decoder"},
-    {"tied_embeddings": "none", "scale_embeddings": False},
 ]
 
 
