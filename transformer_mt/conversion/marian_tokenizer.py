@@ -12,47 +12,62 @@ from typing import Any
 from torch import Tensor
 
 from transformer_mt import run_layout
-from transformer_mt.config import DataConfig
+from transformer_mt.config import TrainJob
+from transformer_mt.conversion.transformers_tokenizer import languages
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer
 
 Json = dict[str, Any]
 
 
-def vocabulary_contents(tokenizer: Tokenizer) -> Json:
-    """Content of ``vocab.json`` and, for two vocabularies, of ``target_vocab.json``."""
+def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
+    """The files of the tokenizer of a model, by name, besides its SentencePiece models."""
     sides = [tokenizer] if tokenizer.is_joint else [tokenizer, tokenizer.tgt]
-    contents = {}
+    contents: Json = {
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "separate_vocabs": not tokenizer.is_joint,
+            "model_max_length": trained.decode.max_source_tokens + 1,
+            "clean_up_tokenization_spaces": False,
+            "unk_token": "<unk>",
+            "eos_token": "</s>",
+            "pad_token": "<pad>",
+            **languages(trained.data),
+        }
+    }
     for name, side in zip(run_layout.PIECES, sides, strict=False):
         names = ["<pad>" if i == BOS else side.vocabulary[i] for i in _order(tokenizer, side)]
         contents[name] = {piece: i for i, piece in enumerate(names)}
     return contents
 
 
-def tokenizer_settings(tokenizer: Tokenizer, data: DataConfig, max_source_tokens: int) -> Json:
-    """Content of ``tokenizer_config.json``."""
-    return {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": data.src_lang,
-        "target_lang": data.tgt_lang,
-        "separate_vocabs": not tokenizer.is_joint,
-        "model_max_length": max_source_tokens + 1,
-        "clean_up_tokenization_spaces": False,
-        "unk_token": "<unk>",
-        "eos_token": "</s>",
-        "pad_token": "<pad>",
-        "normalization": data.normalization,  # read by our import only
-    }
+def normalization_gap(normalization: str) -> str | None:
+    """The part of ``data.normalization`` that ``MarianTokenizer`` omits; None if it has all."""
+    if normalization == "none":
+        return None
+    by_hand = "has tokenizer.normalize for it, which must be called for each line"
+    return f"MarianTokenizer {by_hand if normalization == 'moses' else 'does not have it'}"
 
 
-def token_settings(tokenizer: Tokenizer) -> tuple[Json, Json]:
-    """What differs in ``config.json`` and in ``generation_config.json``."""
-    order = _order(tokenizer, tokenizer.tgt)
-    pad, unk, eos = (order.index(i) for i in (BOS, UNK, EOS))
-    ids: Json = dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad)
-    ids |= dict.fromkeys(("bos_token_id", "eos_token_id", "forced_eos_token_id"), eos)
+def token_settings(tokenizer: Tokenizer) -> Json:
+    """What differs in ``config.json``."""
     sizes = (len(_order(tokenizer, side)) for side in (tokenizer, tokenizer.tgt))
-    config = dict(zip(("vocab_size", "decoder_vocab_size"), sizes, strict=True))
-    return ids | config, ids | {"suppress_tokens": [unk, pad], "bad_words_ids": [[pad]]}
+    return _special(tokenizer) | dict(zip(("vocab_size", "decoder_vocab_size"), sizes, strict=True))
+
+
+def generation_settings(tokenizer: Tokenizer) -> Json:
+    """What differs in ``generation_config.json``."""
+    ids = _special(tokenizer)
+    unk = _order(tokenizer, tokenizer.tgt).index(UNK)
+    return ids | {"suppress_tokens": [unk, ids["pad_token_id"]]}
+
+
+def _special(tokenizer: Tokenizer) -> Json:
+    order = _order(tokenizer, tokenizer.tgt)
+    pad, eos = order.index(BOS), order.index(EOS)
+    return {
+        **dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad),
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "forced_eos_token_id"), eos),
+    }
 
 
 def renumbered(weights: dict[str, Tensor], tokenizer: Tokenizer) -> dict[str, Tensor]:

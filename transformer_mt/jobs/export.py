@@ -8,13 +8,12 @@ from pathlib import Path
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.conversion import transformers_model
-from transformer_mt.conversion.transformers_tokenizer import (
-    convert_tokenizer,
-    normalization_gap,
-    tokenizer_settings,
+from transformer_mt.conversion import (
+    marian_tokenizer,
+    transformers_model,
+    transformers_tokenizer,
 )
-from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary
+from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import to_json
@@ -66,21 +65,32 @@ def _check_output(source: Path, output: Path) -> None:
 
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
-    model, tokenizer = source.model, source.tokenizer
-    decode, normalization = source.trained.decode, source.trained.data.normalization
+    model, tokenizer, trained = source.model, source.tokenizer, source.trained
     transformers_model.check_shape(model.config)
-    positions = transformers_model.num_positions(model.config, decode)
+    positions = transformers_model.num_positions(model.config, trained.decode)
     settings = transformers_model.model_settings(model, positions)
-    generation = transformers_model.generation_settings(decode, positions)
-    files.write_json(folder / "config.json", settings)
-    files.write_json(folder / "generation_config.json", generation)
-    files.write_json(folder / "tokenizer.json", convert_tokenizer(tokenizer, normalization))
-    tokenizer_config = tokenizer_settings(tokenizer, decode.max_source_tokens)
-    files.write_json(folder / "tokenizer_config.json", tokenizer_config)
+    generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
+    if tokenizer.tgt is tokenizer:
+        converted = transformers_tokenizer.tokenizer_files(tokenizer, trained)
+        gap = transformers_tokenizer.normalization_gap(trained.data.normalization)
+    else:
+        converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+        settings |= marian_tokenizer.token_settings(tokenizer)
+        generation |= marian_tokenizer.generation_settings(tokenizer)
+        weights = marian_tokenizer.renumbered(weights, tokenizer)
+        gap = marian_tokenizer.normalization_gap(trained.data.normalization)
+    converted |= {"config.json": settings, "generation_config.json": generation}
+    for name, content in converted.items():
+        files.write_json(folder / name, content)
+    for path in vocabulary_files(source.path):
+        if path.name not in converted:
+            shutil.copyfile(path, folder / path.name)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
-    if (gap := normalization_gap(normalization)) is not None:
-        log.warning("the tokenizer differs from data.normalization=%s: %s", normalization, gap)
+    if gap is not None:
+        log.warning(
+            "the tokenizer differs from data.normalization=%s: %s", trained.data.normalization, gap
+        )
     return transformers_model.class_name(model.config)
 
 
