@@ -192,7 +192,7 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
     with torch.device("meta"):
-        model = Transformer(job.model, tokenizer.vocab_size)
+        model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for embedding in {model.source_embedding, model.embedding}:
         embedding.reset_sinusoids()

@@ -38,7 +38,7 @@ def export(job: ExportJob) -> Path:
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     with files.new_folder(target) as folder:
         kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
-    log.info("exported %s as %s: %s", source, kind, output)
+    log.info("exported %s as %s: %s", job.model, kind, output)
     return output
 
 

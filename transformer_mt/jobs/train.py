@@ -124,7 +124,13 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         tokenizer = Tokenizer.load(data.tokenizer_model)
         trainer = Trainer(
             job,
-            TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
+            TrainingData(
+                data.train,
+                data.valid_store,
+                tokenizer.tgt.vocab_size,
+                data.segmentation,
+                tokenizer.vocab_size,
+            ),
             TranslationValidator(job, tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,

@@ -37,9 +37,11 @@ class TrainingData:
     valid: TokenStore
     """Validation pairs."""
     vocab_size: int
-    """V."""
+    """Number of pieces of the target, V."""
     segmentation: SampledSegmentation | None = None
     """Samples the segmentation of the training pairs in each epoch (``tokenizer.sampling``)."""
+    src_vocab_size: int | None = None
+    """Number of pieces of the source; None: V."""
 
 
 class TrainingComponents:
@@ -74,7 +76,7 @@ class TrainingComponents:
     ):
         config, device = job.train, world.device
         torch.manual_seed(config.seed)
-        self.model = Transformer(job.model, data.vocab_size).to(device)
+        self.model = Transformer(job.model, data.vocab_size, data.src_vocab_size).to(device)
         if config.init_from is not None and not resuming:
             folder = model_folder.locate(config.init_from, job.cache_dir)
             ckpt.load_weights(self.model, folder / run_layout.WEIGHTS)
