@@ -27,13 +27,22 @@ def train_side(lines: Iterable[str], path: Path, vocab_size: int) -> list[str]:
 
 
 def write_vocabulary(
-    folder: Path, pieces: Sequence[Sequence[str]], tags: Sequence[str] = ()
+    folder: Path,
+    pieces: Sequence[Sequence[str]],
+    tags: Sequence[str] = (),
+    *,
+    name: str = "vocab.json",
+    pad_first: bool = False,
 ) -> dict[str, int]:
-    """Writes a shared ``vocab.json`` in Marian's order: ``</s>``, ``<unk>``, pieces, ``<pad>``."""
+    """Writes a vocabulary in Marian's order: ``</s>``, ``<unk>``, pieces, ``<pad>``.
+
+    Of two vocabularies, each has ``<pad>`` at the beginning.
+    """
     text = (piece for side in pieces for piece in side if piece not in ("<s>", "</s>", "<unk>"))
-    names = dict.fromkeys(["</s>", "<unk>", *tags, *text, "<pad>"])
+    pad = ["<pad>"] * pad_first
+    names = dict.fromkeys(["</s>", "<unk>", *pad, *tags, *text, "<pad>"])
     ids = {piece: i for i, piece in enumerate(names)}
-    (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    (folder / name).write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     return ids
 
 
@@ -53,14 +62,14 @@ def random_model(vocab_size: int, *, seed: int = 1, scale: float = 1.0, **settin
     """A MarianMT model with the settings of OPUS-MT, random biases and norms.
 
     Args:
-        vocab_size: Number of pieces; the last one is ``<pad>``.
+        vocab_size: Number of pieces; the last one is ``<pad>``, unless the settings have another.
         seed: Seed of the weights.
         scale: Multiple of the initial weights of transformers; larger ones give peaked outputs.
         settings: Of ``MarianConfig``.
     """
     from transformers import MarianConfig, MarianMTModel
 
-    pad = vocab_size - 1
+    pad = settings.get("pad_token_id", vocab_size - 1)
     stack = {"layers": 2, "ffn_dim": 32, "attention_heads": 2}
     defaults = {
         **{f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in stack.items()},
@@ -85,7 +94,8 @@ def random_model(vocab_size: int, *, seed: int = 1, scale: float = 1.0, **settin
                 parameter.normal_(1, 0.1)
             else:
                 parameter.mul_(scale)
-        model.model.shared.weight[pad] = torch.randn(model.config.d_model) * 0.02
+        for embedding in (model.get_encoder().embed_tokens, model.get_decoder().embed_tokens):
+            embedding.weight[pad] = torch.randn(model.config.d_model) * 0.02
         model.final_logits_bias[0, 1] = -30  # <unk>, as of a trained model
     generation = model.generation_config
     generation.num_beams, generation.max_length = 4, 512

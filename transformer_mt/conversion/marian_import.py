@@ -70,6 +70,15 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
     Raises:
         InputError: A file is missing or damaged, or the model has a feature that is not supported.
     """
+    try:
+        _import(folder, output, reference)
+    except InputError as error:
+        if str(folder) in str(error):
+            raise
+        raise InputError(f"cannot use the model {folder}: {error}") from None
+
+
+def _import(folder: Path, output: Path, reference: str) -> None:
     settings = _read(folder / "config.json", _SIZES)
     tokenizer = _read(folder / "tokenizer_config.json", {}, optional=True)
     vocabularies = _vocabularies(folder, settings, separate=bool(tokenizer.get("separate_vocabs")))
@@ -109,6 +118,14 @@ def _read(path: Path, types: Mapping[str, type], *, optional: bool = False) -> d
     return content
 
 
+def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
+    """A number of a configuration, if it is there."""
+    value = settings.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{key}={printable(str(value)[:40])} is not a number")
+    return value
+
+
 def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
     for key in ("attention_heads", "ffn_dim"):
         sizes = settings[f"encoder_{key}"], settings[f"decoder_{key}"]
@@ -125,9 +142,9 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
         num_heads=settings["encoder_attention_heads"],
         num_encoder_layers=settings["encoder_layers"],
         num_decoder_layers=settings["decoder_layers"],
-        dropout=settings.get("dropout", 0.1),
-        attention_dropout=settings.get("attention_dropout", 0.0),
-        activation_dropout=settings.get("activation_dropout", 0.0),
+        dropout=_number(settings, "dropout", 0.1),
+        attention_dropout=_number(settings, "attention_dropout", 0),
+        activation_dropout=_number(settings, "activation_dropout", 0),
         attention_bias=True,
         output_bias=True,
         activation=_ACTIVATIONS[activation],
@@ -203,6 +220,7 @@ def _job(
     """The configuration of the model folder."""
     search = {**settings, **_read(folder / "generation_config.json", {}, optional=True)}
     longest = search.get("max_length")
+    longest_source = _number(settings, "max_position_embeddings", 512)
     source = _language(tokenizer.get("source_lang"), "und")
     target = _language(tokenizer.get("target_lang"), "mul")
     name = hub_models.repository(reference) or folder.resolve().name
@@ -217,11 +235,11 @@ def _job(
         model=model,
         train=TrainConfig(init_from=reference),
         decode=DecodeConfig(
-            beam_size=search.get("num_beams", 1),
+            beam_size=_number(search, "num_beams", 1),
             # The inverse of ``transformers_model.generation_settings``.
-            length_penalty=round(max(search.get("length_penalty", 1.0), 0) / 0.8, 6),
+            length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
             max_length=max(longest - 2, 1) if type(longest) is int else None,
-            max_source_tokens=max(min(settings.get("max_position_embeddings", 512), 512) - 1, 1),
+            max_source_tokens=int(max(min(longest_source, 512) - 1, 1)),
         ),
         card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),
     )

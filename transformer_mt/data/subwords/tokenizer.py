@@ -148,7 +148,7 @@ class Tokenizer:
             ids: list[int] = self._sp.encode(line)
             return ids
         tag = _TAG.match(line)
-        tags = [tag[0]] if tag and tag[0] in self._ids else []
+        tags = [tag[0]] if tag else []  # <unk> if there is no such language
         pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
         return [self._ids.get(piece, UNK) for piece in (*tags, *pieces)]
 
