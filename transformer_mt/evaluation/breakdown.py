@@ -12,9 +12,6 @@ import numpy as np
 GROUPS = 5
 """Maximum number of groups that sentences are divided into, of about equal size."""
 
-FREQUENCIES = (1, 2, 4, 10, 100)
-"""Lower bounds of the classes of words by frequency: once, two or three times, …"""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -65,34 +62,6 @@ def by_frequency(references: Sequence[str]) -> list[Group]:
     if len(labels) > 1:
         labels[0], labels[-1] = "rarest", "commonest"
     return [Group(label, lines) for label, lines in zip(labels, parts, strict=True)]
-
-
-def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[str, float]]:
-    """F1 of words (0–100) by frequency class, that is how often the references contain the word.
-
-    A word of the output is correct if the reference of that line contains it, at most as often as
-    it does there.
-    """
-    frequency = Counter(word for line in references for word in line.split())
-    totals = {start: [0, 0, 0] for start in FREQUENCIES}  # correct, in the output, in the reference
-
-    def start(word: str) -> int:
-        return max((s for s in FREQUENCIES if s <= frequency[word]), default=0)
-
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = Counter(hypothesis.split()), Counter(reference.split())
-        for column, counted in enumerate((ours & theirs, ours, theirs)):
-            for word, count in counted.items():
-                if word in frequency:
-                    totals[start(word)][column] += count
-    result = []
-    for this, following in zip(FREQUENCIES, [*FREQUENCIES[1:], None], strict=True):
-        correct, output, expected = totals[this]
-        if expected:
-            last = f"{this}+" if following is None else f"{this}–{following - 1}"
-            label = str(this) if following == this + 1 else last
-            result.append((label, 200 * correct / (output + expected)))
-    return result
 
 
 def changes(old: str, new: str) -> list[Change]:

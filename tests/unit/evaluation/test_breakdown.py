@@ -10,7 +10,6 @@ from transformer_mt.evaluation.breakdown import (
     by_frequency,
     by_length,
     changes,
-    word_f1,
 )
 
 
@@ -46,18 +45,6 @@ def test_frequency_groups_go_from_rare_to_common() -> None:
     assert groups[-1].lines == [1]  # a, eight times
     assert (groups[0].label, groups[-1].label) == ("rarest", "commonest")
     assert sorted(i for group in groups for i in group.lines) == list(range(8))
-
-
-def test_word_f1_by_hand() -> None:
-    references = ["a a b", "a c d"]  # a three times; b, c, d once
-    hypotheses = ["a b b", "a a x"]
-    # Class 1: of b, c, d one right (b) of two in the output (b b) and three in the reference.
-    # Class 2–3: a, one right in each line; three in the output, three in the reference.
-    assert word_f1(hypotheses, references) == [
-        ("1", pytest.approx(200 * 1 / (2 + 3))),
-        ("2–3", pytest.approx(200 * 2 / (3 + 3))),
-    ]
-    assert word_f1(references, references) == [("1", 100), ("2–3", 100)]
 
 
 def test_changes_word_by_word() -> None:

@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs import translate_stream as stream_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_file import process_file, translate_file
@@ -476,11 +474,8 @@ def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
 
 
 def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def second_of_two(_: TranslateJob) -> Iterator[World]:
-        yield World(torch.device("cpu"), 1, 2)
-
-    monkeypatch.setattr(stream_job, "translation_ranks", second_of_two)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
         translate_stream(TranslateJob(model=str(model)))
 
