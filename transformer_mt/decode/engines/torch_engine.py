@@ -1,5 +1,6 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from random import Random
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
     Hypothesis,
@@ -27,9 +28,7 @@ from transformer_mt.decode.search.step_function import (
     NAN_MESSAGE,
     ConstrainedStep,
     Constraints,
-    ModelStep,
     StepFunction,
-    log_mean_exp,
 )
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.model.attention_maps import cross_attention_maps
@@ -44,6 +43,57 @@ _MEMORY_SHARE = 0.5
 """Share of a GPU's free memory to use."""
 
 T = TypeVar("T")
+
+
+class ModelStep:
+    """The step function of one model, or of an ensemble that averages probabilities.
+
+    The models are in ``eval`` mode and share a vocabulary; ``src`` is packed as one bucket.
+    """
+
+    capturable = True
+
+    def __init__(self, models: Sequence[Transformer], src: Packed, beam_size: int):
+        self._models = models
+        self._states = [model.init_decoder_state(src, beam_size) for model in models]
+
+    def reserve(self, steps: int) -> bool:
+        """See ``StepFunction``."""
+        grew = [state.reserve(steps) for state in self._states]
+        grew += [
+            model.embedding.reserve(state.length)
+            for model, state in zip(self._models, self._states, strict=True)
+        ]
+        return any(grew)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See ``StepFunction``."""
+        members = []
+        for model, state in zip(self._models, self._states, strict=True):
+            log_probs = model.decode_step(tokens, state).float().log_softmax(-1)
+            # Never part of a translation. Ruled out after the softmax, in which training gave them
+            # probability.
+            for token in (PAD, UNK, BOS):
+                log_probs[..., token].fill_(-torch.inf)
+            members.append(log_probs)
+        return log_mean_exp(members)
+
+    def select(self, beams: Tensor) -> None:
+        """See ``StepFunction``."""
+        for state in self._states:
+            state.select(beams)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """See ``StepFunction``."""
+        for state in self._states:
+            state.keep(sentences)
+
+
+def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities that are given as logarithms."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
 class TorchEngine:
