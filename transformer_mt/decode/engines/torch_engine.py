@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from random import Random
 from typing import TypeVar
 
@@ -102,8 +101,8 @@ class TorchEngine:
     Sentences of similar length share a batch, which does not change their translations.
 
     Args:
-        model: The model, in ``eval`` mode, on the device to translate on; its weights are read at
-            the first translation.
+        model: The model, in ``eval`` mode, on the device to translate on; its weights must not
+            change afterwards.
         config: Search settings.
         ensemble: More models with the same vocabulary, on the same device; the probabilities of the
             next token are averaged over all models.
@@ -117,25 +116,13 @@ class TorchEngine:
         ensemble: Sequence[Transformer] = (),
         dtype: torch.dtype = torch.float32,
     ):
-        self.model, self.config = model, config
-        self._models, self._dtype = [model, *ensemble], dtype
+        models = [model, *ensemble]
         self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
-        self.max_tokens = max_tokens(model.config for model in self._models)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the models."""
-        return self.model.embedding.weight.device
-
-    @cached_property
-    def batch_tokens(self) -> int:
-        """Maximum number of tokens of a batch, padding and beams included."""
-        given = self.config.batch_tokens
-        return given or default_batch_tokens(self._models, self._dtype.itemsize)
-
-    @cached_property
-    def _inference_models(self) -> list[Transformer]:
-        return [for_inference(model, self._dtype) for model in self._models]
+        self.max_tokens = max_tokens(model.config for model in models)
+        self.device = model.embedding.weight.device
+        self._config = config
+        self._batch_tokens = config.batch_tokens or default_batch_tokens(models, dtype.itemsize)
+        self._models = [for_inference(model, dtype) for model in models]
 
     @torch.inference_mode()
     def search(
@@ -147,7 +134,7 @@ class TorchEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
-        config, device = self.config, self.device
+        config, device = self._config, self.device
         prefixes = [Prefix()] * len(sources) if prefixes is None else prefixes
         limits = [
             max(max_output_tokens(config, source, self.max_tokens), len(prefix))
@@ -158,7 +145,7 @@ class TorchEngine:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
-            step: StepFunction = ModelStep(self._inference_models, src, beams)
+            step: StepFunction = ModelStep(self._models, src, beams)
             if config.min_length or config.no_repeat_ngram or any(prefixes[i] for i in batch):
                 constraints = [
                     Constraints(
@@ -187,7 +174,7 @@ class TorchEngine:
             )
 
         sizes = [(len(source) + 1) * beams for source in sources]
-        return map_batches(search, sizes, self.batch_tokens)
+        return map_batches(search, sizes, self._batch_tokens)
 
     @torch.inference_mode()
     def score(
@@ -211,12 +198,12 @@ class TorchEngine:
             ]
 
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-        return map_batches(score, sizes, self.batch_tokens)
+        return map_batches(score, sizes, self._batch_tokens)
 
     def _log_probs(self, src: Packed, tgt_in: Packed, tgt_out: Tensor) -> Tensor:
         """[N] log-probabilities of the packed target tokens of a batch."""
         members = []
-        for model in self._inference_models:
+        for model in self._models:
             hidden = model.decode(tgt_in, model.encode(src), src)
             parts = [
                 model.logits(rows).float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
@@ -232,13 +219,13 @@ class TorchEngine:
         """See ``Engine``; an ensemble aligns with its first model."""
 
         def align(batch: list[int]) -> list[list[Link]]:
-            attention = soft_alignment(self._inference_models[0], [pairs[i] for i in batch])
+            attention = soft_alignment(self._models[0], [pairs[i] for i in batch])
             return [
                 word_alignment(weights, *words[i])
                 for weights, i in zip(attention, batch, strict=True)
             ]
 
-        return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self.batch_tokens)
+        return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self._batch_tokens)
 
 
 def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
