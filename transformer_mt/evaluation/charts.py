@@ -121,24 +121,17 @@ def _intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, fl
 
 
 def group_charts(evaluation: Evaluation) -> list[Chart]:
-    """BLEU and chrF by length and by word frequency."""
+    """BLEU and chrF by length of the source or, if that is unknown, of the reference."""
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
     side = "reference" if source is None else "source"
-    lengths = breakdown.by_length(reference if source is None else source)
-    rarity = breakdown.by_frequency(reference)
-    by_words = "Sentences grouped by the mean log frequency of their words."
-    groupings = [
-        (f"length of the {side}", "length", lengths, ""),
-        ("word frequency of the reference", "frequency", rarity, by_words),
-    ]
+    groups = breakdown.by_length(reference if source is None else source)
+    labels = [group.label for group in groups]
+    note = f"Sentences: {', '.join(f'{len(group.lines):,}' for group in groups)}."
     charts = []
-    for what, kind, groups, note in groupings:
-        sizes = ", ".join(f"{len(group.lines):,}" for group in groups)
-        labels = [group.label for group in groups]
-        for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-            svg = _bars(f"{metric}-{kind}", labels, _group_scores(evaluation, metric, groups))
-            charts.append(Chart(f"{name} by {what}", svg, f"{note} Sentences: {sizes}.".strip()))
+    for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
+        svg = _bars(metric, labels, _group_scores(evaluation, metric, groups))
+        charts.append(Chart(f"{name} by length of the {side}", svg, note))
     return charts
 
 

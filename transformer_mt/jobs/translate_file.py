@@ -124,13 +124,13 @@ def process_file(
             job = {**settings, "input": checksum, "lines": num_lines}
             chunk_lines = parts.start(job, _chunk_lines(num_lines, ranks.size, max_chunk_lines))
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
-        with _FileProgress(parts, num_lines, chunk_lines, ranks.is_main) as progress:
+        with _progress(parts, num_lines, chunk_lines, ranks.is_main) as update:
             for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
                 if parts.claim(number):
                     parts.write(number, *process(chunk, number * chunk_lines + 1))
-                    progress.update()
+                    update()
             ranks.gather(None)  # wait until every rank has finished
-            progress.update()
+            update()
         return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
 
 
@@ -158,40 +158,36 @@ def _read_chunks(source: Path, num_lines: int, chunk_lines: int) -> Iterator[lis
             yield chunk
 
 
-class _FileProgress:
-    """Lines that all ranks have finished, as a progress bar or as a message now and then."""
+@contextmanager
+def _progress(
+    parts: ChunkFolder, num_lines: int, chunk_lines: int, visible: bool
+) -> Iterator[Callable[[], None]]:
+    """Shows the lines that all ranks have finished: a progress bar, or a message now and then.
 
-    def __init__(self, parts: ChunkFolder, num_lines: int, chunk_lines: int, visible: bool):
-        self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines
-        self._visible, self._initial = visible, self._count()
-        self._started = self._last_message = time.perf_counter()
-        hidden = not visible or not sys.stderr.isatty()
-        options = {"unit": " lines", "dynamic_ncols": True, "disable": hidden}
-        self._bar = tqdm(total=num_lines, initial=self._initial, **options)
+    Yields a function that is called after each chunk.
+    """
 
-    def __enter__(self) -> "_FileProgress":
-        return self
+    def count() -> int:
+        return min(parts.num_finished() * chunk_lines, num_lines)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._bar.close()
-        if kind is KeyboardInterrupt and self._visible and (done := self._count()):
-            kept = f"{done:,} of {self._num_lines:,} lines are kept in {self._parts.path}"
-            log.info("Stopped. %s. Run the same command to resume.", kept)
-
-    def update(self) -> None:
-        """Shows how many lines are finished now."""
-        now = time.perf_counter()
-        if not self._bar.disable:
-            self._bar.update(self._count() - self._bar.n)
-        elif self._visible and now - self._last_message >= _LOG_INTERVAL:
-            done = self._count()
-            if done == self._initial:  # the rate is not known yet
-                return
-            rate = (done - self._initial) / (now - self._started)
-            left = tqdm.format_interval((self._num_lines - done) / rate)
-            self._last_message = now
-            progress = f"{done:,} of {self._num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
+    def update() -> None:
+        nonlocal reported
+        done, now = count(), time.perf_counter()
+        bar.update(done - bar.n)
+        if visible and no_bar and now - reported >= _LOG_INTERVAL and done > initial:
+            rate, reported = (done - initial) / (now - started), now
+            left = tqdm.format_interval((num_lines - done) / rate)
+            progress = f"{done:,} of {num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
             log.info("%s", progress)
 
-    def _count(self) -> int:
-        return min(self._parts.num_finished() * self._chunk_lines, self._num_lines)
+    initial, no_bar = count(), not visible or not sys.stderr.isatty()
+    started = reported = time.perf_counter()
+    options = {"unit": " lines", "dynamic_ncols": True, "disable": no_bar}
+    with tqdm(total=num_lines, initial=initial, **options) as bar:
+        try:
+            yield update
+        except KeyboardInterrupt:
+            if visible and (done := count()):
+                kept = f"{done:,} of {num_lines:,} lines are kept in {parts.path}"
+                log.info("Stopped. %s. Run the same command to resume.", kept)
+            raise

@@ -7,7 +7,6 @@ import pytest
 from transformer_mt.evaluation.breakdown import (
     GROUPS,
     Change,
-    by_frequency,
     by_length,
     changes,
 )
@@ -30,21 +29,12 @@ def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
 def test_groups_of_few_or_equal_sentences() -> None:
     assert [(g.label, g.lines) for g in by_length(["a b", "a b"])] == [("2 words", [0, 1])]
     assert [(g.label, g.lines) for g in by_length(["", "a"])] == [("0", [0]), ("1 words", [1])]
-    assert [g.lines for g in by_frequency(["a", "a", "b"])] == [[2], [0, 1]]
+    assert [g.lines for g in by_length(["a", "a", "b c"])] == [[0, 1], [2]]
 
 
 def test_text_without_spaces_is_measured_in_characters() -> None:
     groups = by_length(["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30])
     assert [group.label for group in groups] == ["22", "30 characters"]
-
-
-def test_frequency_groups_go_from_rare_to_common() -> None:
-    lines = ["x y z", "a a a", "a b", "b c"] + ["a b"] * 4
-    groups = by_frequency(lines)
-    assert groups[0].lines[0] == 0  # words that occur once
-    assert groups[-1].lines == [1]  # a, eight times
-    assert (groups[0].label, groups[-1].label) == ("rarest", "commonest")
-    assert sorted(i for group in groups for i in group.lines) == list(range(8))
 
 
 def test_changes_word_by_word() -> None:
