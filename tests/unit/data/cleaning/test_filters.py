@@ -281,9 +281,13 @@ def test_language() -> None:
 
 def test_the_language_identifier_is_imported_only_if_configured() -> None:
     code = (
-        "import sys; from transformer_mt.config import CleaningConfig\n"
+        "import sys; from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig\n"
         "from transformer_mt.data.cleaning.cleaner import Cleaner\n"
-        "Cleaner(CleaningConfig(drop_markup=True), 'en', 'de').check_text('a', 'b')\n"
+        "sources = [SourceConfig(sample='train')]\n"
+        "config = CleaningConfig(drop_markup=True)\n"
+        "data = DataConfig(\n"
+        "    src_lang='en', tgt_lang='de', train=sources, valid=sources, cleaning=config)\n"
+        "Cleaner(data).check_text('a', 'b')\n"
         "print([m for m in ('torch', 'datasets', 'py3langid', 'sacremoses') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
