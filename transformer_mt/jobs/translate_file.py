@@ -170,6 +170,9 @@ def _progress(
     def count() -> int:
         return min(parts.num_finished() * chunk_lines, num_lines)
 
+    initial, no_bar = count(), not visible or not sys.stderr.isatty()
+    started = reported = time.perf_counter()
+
     def update() -> None:
         nonlocal reported
         done, now = count(), time.perf_counter()
@@ -180,8 +183,6 @@ def _progress(
             progress = f"{done:,} of {num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
             log.info("%s", progress)
 
-    initial, no_bar = count(), not visible or not sys.stderr.isatty()
-    started = reported = time.perf_counter()
     options = {"unit": " lines", "dynamic_ncols": True, "disable": no_bar}
     with tqdm(total=num_lines, initial=initial, **options) as bar:
         try:
