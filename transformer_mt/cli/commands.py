@@ -94,14 +94,12 @@ def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None
 @contextmanager
 def _messages_to_stderr(program: str) -> Iterator[None]:
     """Prints the log messages for the user to standard error, after the name of the program."""
-    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
+    logger = logging.getLogger("transformer_mt.jobs")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
+        logger.removeHandler(handler)

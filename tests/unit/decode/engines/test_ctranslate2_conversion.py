@@ -127,7 +127,7 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
     place, _ = convert(folder)
     (place / "made_from.json").write_text(damage)
     (place / "model.bin").write_bytes(b"half of it")
-    unfinished = place.with_name(".float32.tmp")  # as a killed process leaves it
+    unfinished = place.with_name(".float32.0123abcd.tmp")  # as a killed process leaves it
     unfinished.mkdir()
     (unfinished / "model.bin").write_bytes(b"half of it")
     assert convert(folder)[1] is not None
