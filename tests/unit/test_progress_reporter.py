@@ -16,11 +16,11 @@ def test_log_lines_without_a_terminal(
     now = 100.0
     monkeypatch.setattr(progress_reporter.time, "perf_counter", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        with ProgressReporter("pairs", "encoded") as progress:
-            for item in range(1, 101):
-                now += 1.0
-                progress.update(2_000 * item)
+    caplog.set_level(logging.INFO, "transformer_mt")
+    with ProgressReporter("pairs", "encoded") as progress:
+        for item in range(1, 101):
+            now += 1.0
+            progress.update(2_000 * item)
     rate = "2,000 pairs/s"
     counts = ["60,000", "120,000", "180,000"]
     assert caplog.messages == [f"  encoded: {count} pairs, {rate}" for count in counts]
@@ -35,9 +35,9 @@ def test_bar_on_a_terminal(
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with caplog.at_level(logging.INFO, logger="transformer_mt"):
-        with ProgressReporter("pairs", "encoded") as progress:
-            progress.update(2_000)
+    caplog.set_level(logging.INFO, "transformer_mt")
+    with ProgressReporter("pairs", "encoded") as progress:
+        progress.update(2_000)
     assert caplog.messages == []
     assert "encoded" in sys.stderr.getvalue()
     assert "2.00k" in sys.stderr.getvalue()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS
+from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -126,7 +126,7 @@ class EvaluateJob(Checked):
     """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
-    metrics: list[str] | None = one_of(METRICS, "comet", "ppl", default=None)
+    metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
     """Metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references under the
     model, per subword."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)

@@ -8,15 +8,15 @@ claimed, so fast ranks do not wait for slow ones.
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import files
-from transformer_mt.config import TranslateJob
+from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import AlignedFile, open_binary, raw_lines
-from transformer_mt.distributed.environment import Ranks
+from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (
@@ -24,11 +24,14 @@ from transformer_mt.jobs.line_processor import (
     InputStats,
     LineProcessor,
     translates_file,
-    translation_ranks,
 )
 from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
+
+_LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
+"""At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
+The failure of a rank is still noticed immediately."""
 
 ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
 """(lines, number of the first line) → their output."""
@@ -53,8 +56,10 @@ def translate_file(job: TranslateJob) -> InputStats:
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
-    with translation_ranks(job) as ranks:
-        processor = LineProcessor(job, ranks)
+    with _joined_ranks(job) as ranks:
+        # Of several ranks, each has a device of its own.
+        device, report = getattr(ranks, "device", None), log.info if ranks.is_main else log.debug
+        processor = LineProcessor(job, device and str(device), report)
         stats = process_file(
             files.expand_user(job.input),
             files.expand_user(job.output).resolve(),
@@ -66,6 +71,20 @@ def translate_file(job: TranslateJob) -> InputStats:
         )
         processor.log_input_stats(stats)
         return stats
+
+
+@contextmanager
+def _joined_ranks(job: TranslateJob) -> Iterator[Ranks]:
+    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
+    if env_size() == 1:
+        yield Ranks()
+        return
+    from transformer_mt.distributed.failures import propagate_errors
+    from transformer_mt.distributed.world import join, pick_device
+
+    device = pick_device(job.device)
+    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
+        yield world
 
 
 def process_file(

@@ -486,7 +486,7 @@ def test_missing_output_folder_is_reported_first(
     path = str(tmp_path / "none" / "x")
     settings = {"model": "never read", "attention": "x", key: path}
     message = error_of(capsys, **settings)
-    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}"
+    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}; create it first"
 
 
 @pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
