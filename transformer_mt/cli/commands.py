@@ -6,13 +6,12 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 import logging
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
-from transformer_mt.config.settings import Command
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,15 +67,6 @@ def export(job: ExportJob) -> None:
         from transformer_mt.jobs.export import export
     with _messages_to_stderr("mt-export"):
         export(job)
-
-
-COMMANDS: dict[Command, Callable[[Any], None]] = {
-    "train": train,
-    "translate": translate,
-    "evaluate": evaluate,
-    "export": export,
-}
-"""The function of each command; ``config.settings`` has its program and its schema."""
 
 
 def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None]:
