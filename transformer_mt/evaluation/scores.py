@@ -127,7 +127,7 @@ def validation_bleu(
 
 def validation_chrf(hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, _: str) -> float:
     """ChrF2 for comparing checkpoints."""
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
+    return compute_score("chrf", tgt_lang, hypotheses, references).score
 
 
 def to_json(scores: Sequence[Score]) -> str:
