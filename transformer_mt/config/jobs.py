@@ -1,6 +1,7 @@
 """Configurations of the commands that use a model: mt-translate, mt-eval and mt-export."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
@@ -10,6 +11,8 @@ from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOL
 @dataclass(kw_only=True, frozen=True)
 class TranslateJob(Checked):
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
+
+    program: ClassVar = "mt-translate"
 
     model: str = ""
     """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
@@ -104,6 +107,8 @@ class TranslateJob(Checked):
 @dataclass(kw_only=True, frozen=True)
 class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
+
+    program: ClassVar = "mt-eval"
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
@@ -227,6 +232,8 @@ class EvaluateJob(Checked):
 @dataclass(kw_only=True, frozen=True)
 class ExportJob(Checked):
     """Settings of ``mt-export``."""
+
+    program: ClassVar = "mt-export"
 
     model: str = ""
     """Model folder; required."""

@@ -7,15 +7,11 @@ claimed, so fast ranks do not wait for slow ones.
 
 import hashlib
 import logging
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.config import DistributedConfig, TranslateJob
@@ -29,11 +25,9 @@ from transformer_mt.jobs.line_processor import (
     LineProcessor,
     translates_file,
 )
+from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
-
-_LOG_INTERVAL = 30.0
-"""Seconds between two progress messages, where there is no terminal."""
 
 _LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
@@ -124,13 +118,25 @@ def process_file(
             job = {**settings, "input": checksum, "lines": num_lines}
             chunk_lines = parts.start(job, _chunk_lines(num_lines, ranks.size, max_chunk_lines))
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
-        with _progress(parts, num_lines, chunk_lines, ranks.is_main) as update:
-            for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
-                if parts.claim(number):
-                    parts.write(number, *process(chunk, number * chunk_lines + 1))
-                    update()
-            ranks.gather(None)  # wait until every rank has finished
-            update()
+
+        def done() -> int:
+            return min(parts.num_finished() * chunk_lines, num_lines)
+
+        try:
+            with ProgressReporter(
+                "lines", "translated", done=done(), total=num_lines, visible=ranks.is_main
+            ) as progress:
+                for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
+                    if parts.claim(number):
+                        parts.write(number, *process(chunk, number * chunk_lines + 1))
+                        progress.update(done())
+                ranks.gather(None)  # wait until every rank has finished
+                progress.update(done())
+        except KeyboardInterrupt:
+            if ranks.is_main and (kept := done()):
+                kept_lines = f"{kept:,} of {num_lines:,} lines are kept in {parts.path}"
+                log.info("Stopped. %s. Run the same command to resume.", kept_lines)
+            raise
         return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
 
 
@@ -156,39 +162,3 @@ def _read_chunks(source: Path, num_lines: int, chunk_lines: int) -> Iterator[lis
         lines = islice(raw_lines(stream, str(source)), num_lines)  # not lines added meanwhile
         while chunk := list(islice(lines, chunk_lines)):
             yield chunk
-
-
-@contextmanager
-def _progress(
-    parts: ChunkFolder, num_lines: int, chunk_lines: int, visible: bool
-) -> Iterator[Callable[[], None]]:
-    """Shows the lines that all ranks have finished: a progress bar, or a message now and then.
-
-    Yields a function that is called after each chunk.
-    """
-
-    def count() -> int:
-        return min(parts.num_finished() * chunk_lines, num_lines)
-
-    initial, no_bar = count(), not visible or not sys.stderr.isatty()
-    started = reported = time.perf_counter()
-
-    def update() -> None:
-        nonlocal reported
-        done, now = count(), time.perf_counter()
-        bar.update(done - bar.n)
-        if visible and no_bar and now - reported >= _LOG_INTERVAL and done > initial:
-            rate, reported = (done - initial) / (now - started), now
-            left = tqdm.format_interval((num_lines - done) / rate)
-            progress = f"{done:,} of {num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
-            log.info("%s", progress)
-
-    options = {"unit": " lines", "dynamic_ncols": True, "disable": no_bar}
-    with tqdm(total=num_lines, initial=initial, **options) as bar:
-        try:
-            yield update
-        except KeyboardInterrupt:
-            if visible and (done := count()):
-                kept = f"{done:,} of {num_lines:,} lines are kept in {parts.path}"
-                log.info("Stopped. %s. Run the same command to resume.", kept)
-            raise

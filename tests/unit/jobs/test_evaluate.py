@@ -515,7 +515,7 @@ def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []
-    monkeypatch.setitem(commands.COMMANDS, "evaluate", jobs.append)
+    monkeypatch.setattr(commands, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
         arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
         monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])

@@ -20,6 +20,7 @@ from support.model_folders import TEXT, translate_lines, write_model
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
+from transformer_mt import progress_reporter
 from transformer_mt.cli import commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.distributed.world import World
@@ -35,7 +36,7 @@ ALONE = World(torch.device("cpu"))
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt.jobs")
+    caplog.set_level(logging.INFO, "transformer_mt")
     monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 10)
 
 
@@ -248,15 +249,15 @@ def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> Non
 def test_progress_without_a_terminal(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(file_job, "_LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(progress_reporter, "_LOG_INTERVAL", 0.0)
     interrupt(files)
     caplog.clear()
     run(files, UpperCase())
     assert [line.split(" lines")[0] for line in caplog.messages] == [
         "resuming: 20 of 35",
-        "30 of 35",
-        "35 of 35",
-        "35 of 35",
+        "  translated: 30 of 35",
+        "  translated: 35 of 35",
+        "  translated: 35 of 35",
     ]
     assert caplog.messages[1].endswith(" left")
     assert " lines/s, " in caplog.messages[1]
@@ -270,7 +271,7 @@ def test_progress_when_all_chunks_are_finished(
         patched.setattr(ChunkFolder, "join", Mock(side_effect=OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
             run(files, UpperCase())
-    monkeypatch.setattr(file_job, "_LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(progress_reporter, "_LOG_INTERVAL", 0.0)
     process = UpperCase()
     run(files, process)
     assert process.firsts == []
