@@ -80,24 +80,31 @@ class EngineRequest:
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
             models.append(member)
+        known = vars(self).get("checksums")  # computed before
+        if known is not None and known != self._compute_checksums():
+            raise InputError(f"{self.folder} was changed while it was read: try again")
         return models
 
     @cached_property
     def checksums(self) -> list[str]:
         """Checksum of each model and its vocabulary."""
+        try:
+            return self._compute_checksums()
+        except OSError:
+            assert self.models  # loading them explains what is wrong
+            raise
+
+    def _compute_checksums(self) -> list[str]:
         weights = self.folder / run_layout.WEIGHTS
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
             weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
-        try:
-            return [checksum(self.folder, self.trained.model, weights)] + [
-                checksum(other, model_folder.read_config(other).model, other / run_layout.WEIGHTS)
-                for other in self.ensemble
-            ]
-        except OSError:
-            assert self.models  # loading them explains what is wrong
-            raise
+        first = checksum(self.folder, self.trained.model, weights)
+        return [first] + [
+            checksum(folder, model_folder.read_config(folder).model, folder / run_layout.WEIGHTS)
+            for folder in self.ensemble
+        ]
 
     def converted(self, compute_type: str) -> tuple[Path, str | None]:
         """The folder's model in CTranslate2's format; see ``find_or_convert``."""
@@ -133,7 +140,7 @@ def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
     choice("device", name.partition(":")[0], "auto", "cpu", "cuda")
     # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
-    if name == "auto" and not any(Path("/dev", name).exists() for name in ("kfd", "nvidiactl")):
+    if name == "auto" and not (Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()):
         with suppress(ImportError):
             from ctranslate2 import get_cuda_device_count
 
@@ -208,7 +215,9 @@ def build_torch(
         hardware.keep_freed_memory()
         if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
-    model, *ensemble = (model.to(request.device) for model in request.models)
+    for model in request.models:
+        model.to(request.device)
+    model, *ensemble = request.models
     return TorchEngine(
         model, request.config, ensemble, getattr(torch, dtype.get(compute_type, compute_type))
     )
