@@ -156,8 +156,12 @@ HARM: dict[str, tuple[Harm, str]] = {
     "type as list": (lambda f: settings(f, model_type=["marian"]), "only those of type marian"),
     "activation as list": (lambda f: settings(f, activation_function=[]), "is not supported"),
     "dropout as text": (lambda f: settings(f, dropout="x"), "dropout=x is not a number"),
-    "positions as text": (lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a"),
-    "penalty as text": (lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number"),
+    "positions as text": (
+        lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a",
+    ),
+    "penalty as text": (
+        lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number",
+    ),
 }  # fmt: skip
 
 

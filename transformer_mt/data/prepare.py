@@ -6,7 +6,7 @@ any process group exists.
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -26,7 +26,6 @@ from transformer_mt.data.store.encode import (
     deduplicate,
     held_out_hashes,
     read_chunks,
-    track_progress,
 )
 from transformer_mt.data.store.token_store import Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
@@ -43,6 +42,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
+from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +80,12 @@ class Prepared:
 
     @cached_property
     def valid_store(self) -> TokenStore:
-        """The validation pairs, encoded in memory."""
-        tokenizer = Tokenizer.load(self.tokenizer_model)
-        return encode_pairs(self.valid, tokenizer, Normalizer.of(self.config))
+        """The validation pairs, normalised and encoded in memory, without cleaning."""
+        tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
+        src = tokenizer.encode(normalizer.src(pair.src) for pair in self.valid)
+        tgt = tokenizer.tgt.encode(normalizer.tgt(pair.tgt) for pair in self.valid)
+        src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
+        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
 
     @property
     def report(self) -> CleaningReport:
@@ -158,24 +161,11 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
     return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 
-def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
-    """Normalises and encodes pairs in memory, without cleaning, as for validation."""
-    pairs = list(pairs)
-    encoded = (
-        tokenizer.encode([normalizer.src(pair.src) for pair in pairs]),
-        tokenizer.tgt.encode([normalizer.tgt(pair.tgt) for pair in pairs]),
-    )
-    src, tgt = (Side.from_lists([[*ids, EOS] for ids in side]) for side in encoded)
-    return TokenStore(src, tgt)
-
-
 def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
-    with closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks:
-        pairs = (pair for chunk in chunks for pair in chunk.pairs)
-        sample = reservoir_sample(pairs, size, job.tokenizer.seed)
+    sample = reservoir_sample(_read_reported(data), size, job.tokenizer.seed)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
     clean = partial(clean_text, data)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
@@ -199,6 +189,15 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
         (folder / name).write_bytes(model)
 
 
+def _read_reported(data: DataConfig) -> Iterator[Pair]:
+    done = 0
+    with ProgressReporter("pairs", "read") as progress:
+        for chunk in read_chunks(data):
+            yield from chunk.pairs
+            done += len(chunk.pairs)
+            progress.update(done)
+
+
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
     task.folder.mkdir(exist_ok=True)
@@ -209,11 +208,12 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     report = CleaningReport(data.cleaning)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
+        ProgressReporter("pairs", "encoded") as progress,
     ):
-        for chunk, part in results:
+        for chunk, part in encoded:
             chunks.append(chunk)
             report.merge(part)
+            progress.update(report.total)
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
     masks = deduplicate(chunks, report)

@@ -19,9 +19,9 @@ from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
 
-_SUMS = ("loss", "nll", "targets", "skipped")
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
+_SUMS = ("loss", "nll", "targets", "skipped")
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 
@@ -107,17 +107,16 @@ class Monitor:
             initial=steps_done,
             disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,
-            bar_format="{n_fmt}/{total_fmt} {bar}{desc}",
+            bar_format="{n_fmt}/{total_fmt} {bar}{desc} <{remaining}",
         )
         self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
         self._targets, self._data_seconds = 0, 0.0
         self._first_updates: list[float] = []
 
-    def update(self, step: int, num_targets: int, data_seconds: float) -> None:
+    def update(self, num_targets: int, data_seconds: float) -> None:
         """Counts one update; called for each of them, without waiting for the device.
 
         Args:
-            step: Number of the update.
             num_targets: Its target tokens.
             data_seconds: Time that this process has waited for its data.
         """
@@ -128,8 +127,7 @@ class Monitor:
         if len(self._first_updates) < 3:
             self._first_updates.append(time.perf_counter())
             if len(self._first_updates) == 3:
-                seconds = (self._first_updates[2] - self._first_updates[0]) / 2
-                self._warn_if_long(seconds, self._max_steps - step)
+                self._warn_if_long((self._first_updates[2] - self._first_updates[0]) / 2)
 
     def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
@@ -149,10 +147,10 @@ class Monitor:
             values["mfu"] = rate / self._peak_rate
         values["data_wait"] = waiting
         self._record("train", step, values)
-        remaining = seconds / steps * (self._max_steps - step)
-        line = format_values(values, remaining)
+        line = format_values(values)
         self._bar.set_description_str(f" {line}", refresh=False)
-        self.note(f"{step}/{self._max_steps} {line}")
+        remaining = tqdm.format_interval(seconds / steps * (self._max_steps - step))
+        self.note(f"{step}/{self._max_steps} {line} <{remaining}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
@@ -204,18 +202,19 @@ class Monitor:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
 
-    def _warn_if_long(self, seconds_per_update: float, remaining_steps: int) -> None:
-        seconds = seconds_per_update * remaining_steps
+    def _warn_if_long(self, seconds_per_update: float) -> None:
+        steps = self._max_steps - self._interval_first_step
+        seconds = seconds_per_update * steps
         if seconds > _LONG_RUN_SECONDS:
             self.note(
-                f"warning: an update takes {seconds_per_update:.0f} s on this machine; the "
-                f"remaining {remaining_steps:,} would take {seconds / 86400:.0f} days. To see the "
-                "whole pipeline in minutes: mt-train experiment=quickstart"
+                f"warning: an update takes {seconds_per_update:.0f} s on this machine; {steps:,} "
+                f"would take {seconds / 86400:.0f} days. To see the whole pipeline in minutes: "
+                "mt-train experiment=quickstart"
             )
 
 
-def format_values(values: Mapping[str, float], remaining: float) -> str:
-    """A training record as one line, with the estimated seconds until the last update."""
+def format_values(values: Mapping[str, float]) -> str:
+    """A training record as one line."""
     parts = [
         f"loss {values['loss']:.3f}",
         f"ppl {values['ppl']:.3g}",
@@ -229,7 +228,7 @@ def format_values(values: Mapping[str, float], remaining: float) -> str:
         parts.append(f"wait {values['data_wait']:.0%}")
     if values.get("skipped"):
         parts.append(f"skipped {values['skipped']:.0f}")
-    return " ".join([*parts, f"<{tqdm.format_interval(remaining)}"])
+    return " ".join(parts)
 
 
 def perplexity(nll: float) -> float:

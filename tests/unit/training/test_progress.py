@@ -99,9 +99,7 @@ def test_the_best_validation(
     at = TrainingState()
     for step, value in enumerate(values, 1):
         at.step = step
-        at.record_validation(
-            {"bleu": 50.0, "nll": 0.0, by: value}, by, higher_is_better=by == "bleu"
-        )
+        at.record_validation({"bleu": 50.0, "nll": 0.0, by: value}, by)
     assert (at.best, at.best_step) == best
     assert at.stale == without_improvement
     assert TrainingState.from_json({**asdict(at), "format": 3}) == at
@@ -112,7 +110,7 @@ def test_nll_decides_while_bleu_is_0() -> None:
     best = []
     for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
         at.step = step
-        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu", higher_is_better=True)
+        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu")
         best.append(at.best_step)
     assert best == [1, 2, 2, 4, 4]
     old = asdict(at)

@@ -128,7 +128,7 @@ class CleaningReport:
         rows = [(name, self.dropped[name], text) for name, text in self._descriptions.items()]
         rows.append(("kept", self.kept, f"of {self.total:,} pairs"))
         return "\n".join(
-            f"{name:<19} {count:>13,} {count / max(self.total, 1):>8.3%}  {description}"
+            f"{name:<19} {count:>11,} {count / max(self.total, 1):>7.2%} {description}".rstrip()
             for name, count, description in rows
         )
 

@@ -6,20 +6,16 @@ from the files it finds. The order of the files is that of the corpus, whoever w
 
 import io
 import json
-import logging
-import sys
-import time
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
@@ -29,10 +25,6 @@ from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
 Mask = npt.NDArray[np.bool_]
 
 CHUNK_PAIRS = 10_000
@@ -41,9 +33,6 @@ CHUNK_CHARACTERS = 4_000_000
 
 _HASHES_PER_PASS = 2**24
 """Approximate number of hashes sorted at a time, whatever the size of the corpus."""
-
-_LOG_INTERVAL = 30.0
-"""Seconds between two log lines."""
 
 
 class Chunk(NamedTuple):
@@ -197,19 +186,9 @@ def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask
     boundaries = np.cumsum([0, *(chunk.kept for chunk in chunks)])
     kept = np.ones(boundaries[-1], np.bool_)
     masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
-    for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
-        for duplicates in _find_duplicates(chunks, masks, boundaries, name):
-            kept[duplicates] = False
-            report.dropped[name] += len(duplicates)
-    return masks
-
-
-def _find_duplicates(
-    chunks: list[EncodedChunk], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Corpus indices of the kept pairs whose hash occurred before, in parts, each in order."""
     passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
-    for remainder in range(passes):  # equal hashes meet in the same pass
+    active = [name for name in DUPLICATE_KEYS if name in report.dropped]
+    for name, remainder in product(active, range(passes)):  # equal hashes meet in the same pass
         indices, hashes = [], []
         for chunk, mask, start in zip(chunks, masks, boundaries, strict=False):
             column = chunk.hashes(name)
@@ -217,32 +196,7 @@ def _find_duplicates(
             indices.append(start + selected)
             hashes.append(column[selected])
         _, first = np.unique(np.concatenate(hashes), return_index=True)
-        yield np.delete(np.concatenate(indices), first)
-
-
-def track_progress(
-    items: Iterable[T], action: str, count: Callable[[T], int]
-) -> Generator[T, None, None]:
-    """Yields the items and reports how many pairs they hold.
-
-    The log lines are not tqdm's, which would write bars to log files.
-
-    Args:
-        items: Parts of the corpus.
-        action: Past participle of what is done with the pairs, for the messages.
-        count: Returns the number of pairs of an item.
-    """
-    started = reported = time.perf_counter()
-    pairs = 0
-    no_bar = not sys.stderr.isatty()
-    with tqdm(
-        desc=action, unit=" pairs", unit_scale=True, dynamic_ncols=True, disable=no_bar
-    ) as bar:
-        for item in items:
-            yield item
-            pairs += count(item)
-            bar.update(count(item))
-            now = time.perf_counter()
-            if no_bar and now - reported >= _LOG_INTERVAL:
-                reported, rate = now, pairs / (now - started)
-                log.info("  %s: %s pairs, %s pairs/s", action, f"{pairs:,}", f"{rate:,.0f}")
+        duplicates = np.delete(np.concatenate(indices), first)
+        kept[duplicates] = False
+        report.dropped[name] += len(duplicates)
+    return masks
