@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,9 +63,9 @@ class Translation:
         """The translation of a line from those of its parts, without an alignment."""
         return cls(
             space.join(part.text for part in parts if part.text),
-            sum(part.score for part in parts),
+            sum((part.score for part in parts), 0.0),
             sum(part.tokens for part in parts),
-            sum(part.log_prob for part in parts),
+            sum((part.log_prob for part in parts), 0.0),
             [piece for part in parts for piece in part.pieces],
             [value for part in parts for value in part.piece_log_probs],
         )
@@ -102,8 +102,8 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
-        limits = (config.max_source_tokens, engine.max_tokens)
-        self._max_source_tokens = min(limit for limit in limits if limit is not None)
+        limit, max_tokens = config.max_source_tokens, engine.max_tokens
+        self._max_source_tokens = limit if max_tokens is None else min(limit, max_tokens)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
         self.short_translations = 0
@@ -141,7 +141,7 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
         """
-        request = EngineRequest.open(
+        request = EngineRequest(
             folder,
             device=device,
             compute_type=compute_type,
@@ -149,8 +149,8 @@ class Translator:
             ensemble=ensemble,
             cache_dir=cache_dir,
         )
-        config = replace(request.config, **decode_settings)
-        return cls.open(replace(request, config=config), engine)
+        request.config = replace(request.config, **decode_settings)
+        return cls.open(request, engine)
 
     @classmethod
     def open(
@@ -211,10 +211,15 @@ class Translator:
         """
         lines = _as_list(lines)
         texts = [""] * len(lines) if prefixes is None else _as_list(prefixes)
-        split_lines = [
-            self._split(ids, prefix)
-            for ids, prefix in zip(self._encode_sources(lines), texts, strict=True)
-        ]
+        split_lines: list[list[_Part]] = []
+        for ids, prefix in zip(
+            self.tokenizer.encode(list(map(self.normalizer.src, lines))), texts, strict=True
+        ):
+            split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
+            if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
+                sources = split_long(ids, self._max_source_tokens, self.tokenizer)
+                split_lines[-1] = list(map(_Part, map(tuple, sources), chain([prefix], repeat(""))))
+                self.cut_lines += 1
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
         hypotheses = self.engine.search(
@@ -229,7 +234,7 @@ class Translator:
         for line in split_lines:
             best = [best_of_part[part] for part in line]
             # Of a line of several parts one translation, the best of each; of an empty line "".
-            joined = [(h,) for h in best[0]] if len(best) == 1 else [tuple(h[0] for h in best)]
+            joined = [[h] for h in best[0]] if len(best) == 1 else [[h[0] for h in best]]
             translations.append([self._translation(each) for each in joined])
             num_tokens = sum(len(part.source) for part in line)
             is_short = translations[-1][0].tokens < num_tokens / 4
@@ -245,12 +250,6 @@ class Translator:
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
         ]
 
-    def _split(self, ids: list[int], prefix: str) -> list[_Part]:
-        """The parts of a line: one unless it is too long; the prefix belongs to the first."""
-        sources = split_long(ids, self._max_source_tokens, self.tokenizer)
-        self.cut_lines += len(sources) > 1
-        return [_Part(tuple(ids), "" if i else prefix) for i, ids in enumerate(sources)]
-
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines.
 
@@ -259,7 +258,10 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = _as_list(sources), _as_list(targets)
-        src = [self._check_length(ids) for ids in self._encode_sources(sources)]
+        src = [
+            self._check_length(ids)
+            for ids in self.tokenizer.encode(list(map(self.normalizer.src, sources)))
+        ]
         tgt_ids = self.tokenizer.encode([self.normalizer.tgt(line) for line in targets])
         tgt = [self._check_length(ids) for ids in tgt_ids]
         scored = []
@@ -270,23 +272,16 @@ class Translator:
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
-    def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode([self.normalizer.src(line) for line in lines])
-
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
         return PrefixEncoder(self.tokenizer)
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
-        limit = self.engine.max_tokens
-        encoded = []
+        limit, encoded = self.engine.max_tokens, []
         for text in prefixes:
-            is_whole = text != text.rstrip()
-            prefix = self._prefix_encoder.encode(
-                self.normalizer.tgt(text), limit, is_whole=is_whole
-            )
-            self._check_length([*prefix.tokens])
-            encoded.append(prefix)
+            normalized, is_whole = self.normalizer.tgt(text), text != text.rstrip()
+            encoded.append(self._prefix_encoder.encode(normalized, limit, is_whole=is_whole))
+            self._check_length([*encoded[-1].tokens])
         return encoded
 
     def _check_length(self, ids: list[int]) -> list[int]:
@@ -301,18 +296,16 @@ class Translator:
 
     def _translation(self, parts: Sequence[Hypothesis]) -> Translation:
         """The translation of a line from the hypotheses of its parts."""
-        if not parts:
-            return Translation("", 0.0, 0)
-        texts = self.tokenizer.decode([h.tokens for h in parts])
-        return Translation(
+        translations = []
+        for hypothesis in parts:
+            (text,) = self.tokenizer.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
-            " ".join(self.normalizer.restore(one_line(text).strip()) for text in texts),
-            sum(h.score for h in parts),
-            sum(len(h.tokens) for h in parts),
-            sum(h.log_prob for h in parts),
-            self.tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
-            [value for h in parts for value in h.token_log_probs],
-        )
+            text = self.normalizer.restore(one_line(text).strip())
+            pieces = self.tokenizer.pieces([*hypothesis.tokens, EOS])
+            num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
+            score, log_prob = hypothesis.score, hypothesis.log_prob
+            translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
+        return translations[0] if len(parts) == 1 else Translation.joined(translations)
 
 
 def _as_list(lines: Iterable[str]) -> list[str]:

@@ -61,7 +61,10 @@ class ChunkFolder:
 
         It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
         """
-        known = self._read_job()
+        try:
+            known = files.read_json(self.path / _JOB, {})
+        except (OSError, ValueError):
+            known = {}
         earlier = known.pop(_CHUNK, None)
         same = known == job and isinstance(earlier, int) and earlier > 0
         chunk_lines = earlier if same else chunk_lines
@@ -77,19 +80,11 @@ class ChunkFolder:
                 log.warning("%s is damaged: its lines are translated again", file)
                 file.unlink()
         if not same:
-            files.write_text(self.path / _JOB, json.dumps({**job, _CHUNK: chunk_lines}, indent=1))
+            files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
         if done := self.num_finished():
             done_lines = min(done * chunk_lines, job["lines"])
             log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
         return chunk_lines
-
-    def _read_job(self) -> dict[str, Any]:
-        """The recorded job whose chunks are in the folder; empty if there is none."""
-        try:
-            known = json.loads(files.read_regular(self.path / _JOB, _MAX_HEADER_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return known if isinstance(known, dict) else {}
 
     def num_finished(self) -> int:
         """Number of finished chunks."""

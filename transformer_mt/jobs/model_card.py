@@ -6,7 +6,6 @@ from the Hub, are left out.
 
 import logging
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -19,7 +18,6 @@ from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.text.languages import base_language
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
-from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your ch
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _MAX_CARD_BYTES = 2**22
-_START = {"version": str, "command": str, "parameters": int, "devices": list, "threads": int}
+_START = {"version": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
 _END = {"averaged_updates": list}
 _CLEANING = {"total": int, "kept": int}
@@ -38,7 +36,7 @@ _STATE = {"step": int, "seconds": float}
 log = logging.getLogger(__name__)
 
 
-def write_model_card(run_dir: Path, to: Path | None = None) -> None:
+def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
     They go to the run folder itself or to ``to``. An edited card, which lacks ``MARKER``, is kept.
@@ -52,7 +50,7 @@ def write_model_card(run_dir: Path, to: Path | None = None) -> None:
         log.info("%s has been edited and is kept", path)
         return
     has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
-    write_text(path, _render(run_dir, has_curves=has_curves))
+    write_text(path, _render(run_dir, scores or [], has_curves=has_curves))
 
 
 def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
@@ -64,13 +62,12 @@ def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     return content
 
 
-def _render(run_dir: Path, *, has_curves: bool) -> str:
+def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
     job = model_folder.read_config(run_dir)
     name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
-    scores = read_test_scores(run_dir) or []
     info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
     starts = [start for start in info.get("starts", []) if has_types(start, _START)]
     end = info.get("end")
@@ -93,11 +90,9 @@ def _render(run_dir: Path, *, has_curves: bool) -> str:
         started_from=source if hub_models.is_remote(source) else Path(source).name,
         cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
         state=states[0] if states else {},
-        duration=_duration(states[0]["seconds"]) if any(states) else "",
         averaged_updates=[f"{step:,}" for step in updates if type(step) is int],
         start=starts[-1] if starts else {},
         hardware=_hardware(starts[-1]) if starts else "",
-        command=_command(starts[0]["command"]) if starts else "",
         curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
@@ -180,23 +175,6 @@ def _hardware(start: dict[str, Any]) -> str:
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]
     return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 3600:
-        return "{} min {} s".format(*divmod(round(seconds), 60))
-    return "{} h {} min".format(*divmod(round(seconds / 60), 60))
-
-
-def _command(line: str) -> str:
-    """The command of a start; empty if it was not mt-train."""
-    try:
-        program, *arguments = shlex.split(line)
-    except ValueError:
-        return ""
-    if not program.endswith(("mt-train", "cli/train.py")):
-        return ""
-    return shlex.join(["mt-train", *arguments])
 
 
 def _draw_curves(run_dir: Path, path: Path) -> bool:
