@@ -38,8 +38,8 @@ from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.optimizer import learning_rate
 from transformer_mt.training.progress import StoppingCriteria
-from transformer_mt.training.schedule import learning_rate
 
 GROUPS = {
     "cleaning": CleaningConfig,
