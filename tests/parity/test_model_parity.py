@@ -265,8 +265,8 @@ def test_dropout_within_layers_and_its_gradients_equal_pytorch_with_the_same_mas
             return x * given / (1 - p)
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attention)
-    for stack, real in zip((twin.encoder, twin.decoder), sides, strict=True):
-        for layer in stack.layers:
+    for layers, real in zip((twin.encoder.layers, twin.decoder.layers), sides, strict=True):
+        for layer in layers.children():
             layer.dropout = Masked(real)
             for part in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
                 part.dropout = p

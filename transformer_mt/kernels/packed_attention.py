@@ -3,6 +3,7 @@
 What is fast depends on the device. A GPU has a kernel for sequences of different lengths. Elsewhere
 each bucket of sequences is padded to one length; PyTorch's fused kernel is made for long ones. In
 training on a CPU, the three steps of the equation are faster for sentences, in bf16 several times.
+Dropout of the attention weights is part of each kernel: on a CPU with a mask of random bits.
 
 Shapes: B sequences, T and S lengths of queries and keys, of one bucket; N, M packed rows of queries
 and keys; P padded rows of all buckets; H heads; K, K' sizes of a head's keys and values.
@@ -10,6 +11,7 @@ and keys; P padded rows of all buckets; H heads; K, K' sizes of a head's keys an
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -268,7 +270,7 @@ class _WrittenOut(torch.autograd.Function):
         ]
         output = query.new_empty(len(gather), padded[-1].shape[1])
         weights: list[Tensor] = []
-        dropped: list[Tensor] = []
+        masks: list[Tensor] = []
         sides = queries, keys, keys, queries
         parts = [_split(x, y, num_heads) for x, y in zip((*padded, output), sides, strict=True)]
         with torch.autocast("cpu", enabled=False):
@@ -279,10 +281,10 @@ class _WrittenOut(torch.autograd.Function):
                 if dropout == 0:
                     torch.bmm(weights[-1], v, out=out)
                     continue
-                dropped.append(~kept(scores.shape, dropout))
-                p = weights[-1].masked_fill(dropped[-1], 0)
-                torch.baddbmm(out, p, v, beta=0, alpha=1 / (1 - dropout), out=out)
-        ctx.save_for_backward(*padded, *weights, *dropped)
+                masks.append(kept(scores.shape, dropout).to(q.dtype))
+                rest = weights[-1] * masks[-1]
+                torch.baddbmm(out, rest, v, beta=0, alpha=1 / (1 - dropout), out=out)
+        ctx.save_for_backward(*padded, *weights, *masks)
         ctx.constants = queries, keys, num_heads, dropout
         return output.index_select(0, place).view(len(query), -1)
 
@@ -290,7 +292,7 @@ class _WrittenOut(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, *saved = ctx.saved_tensors
         queries, keys, num_heads, dropout = ctx.constants
-        weights, dropped = saved[: len(keys.buckets)], saved[len(keys.buckets) :]
+        weights, masks = saved[: len(keys.buckets)], saved[len(keys.buckets) :]
         place, key_place = head_rows(queries, num_heads)[1], head_rows(keys, num_heads)[1]
         packed = grad.reshape(len(place), -1)
         # The gradient of padding is zero.
@@ -301,10 +303,10 @@ class _WrittenOut(torch.autograd.Function):
         parts = [_split(x, y, num_heads) for x, y in zip(tensors, sides, strict=True)]
         for i, (q, k, v, d_out, d_q, d_k, d_v, p) in enumerate(zip(*parts, weights, strict=True)):
             scale = 1 / math.sqrt(q.shape[-1])
-            if dropped:
-                rest = {"beta": 0, "alpha": 1 / (1 - dropout)}
-                torch.baddbmm(d_v, p.masked_fill(dropped[i], 0).mT, d_out, **rest, out=d_v)
-                d_weights = torch.baddbmm(p, d_out, v.mT, **rest).masked_fill_(dropped[i], 0)
+            if masks:
+                product = partial(torch.baddbmm, beta=0, alpha=1 / (1 - dropout))
+                product(d_v, (p * masks[i]).mT, d_out, out=d_v)
+                d_weights = product(p, d_out, v.mT).mul_(masks[i])
             else:
                 torch.bmm(p.mT, d_out, out=d_v)
                 d_weights = torch.bmm(d_out, v.mT)

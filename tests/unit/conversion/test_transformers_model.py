@@ -13,10 +13,16 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, model_folder, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig, ExportJob, ModelConfig
-from transformer_mt.conversion.transformers_model import check_shape, generation_settings
+from transformer_mt.conversion.transformers_model import (
+    check_shape,
+    convert_weights,
+    generation_settings,
+    model_settings,
+)
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
 
 FIXTURE = Path(__file__).parents[2] / "e2e/fixtures/run_2_3"
 
@@ -115,6 +121,23 @@ def test_logits_are_equal(transformers: Any, tmp_path: Path, name: str) -> None:
     again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval()
     for a, b in zip(found, their_logits(again), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("tied", ["decoder", "none"])
+def test_vocabularies_of_different_sizes(transformers: Any, tied: str) -> None:
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    config = ModelConfig(d_model=16, d_ff=32, num_heads=2, tied_embeddings=tied, **layers)
+    torch.manual_seed(1)
+    ours = Transformer(config, 290, src_vocab_size=310).eval()
+    settings = transformers.MarianConfig(**model_settings(ours, 50))
+    theirs = transformers.MarianMTModel(settings).eval()
+    missing, unexpected = theirs.load_state_dict(convert_weights(ours, 50), strict=False)
+    assert not unexpected
+    assert {name.split(".")[-2] for name in missing} <= {"embed_positions", "lm_head"}
+    theirs.tie_weights()
+    assert (ours.src_vocab_size, ours.vocab_size) == (310, 290)
+    for a, b in zip(our_logits(ours), their_logits(theirs), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

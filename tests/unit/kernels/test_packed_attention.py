@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_mt.batch import Boundaries, Buckets, CuSeqlens
 from transformer_mt.kernels import packed_attention as module
@@ -97,7 +98,8 @@ def test_dropout_and_its_gradients_equal_pytorchs_with_the_same_mask(
         for n, size in zip(rows, (K, K, V), strict=True)
     ]
     queries, keys = buckets(QUERIES, shapes, rows[0]), buckets(key_lengths, shapes, rows[1])
-    got = packed_attention(*inputs, queries, keys, H, causal, dropout=0.4)
+    query, key, value = inputs
+    got = packed_attention(query, key, value, queries, keys, H, causal, dropout=0.4)
 
     sides = zip(inputs, (queries, keys, keys), strict=True)
     padded = [pad_heads(x, boundaries, H) for x, boundaries in sides]
@@ -144,3 +146,20 @@ def test_dropout_keeps_the_mean_and_depends_on_the_seed(
     torch.testing.assert_close(found.mean(), torch.tensor(1.0), rtol=0, atol=0.01)
     deviation = math.sqrt(p / (1 - p) / length)
     torch.testing.assert_close(found.std(), torch.tensor(deviation), rtol=0.05, atol=0)
+
+
+def test_dropout_of_the_gpu_kernel_is_traceable_and_has_a_gradient() -> None:
+    shape = (100, 8, 64)
+    with FakeTensorMode(), torch.no_grad():
+        side = CuSeqlens(torch.empty(9, dtype=torch.int32, device="cuda"), 64)
+        query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="cuda")
+        out = module.varlen_attention(query, key, value, side, side, True, 0.1)
+        assert (out.shape, out.dtype) == (shape, torch.bfloat16)
+    query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="meta").requires_grad_()
+    ends = torch.empty(9, dtype=torch.int32, device="meta")
+    out = torch.ops.aten._flash_attention_forward(
+        query, key, value, ends, ends, 64, 64, 0.1, True, return_debug_mask=False
+    )[0]
+    assert [grad.shape for grad in torch.autograd.grad(out.sum(), (query, key, value))] == [
+        shape
+    ] * 3
