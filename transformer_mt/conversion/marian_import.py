@@ -10,33 +10,22 @@ The layers are the same, so the import is exact; only dimensions and pieces are 
 
 A folder is not trusted: names, shapes and sizes are checked before weights are read, and nothing in
 it can name code to run.
-
-Shapes: D model; V vocabulary.
 """
 
-import math
-import pickle
-import pickletools
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.data import DataConfig
 from transformer_mt.config.train import CardConfig, TrainConfig
-from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS, sines_first
+from transformer_mt.conversion.marian_weights import Vocabulary, convert, read_weights
+from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, Tokenizer, read_pieces
 from transformer_mt.errors import InputError, first_line, printable
-
-START_BIAS = -100.0
-"""Output bias of ``<s>`` and ``<pad>``: e^−100 is no probability."""
 
 _SIZES = {
     **dict.fromkeys(("d_model", "vocab_size", "decoder_start_token_id"), int),
@@ -47,16 +36,7 @@ _SIZES = {
 _ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 """Our special symbols, by id."""
-_IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
-"""Tensors that some files have and nothing needs: the sinusoids."""
 _MAX_FILE_BYTES = 2**24
-_MAX_EXTRA_BYTES = 2**26
-"""Bytes of a file of weights besides those of the model."""
-_MAX_PICKLE_BYTES = 2**22
-"""Maximum size of the list of tensors in a ``pytorch_model.bin``."""
-
-Shapes = dict[str, tuple[int, ...]]
-Weights = dict[str, Tensor]
 
 
 def import_model(folder: Path, output: Path, reference: str) -> None:
@@ -87,8 +67,8 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     if model.tied_embeddings == "all" and source.pieces != target.pieces:
         raise InputError("its source and target share embeddings, but not a vocabulary")
     job = _job(folder, settings, tokenizer, model, reference)
-    weights = _read_weights(folder, _shapes(model, source.size, target.size))
-    ckpt.save_tensors(_our_weights(weights, model, source, target), output / run_layout.WEIGHTS)
+    weights = convert(read_weights(folder, model, source, target), model, source, target)
+    ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
     if (folder / run_layout.TOKENIZER).exists():
         names: tuple[str, ...] = (run_layout.TOKENIZER,)
     else:
@@ -154,26 +134,13 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
     )
 
 
-class _Vocabulary(NamedTuple):
-    """The vocabulary of a language."""
-
-    pieces: list[str]
-    """Its pieces, by our id."""
-    ids: list[int]
-    """Their id of each; the number of their pieces for one that they do not have."""
-    size: int
-    """Number of their pieces."""
-
-
-def _vocabularies(
-    folder: Path, settings: Mapping[str, Any], *, separate: bool
-) -> list[_Vocabulary]:
+def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
     """Those of source and target, or one for both."""
     start = settings["decoder_start_token_id"]
     if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
         pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
         _check_size(settings, "vocab_size", pieces)
-        return [_Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
+        return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
     theirs = [read_pieces(folder / run_layout.PIECES[0])]
     _check_size(settings, "vocab_size", theirs[0])
     if separate:
@@ -189,7 +156,7 @@ def _check_size(settings: Mapping[str, Any], key: str, pieces: list[str]) -> Non
         raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={settings[key]}")
 
 
-def _renumbered(theirs: list[str], start: str) -> _Vocabulary:
+def _renumbered(theirs: list[str], start: str) -> Vocabulary:
     """A vocabulary in our order: special symbols first.
 
     Args:
@@ -207,7 +174,7 @@ def _renumbered(theirs: list[str], start: str) -> _Vocabulary:
     elif start != "<s>" and BOS:
         raise InputError(f"its decoder starts with {printable(start)}, not with <pad> or <s>")
     rest = sorted({*range(len(theirs))} - {*special})
-    return _Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
+    return Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
 
 
 def _job(
@@ -248,177 +215,3 @@ def _job(
 def _language(code: object, unknown: str) -> str:
     """A language code; one that stands for several languages, such as ROMANCE, is unknown."""
     return code if isinstance(code, str) and re.fullmatch("[A-Za-z]{2,3}", code) else unknown
-
-
-def _shapes(model: ModelConfig, source_size: int, target_size: int) -> Shapes:
-    """Names and shapes of the tensors of a MarianMT model."""
-    d, f = model.d_model, model.d_ff
-    shapes: Shapes = {"final_logits_bias": (1, target_size)}
-    for name in ("shared", "encoder.embed_tokens"):
-        shapes[f"model.{name}.weight"] = source_size, d
-    for name in ("model.decoder.embed_tokens", "lm_head"):
-        shapes[f"{name}.weight"] = target_size, d
-    for stack, layers, attentions in (
-        ("encoder", model.num_encoder_layers, ["self_attn"]),
-        ("decoder", model.num_decoder_layers, ["self_attn", "encoder_attn"]),
-    ):
-        for prefix in (f"model.{stack}.layers.{i}." for i in range(layers)):
-            parts = {"fc1": (f, d), "fc2": (d, f), "final_layer_norm": (d,)}
-            for attention in attentions:
-                parts |= {f"{attention}.{kind}_proj": (d, d) for kind in ("q", "k", "v", "out")}
-                parts[f"{attention}_layer_norm"] = (d,)
-            for part, shape in parts.items():
-                shapes[f"{prefix}{part}.weight"], shapes[f"{prefix}{part}.bias"] = shape, shape[:1]
-    return shapes
-
-
-def _read_weights(folder: Path, expected: Shapes) -> Weights:
-    """The tensors of a model.
-
-    Raises:
-        InputError: The file is missing or damaged, or has tensors that MarianMT does not have.
-    """
-    path = folder / run_layout.WEIGHTS
-    if not path.exists():
-        path = folder / hub_models.PICKLE
-
-    def check(shapes: Shapes) -> None:
-        for name, shape in shapes.items():
-            if name not in _IGNORED and expected.get(name) != shape:
-                wanted = expected.get(name, "no such tensor")
-                raise InputError(
-                    f"{path}: {printable(name[:100])} has shape {shape}, expected {wanted}"
-                )
-
-    if path.name == run_layout.WEIGHTS:
-        tensors = ckpt.read_tensors(path, check)
-    else:
-        tensors = _read_pickle(path, 4 * sum(map(math.prod, expected.values())))
-        check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    for name, tensor in tensors.items():
-        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
-            raise InputError(f"{path}: {printable(name[:100])} is not a matrix of numbers")
-    return tensors
-
-
-def _read_pickle(path: Path, num_bytes: int) -> Weights:
-    """The tensors of a ``pytorch_model.bin``, in memory only as far as they are used.
-
-    ``weights_only`` runs none of the code that a pickle can name. What remains is that a pickle can
-    describe more than there is memory, so its size, and that of the file, is limited first.
-    """
-    try:
-        with files.open_regular(path, num_bytes + _MAX_EXTRA_BYTES) as file:
-            is_zip = file.read(4) == b"PK\3\4"
-            file.seek(0)
-            _check_archive(file) if is_zip else _check_old_format(file)
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-        if not isinstance(tensors, dict) or not all(
-            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
-        ):
-            raise ValueError("it is not a dictionary of tensors")
-    except FileNotFoundError:
-        raise InputError(
-            f"cannot use the model {path.parent}: it has neither {run_layout.WEIGHTS} nor "
-            f"{path.name}"
-        ) from None
-    except Exception as error:  # of the unpickler, the archive or the allocator: any type
-        reason = first_line(error)
-        if isinstance(error, pickle.UnpicklingError):  # a page of advice to trust the file
-            reason = "it contains more than tensors, or is damaged"
-        raise InputError(f"cannot read {path}: {printable(reason[:200])}") from None
-    return tensors
-
-
-def _check_archive(file: BinaryIO) -> None:
-    """Raises ``ValueError`` if an archive of tensors would need more memory than its size."""
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError("it is compressed")
-            if entry.filename.endswith(".pkl") and entry.file_size > _MAX_PICKLE_BYTES:
-                raise ValueError(f"its list of tensors has {entry.file_size:,} bytes")
-
-
-def _check_old_format(file: BinaryIO) -> None:
-    """``ValueError`` if the pickles that a file of PyTorch < 1.6 starts with are too large."""
-    for _ in range(5):  # magic number, version, system, tensors, names of their storages
-        for _ in pickletools.genops(file):
-            if file.tell() > _MAX_PICKLE_BYTES:
-                raise ValueError(f"its list of tensors has more than {_MAX_PICKLE_BYTES:,} bytes")
-
-
-def _our_weights(
-    theirs: Weights, model: ModelConfig, source: _Vocabulary, target: _Vocabulary
-) -> Weights:
-    """The weights by our names."""
-    dims = sines_first(model.d_model).argsort()
-
-    def get(*names: str) -> Tensor:
-        """The first of some tensors that exists."""
-        for name in names:
-            if name in theirs:
-                return theirs[name].float()
-        raise InputError(f"the model has no tensor {names[0]}")
-
-    def both(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
-        """Adds a layer's weight and bias, which are those of several layers of theirs."""
-        for kind in ("weight", "bias"):
-            tensors = [get(f"{part}.{kind}") for part in parts]
-            ours[f"{name}.{kind}"] = order(torch.cat(tensors))
-
-    def reads(x: Tensor) -> Tensor:
-        """Reorders the input of a layer; it has no effect on a bias."""
-        return x[:, dims] if x.dim() > 1 else x
-
-    def writes(x: Tensor) -> Tensor:
-        """Reorders the output of a layer."""
-        return x[dims]
-
-    def rows(vocabulary: _Vocabulary, *names: str) -> Tensor:
-        matrix = get(*(f"{name}.weight" for name in names))
-        return torch.cat([matrix, matrix.new_zeros(1, len(dims))])[vocabulary.ids][:, dims]
-
-    ours: Weights = {}
-    tied = model.tied_embeddings
-    shared, of_source, of_target, output = (
-        *("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"),
-    )
-    if tied == "all":
-        ours["embedding.weight"] = rows(target, shared, of_source, of_target, output)
-    else:
-        ours["untied_source.weight"] = rows(source, of_source, shared)
-        ours["embedding.weight"] = rows(target, of_target, *[output] * (tied == "decoder"), shared)
-    if tied == "none":
-        ours["untied_output"] = rows(target, output)
-    bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
-    bias = torch.cat([bias, torch.full((1,), START_BIAS)])[target.ids]
-    if target.ids[PAD] == target.size:
-        bias[BOS] = START_BIAS
-    ours["output_bias"] = bias
-    for stack, layers in (
-        ("encoder", model.num_encoder_layers),
-        ("decoder", model.num_decoder_layers),
-    ):
-        for i in range(layers):
-            their, our = f"model.{stack}.layers.{i}", f"{stack}.{i}"
-            own = f"{their}.self_attn"
-            both(f"{our}.self_attention.qkv_proj", [f"{own}.{k}_proj" for k in "qkv"], reads)
-            both(f"{our}.self_attention.out_proj", [f"{own}.out_proj"], writes)
-            norms = ["self_attn_layer_norm", "final_layer_norm"]
-            if stack == "decoder":
-                norms.insert(1, "encoder_attn_layer_norm")
-                cross = f"{their}.encoder_attn"
-                both(f"{our}.cross_attention.q_proj", [f"{cross}.q_proj"], reads)
-                both(f"{our}.cross_attention.out_proj", [f"{cross}.out_proj"], writes)
-            for number, norm in enumerate(norms, 1):
-                both(f"{our}.residual{number}.norm", [f"{their}.{norm}"], writes)
-            both(f"{our}.feed_forward.linear1", [f"{their}.fc1"], reads)
-            both(f"{our}.feed_forward.linear2", [f"{their}.fc2"], writes)
-    cross_kv = [
-        f"model.decoder.layers.{i}.encoder_attn.{kind}_proj"
-        for i in range(model.num_decoder_layers)
-        for kind in "kv"
-    ]
-    both("source_projection.proj", cross_kv, reads)
-    return {name: tensor.contiguous() for name, tensor in ours.items()}

@@ -222,6 +222,8 @@ def test_a_repository_of_the_hub(
     with serve() as hub:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         hub.push("Helsinki-NLP/opus-mt-en-de", files)
         translator = Translator.load("hf://Helsinki-NLP/opus-mt-en-de", engine="torch")
