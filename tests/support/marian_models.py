@@ -58,13 +58,16 @@ def write_tokenizer_config(folder: Path, source: str, target: str, **settings: A
     (folder / "tokenizer_config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def random_model(vocab_size: int, *, seed: int = 1, scale: float = 1.0, **settings: Any) -> Any:
+def random_model(
+    vocab_size: int, *, seed: int = 1, scale: float = 1.0, end: float = 0.0, **settings: Any
+) -> Any:
     """A MarianMT model with the settings of OPUS-MT, random biases and norms.
 
     Args:
         vocab_size: Number of pieces; the last one is ``<pad>``, unless the settings have another.
         seed: Seed of the weights.
         scale: Multiple of the initial weights of transformers; larger ones give peaked outputs.
+        end: Bias of ``</s>``; a larger one gives shorter translations.
         settings: Of ``MarianConfig``.
     """
     from transformers import MarianConfig, MarianMTModel
@@ -96,6 +99,7 @@ def random_model(vocab_size: int, *, seed: int = 1, scale: float = 1.0, **settin
                 parameter.mul_(scale)
         for embedding in (model.get_encoder().embed_tokens, model.get_decoder().embed_tokens):
             embedding.weight[pad] = torch.randn(model.config.d_model) * 0.02
+        model.final_logits_bias[0, 0] = end
         model.final_logits_bias[0, 1] = -30  # <unk>, as of a trained model
     generation = model.generation_config
     generation.num_beams, generation.max_length = 4, 512
