@@ -2,6 +2,8 @@
 
 import math
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,12 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
 NOT_FILES = ("testset", "sample")
 """Kinds of source that are not local files. Paths of the other kinds are made absolute, and their
 files are fingerprinted."""
+
+TAG = re.compile(r"(?!<(?:pad|unk|s|/s|0x[0-9A-F]{2})>)<[^<>\s]+>|>>[^<>\s]+<<")
+"""A tag, such as ``<2fr>`` or ``>>fra<<``; not a special symbol."""
+
+_OF_ANY_KIND = ("tag", "src_lang", "tgt_lang")
+"""Fields of a source of any kind."""
 
 _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 """Other fields that their kinds of source require, with an example for the error message."""
@@ -71,8 +79,17 @@ class SourceConfig:
     tgt_column: str | None = None
     """Number from 1 (TSV, default 2) or name of the target column. The default name is the target
     language."""
+    tag: str | None = None
+    """Symbol of the vocabulary that precedes each source text, e.g. ``<2fr>`` or ``>>fra<<``: the
+    target language, the domain or the origin of the pairs."""
+    src_lang: str | None = None
+    """Language of the source side. null: ``data.src_lang``."""
+    tgt_lang: str | None = None
+    """Language of the target side, the same for all sources with this ``tag``. null:
+    ``data.tgt_lang``."""
 
     def __post_init__(self) -> None:
+        self._check_tag()
         kinds = self._kinds
         require(
             len(kinds) == 1,
@@ -81,7 +98,7 @@ class SourceConfig:
         )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
-            if value and name not in own:
+            if value and name not in own and name not in _OF_ANY_KIND:
                 owners = [kind for kind, names in SOURCE_FIELDS.items() if name in names]
                 raise InputError(
                     f"{name} belongs to a source of kind {' or '.join(owners)}; "
@@ -99,6 +116,20 @@ class SourceConfig:
                 value is None or (value.isdecimal() and int(value) >= 1),
                 f"{name}={value!r}: a TSV column is a number, starting at 1",
             )
+
+    def _check_tag(self) -> None:
+        for key in ("src_lang", "tgt_lang"):
+            if (language := getattr(self, key)) is not None:
+                require_language(f"{key} of a data source", language)
+        require(
+            self.tag is None or TAG.fullmatch(self.tag) is not None,
+            f"tag={self.tag!r}: a tag is written <…> or >>…<<, without spaces, such as <2fr>",
+        )
+        require(
+            self.tag is not None or self.tgt_lang is None,
+            f"the data source with tgt_lang={self.tgt_lang} needs a tag, which tells the model to "
+            f"translate into this language, such as tag: <2{self.tgt_lang}>",
+        )
 
     @property
     def _kinds(self) -> list[str]:
@@ -238,6 +269,29 @@ class DataConfig(Checked, prefix="data."):
             self._read_mirror(files.expand_user(self.mirror).resolve())
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
+        tags = self.tags
+        for source in self._sources():
+            src_lang, tgt_lang = self.languages(source)
+            require(src_lang != tgt_lang, f"source and target of {source} are both {src_lang!r}")
+            _, other = tags.get(source.tag or "", (src_lang, tgt_lang))
+            require(other == tgt_lang, f"another source with the tag of {source} is in {other!r}")
+
+    def _sources(self) -> Iterator[SourceConfig]:
+        yield from (*self.train, *self.valid, *self.test)
+
+    def languages(self, source: SourceConfig | None) -> tuple[str, str]:
+        """Source and target language of a source; None: those of the model."""
+        src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
+        return src_lang or self.src_lang, tgt_lang or self.tgt_lang
+
+    @property
+    def tags(self) -> dict[str, tuple[str, str]]:
+        """All tags, with source and target language of the first source that has each."""
+        tags: dict[str, tuple[str, str]] = {}
+        for source in self._sources():
+            if source.tag:
+                tags.setdefault(source.tag, self.languages(source))
+        return tags
 
     def _read_mirror(self, mirror: Path) -> None:
         """Replaces hub ids by folders of the mirror, so that a run folder records what was read.

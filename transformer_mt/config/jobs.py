@@ -38,6 +38,9 @@ class TranslateJob(Checked):
     markup: str = one_of("text", "keep")
     """Treatment of markup. ``keep`` preserves tags, placeholders and addresses; ``text`` translates
     them like any other text."""
+    tag: str | None = None
+    """Tag of the lines, such as ``<2fr>`` or ``>>fra<<``, for a model trained with tags. A line
+    that starts with a tag keeps its own."""
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     step: int | None = None
@@ -129,6 +132,9 @@ class EvaluateJob(Checked):
     """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
     langs: str | None = None
     """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
+    tag: str | None = None
+    """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
+    own."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
@@ -177,7 +183,7 @@ class EvaluateJob(Checked):
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",
         )
-        for key in () if self.model else ("subset", "step", "beam_size", "length_penalty"):
+        for key in () if self.model else ("subset", "step", "beam_size", "length_penalty", "tag"):
             require(getattr(self, key) is None, f"{key} needs model=FOLDER")
         require(
             self.subset is None or not (self.testset or self.references),

@@ -77,7 +77,10 @@ def convert_tokenizer(tokenizer: Tokenizer, normalization: str) -> Json:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_special(i, tokenizer.vocabulary[i]) for i in range(len(_SPECIAL))],
+        "added_tokens": [
+            *(_added(i, tokenizer.vocabulary[i]) for i in range(len(_SPECIAL))),
+            *(_added(i, tag, special=False) for tag, i in tokenizer.tags.items()),
+        ],
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
@@ -198,9 +201,9 @@ def _any_of(characters: Iterable[str]) -> str:
     return f"[{''.join(codes)}]"
 
 
-def _special(i: int, piece: str) -> Json:
+def _added(i: int, piece: str, *, special: bool = True) -> Json:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": i, "content": piece, **flags, "special": True}
+    return {"id": i, "content": piece, **flags, "special": special}
 
 
 def _sequence(name: str) -> Json:

@@ -42,7 +42,8 @@ def diagnose(
                 "because the vocabulary lacks their characters: fine-tune another model, or train "
                 "a vocabulary of this text"
             )
-    same = sum(np.array_equal(train.src[i], train.tgt[i]) for i in chosen)
+    texts = {i: train.src[i][tokenizer.num_tags(train.src[i].tolist()) :] for i in chosen}
+    same = sum(np.array_equal(text, train.tgt[i]) for i, text in texts.items())
     if tokenizer.is_joint and same > _MAX_SHARE * len(chosen):
         yield (
             f"{same / len(chosen):.0%} of the training pairs have the same text on both sides: is "
@@ -53,6 +54,7 @@ def diagnose(
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"
         )
+    pairs = [Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in pairs]
     same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
     if same > _MAX_SHARE * len(pairs):
         yield (

@@ -29,6 +29,7 @@ from transformer_mt.data.store.encode import (
 )
 from transformer_mt.data.store.token_store import Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
+from transformer_mt.data.subwords.added_tags import add_tags, missing_tags
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
@@ -82,8 +83,10 @@ class Prepared:
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
         tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
-        src = tokenizer.encode(normalizer.src(pair.src) for pair in self.valid)
-        tgt = tokenizer.tgt.encode(normalizer.tgt(pair.tgt) for pair in self.valid)
+        src = tokenizer.encode_sources((pair.src for pair in self.valid), normalizer)
+        tgt = tokenizer.tgt.encode(
+            normalizer.of_tag(tokenizer.split_tag(pair.src)[0]).tgt(pair.tgt) for pair in self.valid
+        )
         src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
         return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
 
@@ -124,18 +127,26 @@ def prepare(job: TrainJob) -> Prepared:
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
-        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
-        entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
+        sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
+        entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
         cache.build_once(entry, lambda to: _learn_vocabulary(job, to))
         vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
-    Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
+    elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
+        entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
+        given = vocabulary
+        cache.build_once(entry, lambda to: add_tags(given, missing, to))
+        vocabulary = entry
+    tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
+    for tag in data.tags:
+        tokenizer.check_tag(tag)
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
     settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(held_out))
+        texts = (Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in held_out)
+        task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(texts))
         _encode_corpus(task, to)
 
     cache.build_once(corpus, encode)
@@ -181,19 +192,21 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
             for pair in pairs_of_part:
                 for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
                     file.write(one_line(side) + "\n")
-    train = partial(train_tokenizer_on_file, config=job.tokenizer)
+    tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):
+        train = partial(train_tokenizer_on_file, config=job.tokenizer, tags=tags)
+        tags = []  # only source lines have them
         # SentencePiece does not notice Ctrl-C, unless it takes but a moment.
         model = run_in_process(train, text) if len(parts) > 1 else train(text)
         text.unlink()
         (folder / name).write_bytes(model)
 
 
-def _read_reported(data: DataConfig) -> Iterator[Pair]:
+def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
     done = 0
     with ProgressReporter("pairs", "read") as progress:
         for chunk in read_chunks(data):
-            yield from chunk.pairs
+            yield from ((chunk.source, pair) for pair in chunk.pairs)
             done += len(chunk.pairs)
             progress.update(done)
 

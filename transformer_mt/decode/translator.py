@@ -1,7 +1,6 @@
 """The translator, from strings to strings: one line out for each line in, in the same order."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
+from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.decode.engines.engine import (
     Engine,
     Hypothesis,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from transformer_mt.model.transformer import Transformer
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_LINE = 64
 """Tokens of a line from which on the length of its translation tells whether text is missing."""
 
@@ -108,6 +108,8 @@ class Translator:
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
         self.short_translations = 0
         """Number of translations so far with less than a quarter of the tokens of a long line."""
+        self.untagged_lines = 0
+        """Number of lines so far without a tag, though the vocabulary has tags."""
 
     @classmethod
     def load(
@@ -178,9 +180,28 @@ class Translator:
         engine = TorchEngine(model, job.decode)
         return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """The best translation of each line; an empty or blank line gives an empty one."""
+    def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
+        """The best translation of each line; an empty or blank line gives an empty one.
+
+        See ``with_tag`` for the tag.
+        """
+        lines = self.with_tag(lines, tag)
         return [best[0].text for best in self.translate_nbest(lines, 1, token_scores=False)]
+
+    def with_tag(self, lines: Sequence[str], tag: str | None) -> list[str]:
+        """The lines with a tag of the model's vocabulary, such as ``<2fr>``, before each.
+
+        A line that starts with a tag keeps its own; without a tag they stay as they are.
+
+        Raises:
+            InputError: The vocabulary has no such tag.
+            TypeError: ``lines`` is a single string.
+        """
+        lines = as_lines(lines)
+        if tag is None:
+            return lines
+        self.tokenizer.check_tag(tag)
+        return [line if self.tokenizer.split_tag(line)[0] else add_tag(tag, line) for line in lines]
 
     def translate_nbest(
         self,
@@ -197,7 +218,7 @@ class Translator:
         best ones of its parts.
 
         Args:
-            lines: The lines.
+            lines: The lines; each may start with a tag (``with_tag``).
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty. Its last
                 word may be continued, unless a space follows it.
@@ -209,23 +230,26 @@ class Translator:
                 vocabulary, or a text has a surrogate, which is not a character.
             TypeError: ``lines`` is a single string.
         """
-        lines = _as_list(lines)
-        texts = [""] * len(lines) if prefixes is None else _as_list(prefixes)
+        lines = as_lines(lines)
+        starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         split_lines: list[list[_Part]] = []
-        for ids, prefix in zip(
-            self.tokenizer.encode(list(map(self.normalizer.src, lines))), texts, strict=True
-        ):
+        encoded = self.tokenizer.encode_sources(lines, self.normalizer)
+        for ids, prefix in zip(encoded, starts, strict=True):
             split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
+            tag = ids[: self.tokenizer.num_tags(ids)]
+            self.untagged_lines += bool(ids and self.tokenizer.tags and not tag)
             if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
-                sources = split_long(ids, self._max_source_tokens, self.tokenizer)
-                split_lines[-1] = list(map(_Part, map(tuple, sources), chain([prefix], repeat(""))))
+                limit = max(1, self._max_source_tokens - len(tag))
+                texts = split_long(ids[len(tag) :], limit, self.tokenizer)
+                tagged = [(*tag, *part) for part in texts]
+                split_lines[-1] = list(map(_Part, tagged, chain([prefix], repeat(""))))
                 self.cut_lines += 1
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
         hypotheses = self.engine.search(
             [list(part.source) for part in parts],
             nbest,
-            None if prefixes is None else self._encode_prefixes([part.prefix for part in parts]),
+            None if prefixes is None else self._encode_prefixes(parts),
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
         best_of_part = dict(zip(parts, hypotheses, strict=True))
@@ -235,7 +259,8 @@ class Translator:
             best = [best_of_part[part] for part in line]
             # Of a line of several parts one translation, the best of each; of an empty line "".
             joined = [[h] for h in best[0]] if len(best) == 1 else [[h[0] for h in best]]
-            translations.append([self._translation(each) for each in joined])
+            normalizer = self._normalizer_of(line[0].source if line else ())
+            translations.append([self._translation(each, normalizer) for each in joined])
             num_tokens = sum(len(part.source) for part in line)
             is_short = translations[-1][0].tokens < num_tokens / 4
             self.short_translations += num_tokens >= _LONG_LINE and is_short
@@ -257,13 +282,12 @@ class Translator:
             InputError: A line exceeds the model's positions; it cannot be scored in parts.
             TypeError: ``sources`` or ``targets`` is a single string.
         """
-        sources, targets = _as_list(sources), _as_list(targets)
-        src = [
-            self._check_length(ids)
-            for ids in self.tokenizer.encode(list(map(self.normalizer.src, sources)))
-        ]
-        tgt_ids = self.tokenizer.tgt.encode([self.normalizer.tgt(line) for line in targets])
-        tgt = [self._check_length(ids) for ids in tgt_ids]
+        sources, targets = as_lines(sources), as_lines(targets)
+        encoded = self.tokenizer.encode_sources(sources, self.normalizer)
+        src = [self._check_length(ids) for ids in encoded]
+        normalizers = map(self._normalizer_of, src)
+        texts = [each.tgt(line) for each, line in zip(normalizers, targets, strict=True)]
+        tgt = [self._check_length(ids) for ids in self.tokenizer.tgt.encode(texts)]
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -276,10 +300,16 @@ class Translator:
     def _prefix_encoder(self) -> PrefixEncoder:
         return PrefixEncoder(self.tokenizer.tgt)
 
-    def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
+    def _normalizer_of(self, source: Sequence[int]) -> Normalizer:
+        """The normalizer of a line with the tag, if any, of these source tokens."""
+        tag = self.tokenizer.pieces(source[: self.tokenizer.num_tags(source)])
+        return self.normalizer.of_tag("".join(tag))
+
+    def _encode_prefixes(self, parts: Sequence[_Part]) -> list[Prefix]:
         limit, encoded = self.engine.max_tokens, []
-        for text in prefixes:
-            normalized, is_whole = self.normalizer.tgt(text), text != text.rstrip()
+        for source, text in parts:
+            normalized = self._normalizer_of(source).tgt(text)
+            is_whole = text != text.rstrip()
             encoded.append(self._prefix_encoder.encode(normalized, limit, is_whole=is_whole))
             self._check_length([*encoded[-1].tokens])
         return encoded
@@ -294,31 +324,18 @@ class Translator:
             )
         return ids
 
-    def _translation(self, parts: Sequence[Hypothesis]) -> Translation:
+    def _translation(self, parts: Sequence[Hypothesis], normalizer: Normalizer) -> Translation:
         """The translation of a line from the hypotheses of its parts."""
         translations = []
         for hypothesis in parts:
             (text,) = self.tokenizer.tgt.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
-            text = self.normalizer.restore(one_line(text).strip())
+            text = normalizer.restore(one_line(text).strip())
             pieces = self.tokenizer.tgt.pieces([*hypothesis.tokens, EOS])
             num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
             score, log_prob = hypothesis.score, hypothesis.log_prob
             translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
         return translations[0] if len(parts) == 1 else Translation.joined(translations)
-
-
-def _as_list(lines: Iterable[str]) -> list[str]:
-    if isinstance(lines, str):
-        raise TypeError("expected a list of lines, not a single string: pass [text]")
-    lines = list(lines)
-    for number, line in enumerate(lines, 1):
-        if (lone := _LONE_SURROGATE.search(line)) is not None:
-            raise InputError(
-                f"text {number} has the surrogate U+{ord(lone[0]):04X}, which is not a character: "
-                "decode its bytes with errors='replace'"
-            )
-    return lines
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

@@ -40,7 +40,7 @@ def compute_attention(sentence: str, model: Transformer, translator: Translator)
         InputError: The sentence is too long for a heat map or for the model.
     """
     tokenizer = translator.tokenizer
-    (src,) = tokenizer.encode([translator.normalizer.src(sentence)])
+    (src,) = tokenizer.encode_sources([sentence], translator.normalizer)
     if len(src) > MAX_PIECES:
         raise InputError(
             f"attention: the sentence has {len(src)} pieces, but a heat map shows at most "

@@ -1,7 +1,7 @@
 """Evaluation of one or several systems on one test set, each compared with the first."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from sacrebleu.significance import PairedTest
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources.files import testset_files
+from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
@@ -132,6 +133,43 @@ def evaluate_systems(
         for i, (name, lines) in enumerate(named)
     ]
     return Evaluation(systems=evaluated, test=test, settings=settings)
+
+
+def evaluate_by_tag(
+    translations: Mapping[str, Sequence[str]],
+    test: TestSet,
+    settings: Settings,
+    tags: Collection[str],
+    languages: Mapping[str, str],
+) -> Evaluation:
+    """``evaluate_systems``, with the lines of each tag scored apart.
+
+    Args:
+        translations: Those of one system, by the path of its model.
+        test: The test set; its source lines may start with a tag.
+        settings: Metrics and tests to compute.
+        tags: All tags.
+        languages: Target language of the lines of a tag, if it is not that of the settings.
+    """
+    source = test.source or []
+    groups = lines_by_tag(source, tags)
+    if groups.keys() <= {""}:
+        return evaluate_systems(translations, test, settings)
+    ((name, hypotheses),) = translations.items()
+    scores: list[Score] = []
+    diagnostics: list[str] = []
+    for tag, lines in groups.items():
+        part = replace(
+            test,
+            references={key: [text[i] for i in lines] for key, text in test.references.items()},
+            source=[split_tag(source[i], tags)[1] for i in lines],
+        )
+        own = replace(settings, tgt_lang=languages.get(tag, settings.tgt_lang))
+        (system,) = evaluate_systems({name: [hypotheses[i] for i in lines]}, part, own).systems
+        scores += [replace(score, tag=tag) for score in system.scores]
+        diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]
+    whole = replace(system, hypotheses=hypotheses, scores=scores, diagnostics=diagnostics)
+    return Evaluation(systems=[whole], test=test, settings=settings)
 
 
 def _evaluate_metric(

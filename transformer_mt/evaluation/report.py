@@ -78,7 +78,7 @@ def write_report(
         evaluation=evaluation,
         systems=list(zip(charts.letters(evaluation), systems, strict=True)),
         segments=segments,
-        signatures=[(score.name, short_signature(score)) for score in systems[0].scores],
+        signatures=[(score.label, short_signature(score)) for score in systems[0].scores],
         group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, scores),

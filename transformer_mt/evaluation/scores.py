@@ -34,6 +34,8 @@ class Score:
     """On 0–100 for BLEU and chrF2; TER is an error rate, lower is better, and may pass 100."""
     signature: str
     """sacreBLEU's signature: scores are comparable only if their signatures are equal."""
+    tag: str = ""
+    """Tag of the source lines that were scored, such as ``<2fr>``; "" if they have none."""
     segments: int
     """Number of lines. newstest2014 has 3,003; a subset of 2,737 is often scored by mistake."""
     verbose: str = ""
@@ -51,6 +53,11 @@ class Score:
     """p-value of the paired approximate randomisation test; None if it was not run."""
     decimals: int = 2
     """Decimals to print."""
+
+    @property
+    def label(self) -> str:
+        """Its name, with the tag."""
+        return f"{self.name} {self.tag}" if self.tag else self.name
 
     @property
     def is_significant(self) -> bool:
@@ -155,6 +162,8 @@ def to_row(item: Score) -> dict[str, str | float | int]:
         key, _, value = field.partition(":")
         row[key] = value
     row["segments"] = item.segments
+    if item.tag:
+        row["tag"] = item.tag
     return row
 
 
@@ -186,8 +195,9 @@ def _read_row(row: dict[str, Any]) -> Score:
         signature=row["signature"],
         segments=row["segments"],
         verbose=str(row.get("verbose_score", "")),
+        tag=str(row.get("tag", "")),
     )
-    printable = f"{item.name}{item.signature}{item.verbose}".isprintable()
+    printable = f"{item.label}{item.signature}{item.verbose}".isprintable()
     consistent = to_row(item).items() <= row.items()
     if not (printable and consistent and math.isfinite(item.score) and item.segments > 0):
         raise ValueError("damaged")
@@ -196,13 +206,13 @@ def _read_row(row: dict[str, Any]) -> Score:
 
 def to_text(scores: Sequence[Score]) -> str:
     """The scores for an 80-column terminal, each above its signature."""
-    width = max((len(item.name) for item in scores), default=0)
+    width = max((len(item.label) for item in scores), default=0)
     lines = []
     for item in scores:
         number = f"{item.score:6.{item.decimals}f}"
         if item.mean is not None:
             number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
-        lines.append(f"{item.name:<{width}}  {number}  {format_segments(item.segments)}")
+        lines.append(f"{item.label:<{width}}  {number}  {format_segments(item.segments)}")
         lines.append(f"  {short_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))

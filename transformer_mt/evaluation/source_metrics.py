@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from transformer_mt import __version__
 from transformer_mt.config import EvaluateJob
 from transformer_mt.data.subwords.tokenizer import one_line
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
@@ -27,7 +28,7 @@ checkpoints are pickles. It therefore runs as a separate process, from an enviro
 
 def comet(
     job: EvaluateJob,
-    _: Translator | None,
+    translator: Translator | None,
     systems: Mapping[str, Sequence[str]],
     source: Sequence[str],
     reference: Sequence[str],
@@ -45,6 +46,8 @@ def comet(
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)
         files = [f"{i}.txt" for i in range(len(systems))]
+        tags = () if translator is None else translator.tokenizer.tags
+        source = [split_tag(line, tags)[1] for line in source]
         texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
         for file, lines in texts:
             # comet-score also ends lines at \r.

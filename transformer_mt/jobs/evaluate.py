@@ -18,6 +18,7 @@ from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
     TestSet,
+    evaluate_by_tag,
     evaluate_systems,
     load_testset,
 )
@@ -61,8 +62,16 @@ def evaluate(
         hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
     else:
         assert test.source is not None
-        hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = evaluate_systems(hypotheses, test, settings)
+        lines = system.translator.with_tag(test.source, job.tag)
+        test = replace(test, source=lines)
+        hypotheses = {str(job.model): system.translator.translate(lines)}
+    if system is None:
+        evaluation = evaluate_systems(hypotheses, test, settings)
+    else:
+        own = {} if job.tgt_lang or job.langs else system.data.tags
+        languages = {tag: tgt_lang for tag, (_, tgt_lang) in own.items()}
+        tags = system.translator.tokenizer.tags
+        evaluation = evaluate_by_tag(hypotheses, test, settings, tags, languages)
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:

@@ -45,6 +45,7 @@ class InputStats:
     first_nul: int = 0
     cut: int = 0
     short: int = 0
+    untagged: int = 0
 
     def __add__(self, other: "InputStats") -> "InputStats":
         """The counts of two parts of one input together."""
@@ -100,6 +101,8 @@ class LineProcessor:
                 f"alignment=true does not work with data.normalization={data.normalization}"
                 ", which changes the words of the line"
             )
+        if job.tag is not None:
+            request.tokenizer.check_tag(job.tag)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(
@@ -110,7 +113,7 @@ class LineProcessor:
             self._segments = MarkupTranslator(self._translator)
         if job.split == "sentences":
             inner = self._segments or self._translator
-            self._segments = SentenceTranslator(inner, data.src_lang, data.tgt_lang)
+            self._segments = SentenceTranslator(inner)
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         for key, path in given.items():  # at most one
@@ -136,6 +139,8 @@ class LineProcessor:
             settings["engine"] = engine.name  # else all give the same text
         data = self._request.trained.data
         settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
+        if self._request.tokenizer.tags:
+            settings["tag"] = [self._job.tag, data.tags]
         settings["version"] = __version__
         return {"model": self._request.checksums, "settings": settings}
 
@@ -162,6 +167,12 @@ class LineProcessor:
                 f"{stats.short:,} translation(s) have less than a quarter of the tokens of their "
                 "line, so text may be missing: try split=sentences"
             )
+        data, tags = self._request.trained.data, self._request.tokenizer.tags
+        if stats.untagged and all(source.tag for source in data.train):
+            log.warning(
+                f"{stats.untagged:,} line(s) have no tag, but this model was trained with tags: "
+                f"set tag, e.g. 'tag=\"{next(iter(tags))}\"'"
+            )
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
         """The output for input lines of any bytes, without line feeds.
@@ -177,7 +188,9 @@ class LineProcessor:
                 undecodable.append(number)
             if b"\0" in line:
                 nul.append(number)
-        cut_before, short_before = self._translator.cut_lines, self._translator.short_translations
+        translator = self._translator
+        cut_before, short_before = translator.cut_lines, translator.short_translations
+        untagged_before = translator.untagged_lines
         processed = self._process(lines, first_line)
         rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
@@ -185,13 +198,15 @@ class LineProcessor:
             first_undecodable=min(undecodable, default=0),
             nul=len(nul),
             first_nul=min(nul, default=0),
-            cut=self._translator.cut_lines - cut_before,
-            short=self._translator.short_translations - short_before,
+            cut=translator.cut_lines - cut_before,
+            short=translator.short_translations - short_before,
+            untagged=translator.untagged_lines - untagged_before,
         )
 
     def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""
         nbest = self._job.nbest
+        lines = self._translator.with_tag(lines, self._job.tag)
         if self._segments is not None:
             return self._segments.translate_nbest(lines, nbest)
         aligned = None

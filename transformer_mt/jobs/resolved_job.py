@@ -8,6 +8,7 @@ from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
+from transformer_mt.data.subwords.added_tags import missing_tags
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
@@ -27,7 +28,8 @@ def resolved(job: TrainJob) -> TrainJob:
     vocabulary = existing_vocabulary(job)
     if vocabulary is None or not vocabulary.exists():
         return job
-    size = Tokenizer.load(vocabulary).vocab_size
+    tokenizer = Tokenizer.load(vocabulary)
+    size = tokenizer.vocab_size + len(missing_tags(job.data, tokenizer.tags))
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 

@@ -22,7 +22,8 @@ from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.scores import Score, score
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_by_tag
+from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
@@ -168,7 +169,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             run_folder.record_end(run_dir, model_steps, scores)
             write_model_card(run_dir, scores)
             if scores:
-                record.log_scalars("test", steps_done, {s.name: s.score for s in scores})
+                record.log_scalars("test", steps_done, {s.label: s.score for s in scores})
         return scores if data.test else None
 
 
@@ -221,14 +222,18 @@ def _test(
     """Translates the test set on all ranks; returns its scores, on the main rank."""
     if not data.test:
         return []
-    sources, references = [pair.src for pair in data.test], [[pair.tgt for pair in data.test]]
+    sources, references = [pair.src for pair in data.test], [pair.tgt for pair in data.test]
     translator = Translator.of_model(model, tokenizer, job)
     hypotheses = translate_sharded(translator, sources, world)
     if not world.is_main:
         return []
-    tgt_lang = job.data.tgt_lang
-    for message in score_diagnostics.diagnose(hypotheses, references, sources, tgt_lang=tgt_lang):
+    (system,) = evaluate_by_tag(
+        {"the model": hypotheses},
+        TestSet(references={"data.test": references}, source=sources),
+        Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization),
+        tokenizer.tags,
+        {tag: tgt_lang for tag, (_, tgt_lang) in job.data.tags.items()},
+    ).systems
+    for message in system.diagnostics:
         log.warning("warning: test set: %s", message)
-    protocols = metrics.default_protocols(tgt_lang, job.data.normalization)
-    names = [*metrics.DEFAULT, *protocols]
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=names)
+    return system.scores

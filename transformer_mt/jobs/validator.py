@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
+from transformer_mt.data.text.tags import lines_by_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
@@ -78,15 +80,20 @@ class TranslationValidator:
         return dict(zip(lines, translate_sharded(translator, sources, self.world), strict=True))
 
     def _score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
-        """All metrics of the translated lines."""
-        lines, data = sorted(hypotheses), self.job.data
-        texts, references = [hypotheses[i] for i in lines], [[self.pairs[i].tgt for i in lines]]
-        return {
-            name: load(VALIDATION_METRICS, name)(
-                texts, references, data.tgt_lang, data.normalization
+        """All metrics of the translated lines: the mean of those of each tag."""
+        lines, normalizer = sorted(hypotheses), Normalizer.of(self.job.data)
+        groups = lines_by_tag((self.pairs[i].src for i in lines), self.tokenizer.tags)
+
+        def score(name: str, tag: str) -> float:
+            own = [lines[i] for i in groups[tag]]
+            texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
+            language = normalizer.of_tag(tag).tgt_lang
+            value: float = load(VALIDATION_METRICS, name)(
+                texts, references, language, normalizer.name
             )
-            for name in VALIDATION_METRICS
-        }
+            return value
+
+        return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
 
     def _attention(
         self, model: Transformer, samples: Sequence[tuple[str, str, str]]
@@ -95,13 +102,14 @@ class TranslationValidator:
         normalizer, max_tokens = Normalizer.of(self.job.data), _MAX_MAP_TOKENS
         if model.config.positions == "learned":
             max_tokens = min(max_tokens, model.config.max_positions)
-        lines = [normalizer.src(source) for source, _, _ in samples]
-        sources = [[*ids, EOS] for ids in self.tokenizer.encode(lines)]
+        lines = [source for source, _, _ in samples]
+        sources = [[*ids, EOS] for ids in self.tokenizer.encode_sources(lines, normalizer)]
         fitting = [i for i, ids in enumerate(sources) if len(ids) <= max_tokens]
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (target,) = self.tokenizer.tgt.encode([normalizer.tgt(samples[chosen][2])])
+        own = normalizer.of_tag(self.tokenizer.split_tag(lines[chosen])[0])
+        (target,) = self.tokenizer.tgt.encode([own.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         pieces = self.tokenizer.pieces(src), self.tokenizer.tgt.pieces(tgt_in)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from transformer_mt import model_folder
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation
@@ -76,7 +76,12 @@ class TrainingComponents:
         self.model = Transformer(job.model, data.vocab_size, data.src_vocab_size).to(device)
         if config.init_from is not None and not resuming:
             folder = model_folder.locate(config.init_from, job.cache_dir)
-            ckpt.load_weights(self.model, folder / run_layout.WEIGHTS)
+            initial = ckpt.parameters(model_folder.load_model(folder)[0])
+            for name, tensor in ckpt.parameters(self.model).items():
+                known = len(initial[name])
+                tensor[:known].copy_(initial[name])
+                if known < len(tensor):  # tags that the vocabulary of that model does not have
+                    tensor[known:] = initial[name].mean(0)
         self.max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self.micro_batch_tokens = min(self.max_tokens, config.batch_tokens // world.size)
         # Ranks that measure at the same time would disturb each other.

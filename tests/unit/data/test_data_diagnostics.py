@@ -35,7 +35,8 @@ TRAIN, VALID = text(0, 3000), text(9000, 200)
 
 def warnings_of(train: list[Pair], valid: list[Pair]) -> list[str]:
     side = SimpleNamespace(spelling=frozenset())  # of all characters
-    vocabulary = cast(Tokenizer, SimpleNamespace(is_joint=True, tgt=side, **vars(side)))
+    tags = {"num_tags": lambda _: 0, "split_tag": lambda line: ("", line)}
+    vocabulary = cast(Tokenizer, SimpleNamespace(is_joint=True, tgt=side, **tags, **vars(side)))
     return list(diagnose(encoded(train), encoded(valid), valid, vocabulary))
 
 

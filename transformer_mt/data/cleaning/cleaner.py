@@ -11,6 +11,7 @@ from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.filters import SideFilter, active_filters
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import printable
 
 EXAMPLES = 5
@@ -22,16 +23,21 @@ _EXAMPLE_CHARACTERS = 200
 class Cleaner:
     """Normalisation of training pairs, and the filters that need nothing but the pair.
 
+    Args:
+        data: The configuration.
+        languages: Source and target language; default: those of the model.
+
     Raises:
         InputError: The language identifier is not installed, or does not know a language.
     """
 
-    def __init__(self, data: DataConfig):
-        config, self._normalizer = data.cleaning, Normalizer.of(data)
+    def __init__(self, data: DataConfig, languages: tuple[str, str] | None = None):
+        config, (src_lang, tgt_lang) = data.cleaning, languages or data.languages(None)
+        self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
             if f.side:
-                test = _either_side(f.side(config, data.src_lang), f.side(config, data.tgt_lang))
+                test = _either_side(f.side(config, src_lang), f.side(config, tgt_lang))
                 self._text.append((f.name, test))
             elif f.text:
                 self._text.append((f.name, f.text))
@@ -57,11 +63,26 @@ def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, s
     return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
-def clean_text(data: DataConfig, pairs: Iterable[Pair]) -> list[Pair]:
-    """Normalises pairs and removes those that a filter of text drops."""
-    cleaner = Cleaner(data)
-    normalized = map(cleaner.normalize, pairs)
-    return [pair for pair in normalized if cleaner.check_text(*pair) is None]
+def cleaners(data: DataConfig) -> list[Cleaner]:
+    """The cleaner of each training source."""
+    languages = [data.languages(source) for source in data.train]
+    made = {pair: Cleaner(data, pair) for pair in set(languages)}
+    return [made[pair] for pair in languages]
+
+
+def clean_text(data: DataConfig, pairs: Iterable[tuple[int, Pair]]) -> list[Pair]:
+    """Normalises pairs, removes their tags, and drops those that a filter of text drops.
+
+    Each pair is preceded by the index of its data source.
+    """
+    of_source, tags = cleaners(data), data.tags
+    kept = []
+    for source, pair in pairs:
+        cleaner = of_source[source]
+        text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
+        if cleaner.check_text(*text) is None:
+            kept.append(text)
+    return kept
 
 
 class CleaningReport:

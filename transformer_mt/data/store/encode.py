@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
-from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
+from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.tags import add_tag
 
 Mask = npt.NDArray[np.bool_]
 
@@ -119,19 +120,25 @@ class EncodeChunk:
         name = self.data.train[chunk.source].name
         kept: list[Pair] = []
         sources, targets = list[list[int]](), list[list[int]]()
-        for row, pair in enumerate(map(self._cleaner.normalize, chunk.pairs), chunk.first_row):
-            reason = self._cleaner.check_text(*pair)
+        cleaner, max_tokens = self._cleaners[chunk.source], self.data.cleaning.max_tokens
+        for row, line in enumerate(chunk.pairs, chunk.first_row):
+            tag, text = self._tokenizer.split_tag(line.src)
+            pair = cleaner.normalize(Pair(text, line.tgt))
+            reason = cleaner.check_text(*pair)
             if reason is None:
                 (src,), (tgt,) = (
                     self._tokenizer.encode([pair.src]),
                     self._tokenizer.tgt.encode([pair.tgt]),
                 )
                 src, tgt = [*src, EOS], [*tgt, EOS]
-                reason = self._cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
+                reason = cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
+                src = self._tokenizer.add_tag(tag, src)
+                if len(src) > max_tokens:  # with its tag
+                    reason = reason or "length"
             if reason is not None:
                 report.add(reason, f"{name}:{row}", *pair)
                 continue
-            kept.append(pair)
+            kept.append(Pair(add_tag(tag, pair.src), pair.tgt))
             sources.append(src)
             targets.append(tgt)
         arrays: dict[str, Any] = {}
@@ -149,8 +156,8 @@ class EncodeChunk:
         return "held_out" if overlaps else None
 
     @cached_property
-    def _cleaner(self) -> Cleaner:
-        return Cleaner(self.data)
+    def _cleaners(self) -> list[Cleaner]:
+        return cleaners(self.data)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

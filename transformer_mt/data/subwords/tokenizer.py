@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,10 @@ import sentencepiece as spm
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import TokenizerConfig
+from transformer_mt.config.data import TAG
 from transformer_mt.data.text.lines import is_blank
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError, first_line
 
 T = TypeVar("T")
@@ -36,6 +40,8 @@ _TAG = re.compile(r">>[^<>\s]+<<")
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
+_SHOWN_TAGS = 12
+"""Number of tags that a message names."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
 
 
@@ -70,6 +76,15 @@ class Tokenizer:
         self.vocabulary = own if pieces is None else pieces
         """All pieces, by id."""
         self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
+        of_text = {p for i, p in enumerate(own) if p[0] == "<" and not self._sp.is_control(i)}
+        symbols = self._sp.is_control if pieces is None else lambda i: pieces[i] not in of_text
+        self.tags = {
+            piece: i
+            for i, piece in enumerate(self.vocabulary)
+            if piece[:1] in "<>" and TAG.fullmatch(piece) and symbols(i)
+        }
+        """Id of each symbol that a source line may start with (``data/text/tags.py``): a control
+        symbol of the model, or a piece that the model itself never produces."""
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
         if pieces is None and ids != (PAD, UNK, BOS, EOS):
             raise InputError(
@@ -142,6 +157,39 @@ class Tokenizer:
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
         return [self._encode(one_line(line)) for line in lines]
+
+    def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
+        """Ids of source lines, which may start with a tag: that of the tag, then as ``encode``."""
+        split = [self.split_tag(line) for line in lines]
+        texts = self.encode(normalizer.of_tag(tag).src(text) for tag, text in split)
+        return [
+            self.add_tag(tag, ids) if ids else []
+            for (tag, _), ids in zip(split, texts, strict=True)
+        ]
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """The tag of a source line, or "", and its text."""
+        return split_tag(line, self.tags)
+
+    def add_tag(self, tag: str, ids: list[int]) -> list[int]:
+        """The ids of a text, after that of its tag, if it has one."""
+        return [self.tags[tag], *ids] if tag else ids
+
+    def num_tags(self, ids: Sequence[int]) -> int:
+        """Number of tags at the start of the ids of a source line: 0 or 1."""
+        return int(len(ids) > 0 and ids[0] in self._tag_ids)
+
+    @cached_property
+    def _tag_ids(self) -> frozenset[int]:
+        return frozenset(self.tags.values())
+
+    def check_tag(self, tag: str) -> None:
+        """Raises ``InputError`` if the vocabulary has no such tag."""
+        if tag not in self.tags:
+            names = ", ".join(islice(self.tags, _SHOWN_TAGS))
+            more = f" and {len(self.tags) - _SHOWN_TAGS} more" * (len(self.tags) > _SHOWN_TAGS)
+            known = f"it has {names}{more}" if names else "it has no tags at all"
+            raise InputError(f"tag={tag} is not in the vocabulary: {known}")
 
     def _encode(self, line: str) -> list[int]:
         if self._ids is None:
@@ -222,7 +270,9 @@ def one_line(text: str) -> str:
     return "" if is_blank(text) else text.translate(_BREAKS_TO_SPACES)
 
 
-def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
+def train_tokenizer(
+    lines: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()
+) -> bytes:
     """Trains a SentencePiece model on all lines; blank ones are skipped.
 
     Args:
@@ -230,6 +280,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
         config: Type and size of the model. ``max_sentences`` and ``seed`` are not used here:
             the caller samples the corpus with ``reservoir_sample``, because SentencePiece 0.2.3
             samples differently in each process, whatever its seed.
+        tags: Symbols to reserve; text never contains them.
 
     Returns:
         The serialised SentencePiece model, its normalisation rule included.
@@ -254,16 +305,17 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> bytes:
             bos_id=BOS,
             eos_id=EOS,
             minloglevel=2,
+            control_symbols=[*tags],
         )
     except RuntimeError as error:
         raise InputError(_explain(str(error), config)) from None
     return model.getvalue()
 
 
-def train_tokenizer_on_file(text: Path, config: TokenizerConfig) -> bytes:
+def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:
     """Trains a SentencePiece model on the lines of a file; see ``train_tokenizer``."""
     with text.open(encoding="utf-8", newline="\n") as lines:
-        return train_tokenizer((line.removesuffix("\n") for line in lines), config)
+        return train_tokenizer((line.removesuffix("\n") for line in lines), config, tags)
 
 
 def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:

@@ -8,7 +8,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -32,6 +32,7 @@ _MAGIC = (
 )
 """Magic number (never the start of a text), suffix and unpacking command of each format."""
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(
     r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
@@ -112,6 +113,25 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
             f"{name}: damaged or incomplete after line {number} ({error}): "
             "copy or download it again"
         ) from error
+
+
+def as_lines(lines: Iterable[str]) -> list[str]:
+    """The lines of a caller as a list.
+
+    Raises:
+        InputError: A line has a surrogate.
+        TypeError: They are a single string.
+    """
+    if isinstance(lines, str):
+        raise TypeError("expected a list of lines, not a single string: pass [text]")
+    lines = list(lines)
+    for number, line in enumerate(lines, 1):
+        if (lone := _LONE_SURROGATE.search(line)) is not None:
+            raise InputError(
+                f"text {number} has the surrogate U+{ord(lone[0]):04X}, which is not a character: "
+                "decode its bytes with errors='replace'"
+            )
+    return lines
 
 
 class AlignedFile:

@@ -13,7 +13,8 @@ characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which re
 import html
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from transformer_mt.config import DataConfig
@@ -52,11 +53,19 @@ class Normalizer:
     name: str
     src_lang: str
     tgt_lang: str
+    tags: Mapping[str, "Normalizer"] = field(default_factory=dict)
+    """Those of lines with a tag, which may stand for other languages."""
 
     @classmethod
     def of(cls, data: DataConfig) -> "Normalizer":
         """The normalizer that a configuration names."""
-        return cls(data.normalization, data.src_lang, data.tgt_lang)
+        name = data.normalization
+        tags = {tag: cls(name, *languages) for tag, languages in data.tags.items()}
+        return cls(name, data.src_lang, data.tgt_lang, tags)
+
+    def of_tag(self, tag: str) -> "Normalizer":
+        """The normalizer of lines with a tag, "" for none."""
+        return self.tags.get(tag, self)
 
     @property
     def keeps_words(self) -> bool:

@@ -314,12 +314,14 @@ def word_alignment(
 
     Args:
         weights: [T, S], attention between tokens.
-        source_words: Index of the word that each source token belongs to; S values.
+        source_words: Index of the word that each source token belongs to, -1 for none; S values.
         target_words: Index of the word that each target token belongs to; T values.
     """
     if not source_words or not target_words:
         return []
+    words = torch.tensor(source_words)
+    in_word = words >= 0
     table = weights.new_zeros(max(target_words) + 1, max(source_words) + 1)
     for word, row in zip(target_words, weights, strict=True):
-        table[word].index_add_(0, torch.tensor(source_words), row)
+        table[word].index_add_(0, words[in_word], row[in_word])
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]

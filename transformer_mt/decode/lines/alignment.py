@@ -16,7 +16,7 @@ def align_words(
     """One link for each word of each line's translation; a line is given as its parts."""
     pairs = [pair for parts in lines for pair in parts]
     words = [
-        (source_word_ids(tokenizer.pieces(source)), target_word_ids(tokenizer.tgt, target))
+        (source_word_ids(tokenizer, source), target_word_ids(tokenizer.tgt, target))
         for source, target in pairs
     ]
     links = iter(engine.align(pairs, words))
@@ -30,22 +30,24 @@ def _join(
     joined: list[Link] = []
     source_offset = target_offset = 0
     for (source, _), part_links in zip(parts, links, strict=True):
-        pieces = tokenizer.pieces(source)
+        (piece,) = tokenizer.pieces(source[(start := tokenizer.num_tags(source)) : start + 1])
         # A part may start within a word; translations of parts are joined by a space.
-        first = source_offset - (source_offset > 0 and not pieces[0].startswith(WORD_START))
+        first = source_offset - (source_offset > 0 and not piece.startswith(WORD_START))
         joined += [(first + s, target_offset + t) for s, t in part_links]
-        source_offset = first + source_word_ids(pieces)[-1] + 1
+        source_offset = first + source_word_ids(tokenizer, source)[-1] + 1
         target_offset += len(part_links)
     return joined
 
 
-def source_word_ids(pieces: Sequence[str]) -> list[int]:
-    """The index of the word that each piece of an encoded line belongs to.
+def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The index of the word that each piece of an encoded line belongs to; -1: the line's tag.
 
     It is found from the pieces, not the decoded text, where an unknown character would be a word.
     """
+    tags = tokenizer.num_tags(ids)
+    pieces = tokenizer.pieces(ids[tags:])
     starts = (i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(pieces))
-    return [count - 1 for count in accumulate(starts)]
+    return [-1] * tags + [count - 1 for count in accumulate(starts)]
 
 
 def target_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
 
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -60,7 +61,8 @@ class MarkupTranslator:
                 f"markup=keep cannot be used with data.normalization={normalizer.name}, which "
                 "changes the words of a line"
             )
-        self._translator, self._normalizer = translator, normalizer
+        self._translator = translator
+        self.tokenizer, self.normalizer = tokenizer, normalizer
         numbers = [str(number) for number in range(10, 100)]
         lengths = dict(zip(numbers, map(len, tokenizer.encode(numbers)), strict=True))
         # Numbers of few pieces are frequent in the training text.
@@ -71,18 +73,21 @@ class MarkupTranslator:
         results: dict[int, list[Translation]] = {}
         plain: list[int] = []
         extracted: dict[int, ExtractedLine] = {}
-        for i, line in enumerate(lines):
+        tags, texts = zip(*map(self.tokenizer.split_tag, lines), strict=True) if lines else ((), ())
+        for i, line in enumerate(texts):
             if not MARKUP.search(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
             else:
-                extracted[i] = extract_markup(line, self._normalizer.src, self._numbers)
+                extracted[i] = extract_markup(
+                    line, self.normalizer.of_tag(tags[i]).src, self._numbers
+                )
         # Separately, because alignment takes time.
         translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
         results.update(zip(plain, translations, strict=True))
-        texts = [source.text for source in extracted.values()]
-        translations = self._translator.translate_nbest(texts, nbest, align=True)
+        parts = [add_tag(tags[i], source.text) for i, source in extracted.items()]
+        translations = self._translator.translate_nbest(parts, nbest, align=True)
         for (i, source), best in zip(extracted.items(), translations, strict=True):
             results[i] = [
                 replace(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -24,29 +25,40 @@ class SentenceTranslator:
         InputError: sentencex is not installed.
     """
 
-    def __init__(self, translator: Translator | MarkupTranslator, src_lang: str, tgt_lang: str):
+    def __init__(self, translator: Translator | MarkupTranslator):
         try:
             from sentencex import segment
         except ImportError:
             raise InputError(
                 "split=sentences needs sentencex: pip install 'transformer-mt[sentences]'"
             ) from None
-        self._translator, self._segment, self._src_lang = translator, segment, src_lang
-        self._space = "" if base_language(tgt_lang) in UNSPACED else " "
+        self._translator, self._segment = translator, segment
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""
-        split = [self._sentences(line) for line in lines]
-        sentences = [sentence for line in split for sentence in line]
+        tagged = [self._translator.tokenizer.split_tag(line) for line in lines]
+        languages = [self._translator.normalizer.of_tag(tag) for tag, _ in tagged]
+        split = [
+            self._sentences(text, normalizer.src_lang)
+            for (_, text), normalizer in zip(tagged, languages, strict=True)
+        ]
+        sentences = [
+            add_tag(tag, sentence)
+            for (tag, _), line in zip(tagged, split, strict=True)
+            for sentence in line
+        ]
         translations = iter(self._translator.translate_nbest(sentences, nbest))
-        return [self._join([next(translations) for _ in line]) for line in split]
+        return [
+            self._join([next(translations) for _ in line], normalizer.tgt_lang)
+            for line, normalizer in zip(split, languages, strict=True)
+        ]
 
-    def _sentences(self, line: str) -> list[str]:
+    def _sentences(self, line: str, language: str) -> list[str]:
         """The sentences of a line: at least one, and none is blank unless the line is."""
         text = one_line(line)
         sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
-        for part in self._segment(self._src_lang, text.translate(_SPACES)):
+        for part in self._segment(language, text.translate(_SPACES)):
             end += len(part)
             if any(first < end < last for first, last in markup):
                 continue  # not the end of a sentence but, for example, a full stop in an address
@@ -54,7 +66,8 @@ class SentenceTranslator:
             start = end
         return [sentence for sentence in sentences if sentence] or [line]
 
-    def _join(self, sentences: list[list[Translation]]) -> list[Translation]:
+    def _join(self, sentences: list[list[Translation]], language: str) -> list[Translation]:
         if len(sentences) == 1:
             return sentences[0]
-        return [Translation.joined([best[0] for best in sentences], self._space)]
+        space = "" if base_language(language) in UNSPACED else " "
+        return [Translation.joined([best[0] for best in sentences], space)]

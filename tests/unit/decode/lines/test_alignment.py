@@ -7,7 +7,7 @@ from support.models import WORDS, make_translator, random_lines, random_model
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
-from transformer_mt.decode.lines.alignment import source_word_ids, target_word_ids
+from transformer_mt.decode.lines.alignment import target_word_ids
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 
@@ -21,10 +21,11 @@ def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
             [0.95, 0.00, 0.00, 0.0],
         ]
     )
-    links = word_alignment(weights, source_word_ids(["▁a", "▁b", "c", "▁d"]), [0, 1, 2, 2])
+    links = word_alignment(weights, [0, 1, 1, 2], [0, 1, 2, 2])
     assert links == [(1, 0), (0, 1), (0, 2)]
+    assert word_alignment(weights[:2], [-1, 0, 0, 1], [0, 1]) == [(0, 0), (0, 1)]  # a tag
     assert word_alignment(weights[:0], [0], []) == []
-    assert word_alignment(weights[:1, :2], source_word_ids(["a", "b"]), [0]) == [(0, 0)]
+    assert word_alignment(weights[:1, :2], [0, 0], [0]) == [(0, 0)]
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (3, 1), (6, 4)])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
 from transformer_mt.decode.lines.tag_placement import restore_markup
 from transformer_mt.decode.translator import Translation
@@ -185,11 +186,21 @@ class Lengths:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[1] if line == "77" else [1, 2] for line in lines]
 
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return split_tag(line, ["<2de>", "<b>"])
+
 
 def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
     inner.tokenizer = cast(Tokenizer, Lengths())
     inner.normalizer = Normalizer(normalization, "en", "de")
     return MarkupTranslator(inner)
+
+
+def test_a_tag_is_no_markup() -> None:
+    inner = Reversing()
+    found = markup_translator(inner).translate_nbest(["<b> x", "<b> <i>x</i> y", "<b> {a}"], 1)
+    assert [best[0].text for best in found[::2]] == ["x <b>", "{a}"]  # which has no text
+    assert inner.seen == ["<b> x", "<b> x y"]
 
 
 def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:

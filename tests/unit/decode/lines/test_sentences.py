@@ -1,17 +1,26 @@
 """Sentences are translated one by one; a line stays one line."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translator import Translation
+from transformer_mt.decode.translator import Translation, Translator
 
 pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
 
 
 class Brackets:
     """Puts each line in brackets; the n-th best translation has n of them."""
+
+    def __init__(self, normalizer: Normalizer):
+        self.normalizer, self.tokenizer = normalizer, self
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return split_tag(line, self.normalizer.tags)
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         def found(line: str) -> list[Translation]:
@@ -25,7 +34,9 @@ class Brackets:
 
 
 def brackets(src_lang: str = "en", tgt_lang: str = "de") -> SentenceTranslator:
-    return SentenceTranslator(Brackets(), src_lang, tgt_lang)
+    tags = {"<2ja>": Normalizer("none", "en", "ja"), "<law>": Normalizer("none", "en", "de")}
+    inner = Brackets(Normalizer("none", src_lang, tgt_lang, tags))
+    return SentenceTranslator(cast(Translator, inner))
 
 
 LINES = {
@@ -36,6 +47,9 @@ LINES = {
     "  Two   spaces.  And at  the end.  ": "[Two   spaces.] [And at  the end.]",
     "": "",
     " \t ": "",
+    # Each sentence gets the tag of its line, whose language is that of the output.
+    "<law> One. Two.": "[<law> One.] [<law> Two.]",
+    "<2ja> One. Two.": "[<2ja> One.][<2ja> Two.]",
     # sentencex itself panics at these.
     "Plan B\xa0. Next one.": "[Plan B\xa0.] [Next one.]",
     "X\u2009. Y\u3000.": "[X\u2009. Y\u3000.]",

@@ -12,6 +12,7 @@ from typing import Any
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import files, tables
 from transformer_mt.data.text.sources.files import Pair
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
 
 __all__ = ["READERS", "Pair", "fingerprint", "read_pairs"]
@@ -29,15 +30,18 @@ READERS: dict[str, Callable[[SourceConfig, str, str], Iterator[Pair]]] = {
 
 
 def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
-    """Streams all pairs of all sources, in order.
+    """Streams all pairs of all sources, in order; source lines have the tag of their source.
 
-    Nothing is filtered: blank lines and duplicates are pairs, too.
+    Nothing is filtered: blank lines and duplicates are pairs, too. The languages are those of
+    sources that do not name others.
 
     Raises:
         InputError: A source is missing, damaged or has the wrong format.
     """
     for source in sources:
-        yield from READERS[source.kind](source, src_lang, tgt_lang)
+        languages = source.src_lang or src_lang, source.tgt_lang or tgt_lang
+        for pair in READERS[source.kind](source, *languages):
+            yield Pair(add_tag(source.tag, pair.src), pair.tgt) if source.tag else pair
 
 
 def fingerprint(source: SourceConfig) -> dict[str, Any]:

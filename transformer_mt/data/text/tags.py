@@ -1,0 +1,31 @@
+"""Tags: symbols of the vocabulary at the start of source lines, such as ``<2fr>``.
+
+A source line with a tag is written ``<2fr> text``. The tag is one id before those of the text; only
+the text is normalised, cleaned, split into sentences and aligned. Whether a line starts with a tag
+depends on the vocabulary: what is no symbol of it is text.
+"""
+
+from collections.abc import Collection, Iterable
+
+from transformer_mt.config.data import TAG
+
+
+def split_tag(line: str, tags: Collection[str]) -> tuple[str, str]:
+    """The tag of a source line, or "", and its text."""
+    match = TAG.match(line) if tags else None
+    if match is None or match[0] not in tags:
+        return "", line
+    return match[0], line[match.end() :].removeprefix(" ")
+
+
+def add_tag(tag: str | None, text: str) -> str:
+    """The source line of a text."""
+    return f"{tag} {text}" if tag else text
+
+
+def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[int]]:
+    """Indices of the lines with each tag, or "" for none; in order of first occurrence."""
+    groups: dict[str, list[int]] = {}
+    for i, line in enumerate(lines):
+        groups.setdefault(split_tag(line, tags)[0], []).append(i)
+    return groups
