@@ -15,12 +15,22 @@ from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.conversion.transformers_tokenizer import languages
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer
+from transformer_mt.errors import InputError
 
 Json = dict[str, Any]
 
 
 def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
-    """The files of the tokenizer of a model, by name, besides its SentencePiece models."""
+    """The files of the tokenizer of a model, by name, besides its SentencePiece models.
+
+    Raises:
+        InputError: The vocabulary has a tag that ``MarianTokenizer`` would take for text.
+    """
+    if texts := [tag for tag in tokenizer.tags if not tag.startswith(">>")]:
+        raise InputError(
+            f"format=transformers: MarianTokenizer takes the tag {texts[0]} for text, unlike one "
+            "written as >>fra<<; set format=ctranslate2"
+        )
     sides = [tokenizer] if tokenizer.is_joint else [tokenizer, tokenizer.tgt]
     contents: Json = {
         "tokenizer_config.json": {

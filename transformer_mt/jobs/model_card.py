@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         repository=name if "/" in name else f"ORG/{name}",
         version=starts[-1]["version"] if starts else transformer_mt.__version__,
         job=job,
+        source_tags=job.data.tags,
+        segments=sum({score.tag: score.segments for score in scores}.values()),
         tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
         training_data=_names(job.data.train),
@@ -105,15 +108,19 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
     from huggingface_hub import EvalResult, ModelCardData
 
     data = job.data
+    languages = data.languages(None)
+    directions = {languages, *data.tags.values()}
     results = [
         EvalResult(
             task_type="translation",
-            task_name=f"Translation {data.src_lang}-{data.tgt_lang}",
+            task_name=f"Translation {'-'.join(languages)}"
+            if len(directions) == 1
+            else "Translation",
             metric_type=_METRIC_TYPES[score.name],
-            metric_name=score.name,
+            metric_name=score.label,
             metric_value=round(score.score, 2),
             metric_args={"signature": score.signature, "segments": score.segments},
-            **_dataset(data.test),
+            **_dataset([source for source in data.test if (source.tag or "") == score.tag]),
         )
         for score in scores
         if score.name in _METRIC_TYPES  # other kinds of BLEU would be taken for this one
@@ -121,7 +128,9 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
     sources = [*data.train, *data.valid, *data.test]
     ids = dict.fromkeys(source.hub for source in sources if source.hub and _is_hub_id(source))
     return ModelCardData(
-        language=[base_language(code) for code in (data.src_lang, data.tgt_lang)],
+        language=[
+            *dict.fromkeys(map(base_language, chain(languages, *data.tags.values()))),
+        ],
         license=job.card.license,
         library_name=_LIBRARY,
         pipeline_tag="translation",

@@ -1,0 +1,194 @@
+"""One model with two target languages, which tags choose: trained, scored, exported, fine-tuned."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.training_runs import Running, one_line_error
+
+from transformer_mt import Translator, export, model_folder
+from transformer_mt.config import ExportJob
+
+WORDS = {
+    "red": ("rot", "rouge"),
+    "dog": ("hund", "chien"),
+    "big": ("groß", "grand"),
+    "cat": ("katze", "chat"),
+    "sees": ("sieht", "voit"),
+    "tree": ("baum", "arbre"),
+}
+TAGS = ("<2de>", ">>fra<<")
+LANGUAGES = ("de", "fr")
+MODEL = [
+    "model=tiny", "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.norm=pre",
+    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.dropout=0",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tags")
+    rng = random.Random(1)
+    for part, number in (("train", 300), ("valid", 10), ("test", 12)):
+        lines = [rng.choices([*WORDS], k=rng.randint(1, 4)) for _ in range(number)]
+        for i, language in enumerate(LANGUAGES):
+            rows = (f"{' '.join(line)}\t{' '.join(WORDS[w][i] for w in line)}\n" for line in lines)
+            (folder / f"{part}.{language}.tsv").write_text("".join(rows), encoding="utf-8")
+    return folder
+
+
+def sources(folder: Path, part: str, tags: tuple[str, ...] = TAGS) -> str:
+    languages = zip(tags, LANGUAGES, strict=False)
+    each = [
+        f'{{tsv: {folder}/{part}.{language}.tsv, tag: "{tag}", tgt_lang: {language}}}'
+        for tag, language in languages
+    ]
+    return f"data.{part}=[{', '.join(each)}]"
+
+
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    parts = [sources(folder, part) for part in ("train", "valid", "test")]
+    recipe = [
+        "tokenizer.vocab_size=300", "schedule=linear", "schedule.peak_lr=0.01",
+        "schedule.warmup_steps=20", "train.batch_tokens=300", "train.max_steps=240",
+        "train.checkpoint_every=120", "train.validate_every=240", "train.average_checkpoints=1",
+        "train.device=cpu", "data.workers=0",
+    ]  # fmt: skip
+    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache", "data=files"]
+    return [*where, "data.src_lang=en", "data.tgt_lang=de", *parts, *MODEL, *recipe, *more]
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with both tags. Do not change it."""
+    run = Running("train", arguments(folder, folder / "run"), tmp_path_factory.mktemp("o") / "out")
+    status, out, err = run.wait()
+    assert status == 0, err
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("BLEU <")] == ["<2de>"]
+    assert "BLEU >>fra<<" in out
+    return folder / "run"
+
+
+@pytest.fixture
+def translate(trained: Path, tmp_path: Path) -> Callable[..., tuple[int | None, list[str], str]]:
+    def run(text: str, *more: str) -> tuple[int | None, list[str], str]:
+        number = len(list(tmp_path.iterdir()))
+        (tmp_path / f"in{number}").write_text(text, encoding="utf-8")
+        paths = [f"input={tmp_path}/in{number}", f"output={tmp_path}/out{number}.txt"]
+        argv = [f"model={trained}", *paths, "device=cpu", *more]
+        status, out, err = Running("translate", argv, tmp_path / f"run{number}").wait()
+        path = tmp_path / f"out{number}.txt"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return status, lines, out + err
+
+    return run
+
+
+def lexicon(i: int) -> set[str]:
+    return {words[i] for words in WORDS.values()}
+
+
+TEXT = "red dog\n\nbig cat sees\ntree\n"
+
+
+def test_each_tag_chooses_its_language(trained: Path, translate: Callable[..., Any]) -> None:
+    scores = json.loads((trained / "test.json").read_text(encoding="utf-8"))
+    assert {(row["name"], row["tag"]) for row in scores} >= {("BLEU", tag) for tag in TAGS}
+    assert all(row["segments"] == 12 for row in scores)
+    for i, tag in enumerate(TAGS):
+        (chrf,) = (row for row in scores if (row["name"], row["tag"]) == ("chrF2", tag))
+        assert chrf["score"] > 60
+        protocols = [row["signature"] for row in scores if row["tag"] == tag]
+        assert any(f"sacremoses-{LANGUAGES[i]}" in signature for signature in protocols)
+        status, lines, _ = translate(TEXT, f'tag="{tag}"')
+        assert (status, len(lines), lines[1]) == (0, 4, "")
+        assert {word for line in lines for word in line.split()} <= lexicon(i)
+        # The same as written in the line, which goes before that of the command.
+        text = "".join(f"{tag} {line}\n" for line in TEXT.splitlines())
+        assert translate(text, 'tag="<2de>"')[1] == lines
+        assert Translator.load(trained, device="cpu").translate(TEXT.splitlines(), tag) == lines
+    _, lines, err = translate(TEXT)
+    assert "3 line(s) have no tag, but this model was trained with tags: set tag" in err
+    assert len(lines) == 4
+
+
+def test_an_unknown_tag_is_refused(translate: Callable[..., Any], trained: Path) -> None:
+    status, lines, err = translate(TEXT, 'tag="<2es>"')
+    assert (status, lines) == (1, [])
+    assert err.splitlines()[-1].endswith(
+        "error: tag=<2es> is not in the vocabulary: it has <2de>, >>fra<<"
+    )
+
+
+def test_engines_and_exports_give_the_same_translations(
+    trained: Path, tmp_path: Path, translate: Callable[..., Any]
+) -> None:
+    text = "".join(f"{tag} {line}\n" for tag in TAGS for line in TEXT.splitlines())
+    (_, expected, _) = translate(text, "engine=torch", "length_penalty=0")
+    pytest.importorskip("ctranslate2")
+    assert translate(text, "engine=ctranslate2", "length_penalty=0")[1] == expected
+    transformers = pytest.importorskip("transformers")
+    exported = tmp_path / "exported"
+    export(ExportJob(model=str(trained), format="transformers", output=str(exported)))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(exported)
+    ours = model_folder.load_tokenizer(trained)[0]
+    for line, translation in zip(text.splitlines(), expected, strict=True):
+        ids = tokenizer(line).input_ids
+        if not translation:  # of a line with nothing but its tag
+            continue
+        assert ids[:-1] == [ours.tags[line.split()[0]], *ours.encode([line.split(" ", 1)[1]])[0]]
+        found = model.generate(torch.tensor([ids]), num_beams=4, length_penalty=0.0)
+        assert tokenizer.decode(found[0], skip_special_tokens=True).strip() == translation
+    imported = Translator.load(exported, device="cpu", length_penalty=0, beam_size=4)
+    assert imported.translate(text.splitlines()) == expected
+
+
+def test_long_lines_alignments_and_sampling(trained: Path) -> None:
+    words = list(WORDS) * 4
+    translator = Translator.load(trained, device="cpu", max_source_tokens=8)
+    ((best,),) = translator.translate_nbest([">>fra<< " + " ".join(words)], 1, align=True)
+    assert translator.cut_lines == 1
+    assert set(best.text.split()) <= lexicon(1)  # every part has the tag
+    assert best.alignment is not None
+    assert {source for source, _ in best.alignment} <= set(range(len(words)))
+    assert {0, len(words) - 1} & {source for source, _ in best.alignment}
+    prefix = translator.translate_nbest(["<2de> red dog"], 1, prefixes=["rot hu"])[0][0].text
+    assert prefix.startswith("rot hu")
+
+
+def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
+    old, tokenizer, _ = model_folder.load_model(trained)
+    tags = ("<law>",)
+    more = [sources(folder, part, tags) for part in ("train", "valid", "test")]
+    drop = ("tokenizer.", "model.", "model=", "schedule", "data.t", "data.v")
+    kept = [each for each in arguments(folder, tmp_path / "law") if not each.startswith(drop)]
+    argv = [*kept, "data.tgt_lang=de", *more, f"train.init_from={trained}", "schedule=linear"]
+    rate = ["schedule.peak_lr=1e-9", "train.max_steps=3"]
+    status, out, err = Running("train", [*argv, *rate], tmp_path / "o").wait()
+    assert status == 0, err
+    assert "BLEU <law>" in out
+    new, extended, job = model_folder.load_model(tmp_path / "law")
+    assert extended.vocabulary == [*tokenizer.vocabulary, "<law>"]
+    assert job.tokenizer.vocab_size == 301
+    weight = load_file(tmp_path / "law/model.safetensors")["embedding.weight"]
+    assert torch.allclose(weight[:300], old.embedding.weight, atol=1e-6)
+    assert torch.allclose(weight[300], old.embedding.weight.mean(0), atol=1e-6)
+    assert new.vocab_size == 301
+    # Resumed, it needs neither the first model's vocabulary nor the cache.
+    resumed = [each.replace(f"{folder}/cache", f"{tmp_path}/cache") for each in argv]
+    status, _, err = Running(
+        "train", [*resumed, rate[0], "train.max_steps=5"], tmp_path / "p"
+    ).wait()
+    assert status == 0, err
+    assert model_folder.load_tokenizer(tmp_path / "law")[0].vocabulary == extended.vocabulary
+    unknown = [each.replace("<law>", "<new>") if "data.test" in each else each for each in argv]
+    refused = Running("train", [*unknown, f"run_dir={tmp_path}/never"], tmp_path / "q").wait()
+    assert "tag=<new> is not in the vocabulary: it has <2de>, >>fra<<, <law>" in one_line_error(
+        refused
+    )

@@ -1,0 +1,210 @@
+"""Tags of data sources: in the vocabulary, in encoded pairs, in cleaning and in the cache."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tokenizers import random_lines, small_tokenizer
+
+from transformer_mt import run_layout
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.data_diagnostics import diagnose
+from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.subwords.added_tags import add_tags
+from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.errors import InputError
+
+PLAIN = Normalizer("none", "en", "de")
+
+
+@pytest.fixture
+def tsv(tmp_path: Path) -> str:
+    lines = random_lines(60)
+    text = "".join(f"{line}\tX {line.upper()}\n" for line in lines)
+    (tmp_path / "text.tsv").write_text(text, encoding="utf-8")
+    return str(tmp_path / "text.tsv")
+
+
+def job_of(tmp_path: Path, tsv: str, *tags: str | None, **more: Any) -> TrainJob:
+    """A job with one training, validation and test source for each tag."""
+    sources = [
+        SourceConfig(tsv=tsv, tag=tag, tgt_lang="fr" if tag == "<2fr>" else None) for tag in tags
+    ]
+    sets = dict.fromkeys(("train", "valid", "test"), sources)
+    return TrainJob(
+        run_dir=str(tmp_path / "run"),
+        cache_dir=str(tmp_path / "cache"),
+        data=DataConfig(src_lang="en", tgt_lang="de", workers=0, **{**sets, **more}),
+        tokenizer=TokenizerConfig(vocab_size=310),
+    )
+
+
+def texts(data: Prepared) -> list[str]:
+    """The pieces of the encoded source lines, as one string each."""
+    tokenizer, store = Tokenizer.load(data.tokenizer_model), data.train.sample
+    return ["".join(tokenizer.pieces(store.src[i].tolist()[:-1])) for i in range(len(store))]
+
+
+def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(
+        train_tokenizer(random_lines(), TokenizerConfig(vocab_size=300), ["<2de>", ">>fra<<"])
+    )
+    tokenizer = Tokenizer(tmp_path / "m")
+    assert tokenizer.tags == {"<2de>": 4, ">>fra<<": 5}
+    (text,) = tokenizer.encode(["rote Haus"])
+    lines = ["<2de> rote Haus", ">>fra<<rote Haus", "rote Haus", "<2de>  ", "", "\t<2de> rot"]
+    found = tokenizer.encode_sources(lines, PLAIN)
+    assert found[:5] == [[4, *text], [5, *text], text, [], []]
+    # Anywhere else it is text, which no symbol stands for.
+    (middle,) = tokenizer.encode_sources(["rot <2de>"], PLAIN)
+    assert 4 not in middle + found[5] + tokenizer.encode(["<2de> rot"])[0]
+    assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
+    assert tokenizer.scores().keys().isdisjoint(tokenizer.tags.values())  # never resegmented
+    with pytest.raises(InputError, match=r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
+        tokenizer.check_tag("<2es>")
+    with pytest.raises(InputError, match="no tags at all"):
+        small_tokenizer(tmp_path / "n").check_tag("<2es>")
+
+
+def test_tags_are_added_after_the_last_piece(tmp_path: Path) -> None:
+    old = small_tokenizer(tmp_path / "m")
+    (tmp_path / "new").mkdir()
+    add_tags(tmp_path / "m", ["<law>", "<news>"], tmp_path / "new")
+    new = Tokenizer.load(tmp_path / "new")
+    assert new.vocabulary == [*old.vocabulary, "<law>", "<news>"]
+    assert new.tags == {"<law>": 290, "<news>": 291}
+    assert new.encode(random_lines(20)) == old.encode(random_lines(20))
+    assert new.scores() == old.scores()
+
+
+def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> None:
+    data = prepare(job_of(tmp_path, tsv, "<2de>", "<2fr>", None))
+    plain = prepare(job_of(tmp_path, tsv, None))
+    expected = [text.replace("▁", " ").strip() for text in texts(plain)]
+    for i, tag in enumerate(("<2de>", "<2fr>", "")):
+        part = texts(data)[60 * i : 60 * (i + 1)]
+        assert all(text.startswith(tag) for text in part)
+        plain_part = [text.removeprefix(tag).replace("▁", " ").strip() for text in part]
+        assert plain_part == expected
+    assert data.valid[0].src == f"<2de> {plain.valid[0].src}"
+    tokenizer = Tokenizer.load(data.tokenizer_model)
+    ids = [data.valid_store.src[i].tolist() for i in (0, 60, 120)]
+    assert [each[0] for each in ids[:2]] == [4, 5]
+    assert ids[0][1:] == ids[1][1:] == ids[2]
+    assert not [*diagnose(data.train.sample, data.valid_store, data.valid, tokenizer)][1:]
+
+
+def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
+    pairs = ["ba ba ba\tx", "rot rot\tRot rot", "leer\t", "\tempty", "rot\trot rot rot", "a b\tc"]
+    odd = tmp_path / "odd.tsv"
+    odd.write_text("".join(f"{pair}\n" for pair in pairs))
+    settings = CleaningConfig(max_ratio=2, drop_identical=True, drop_held_out=True)
+
+    def dropped(tag: str | None, cleaning: CleaningConfig) -> dict[str, int]:
+        train = [SourceConfig(tsv=tsv, tag=tag), SourceConfig(tsv=str(odd), tag=tag)]
+        valid = [SourceConfig(tsv=str(odd), tag=tag)]
+        job = job_of(tmp_path, tsv, train=train, valid=valid, test=[], cleaning=cleaning)
+        return prepare(job).report.dropped
+
+    counts = dropped("<x>", settings)
+    assert counts == dropped(None, settings)
+    # Counted as a token, a tag would change the ratio of some of the pairs.
+    assert (counts["empty"], counts["identical"] > 0, counts["held_out"] > 0) == (2, True, True)
+    ratio = CleaningConfig(max_ratio=2)
+    assert dropped("<x>", ratio) == dropped(None, ratio)
+
+
+def test_a_source_with_another_tag_is_no_duplicate(tmp_path: Path, tsv: str) -> None:
+    sources = {line.split("\t")[0] for line in Path(tsv).read_text(encoding="utf-8").splitlines()}
+    cleaning = CleaningConfig(deduplicate_sources=True)
+    job = job_of(tmp_path, tsv, "<x>", "<y>", "<x>", None, cleaning=cleaning)
+    assert prepare(job).report.kept == 3 * len(sources)
+
+
+def test_a_tagged_line_has_at_most_max_tokens(tmp_path: Path, tsv: str) -> None:
+    job = job_of(tmp_path, tsv, "<2de>", cleaning=CleaningConfig(max_tokens=12))
+    assert prepare(job).train.sample.src.lengths.max() == 12
+
+
+def test_sources_without_tags_keep_their_fingerprint(tmp_path: Path, tsv: str) -> None:
+    assert fingerprint(SourceConfig(tsv=tsv)).keys() == {"tsv"}
+    plain, tagged = (prepare(job_of(tmp_path, tsv, tag)).fingerprints for tag in (None, "<x>"))
+    assert {key for key in plain if plain[key] != tagged[key]} == {"corpus", "valid", "test"}
+    other = prepare(job_of(tmp_path, tsv, "<y>")).fingerprints
+    assert other["corpus"] == tagged["corpus"]  # the same ids, of another vocabulary
+    assert other["valid"] != tagged["valid"]
+    assert (
+        len({*(tmp_path / "cache").glob("corpus-*")} - {*(tmp_path / "cache").glob("*.lock")}) == 3
+    )
+
+
+def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str) -> None:
+    old = small_tokenizer(tmp_path / "m")
+    job = job_of(tmp_path, tsv, "<2de>", None)
+    job = replace(job, tokenizer=TokenizerConfig(path=str(tmp_path / "m")))
+    data = prepare(job)
+    tokenizer = Tokenizer.load(data.tokenizer_model)
+    assert tokenizer.vocabulary == [*old.vocabulary, "<2de>"]
+    assert data.train.sample.src[0][0] == 290
+    again = replace(
+        job, tokenizer=TokenizerConfig(path=str(data.tokenizer_model / "tokenizer.model"))
+    )
+    assert prepare(again).tokenizer_model.name == run_layout.TOKENIZER  # nothing is missing
+    test = replace(job.data, test=[SourceConfig(tsv=tsv, tag="<never>")])
+    with pytest.raises(InputError, match="tag=<never> is not in the vocabulary: it has <2de>"):
+        prepare(replace(job, data=test))
+
+
+def test_two_vocabularies_have_tags_in_that_of_the_source(tmp_path: Path, tsv: str) -> None:
+    job = job_of(tmp_path, tsv, "<2de>")
+    model = ModelConfig(tied_embeddings="decoder")
+    two = TokenizerConfig(vocab_size=290, joint=False)
+    data = prepare(replace(job, tokenizer=two, model=model))
+    tokenizer = Tokenizer.load(data.tokenizer_model)
+    assert (tokenizer.tags, tokenizer.tgt.tags) == ({"<2de>": 4}, {})
+    assert data.train.sample.src[0][0] == 4
+
+
+def test_languages_of_a_source() -> None:
+    source = SourceConfig(sample="test", tag="<2en>", src_lang="de", tgt_lang="en")
+    data = DataConfig(src_lang="en", tgt_lang="de", train=[source, SourceConfig(sample="train")])
+    languages = {"src_lang": "en", "tgt_lang": "de"}
+    pair = next(read_pairs([SourceConfig(sample="test")], **languages))
+    assert next(read_pairs(data.train, **languages)) == Pair(f"<2en> {pair.tgt}", pair.src)
+    assert data.tags == {"<2en>": ("de", "en")}
+    normalizer = Normalizer.of(data)
+    assert (normalizer.of_tag("<2en>").src_lang, normalizer.of_tag("").src_lang) == ("de", "en")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"tag": "2fr"}, "tag='2fr': a tag is written <…> or >>…<<"),
+        ({"tag": "<2 fr>"}, "without spaces"),
+        ({"tag": "<unk>"}, "a tag is written"),
+        ({"tag": "<0x41>"}, "a tag is written"),
+        ({"tag": ""}, "a tag is written"),
+        ({"tgt_lang": "fr"}, "needs a tag, which tells the model .* such as tag: <2fr>"),
+        ({"tag": "<x>", "tgt_lang": "french!"}, "tgt_lang of a data source"),
+        ({"tag": "<x>", "tgt_lang": "en"}, "are both 'en'"),
+        ({"tag": "<2de>", "tgt_lang": "fr"}, "another source with the tag of .* is in 'de'"),
+    ],
+)
+def test_invalid_tags_are_refused(source: dict[str, str], message: str) -> None:
+    def config() -> DataConfig:
+        train = [SourceConfig(tsv="a", tag="<2de>"), SourceConfig(tsv="b", **source)]
+        return DataConfig(src_lang="en", tgt_lang="de", train=train)
+
+    with pytest.raises(InputError, match=message) as caught:
+        config()
+    assert "\n" not in str(caught.value)
