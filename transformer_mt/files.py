@@ -1,13 +1,14 @@
 """Atomic files and folders, bounded reads of untrusted files, checksums and paths."""
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -42,8 +43,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
     The file and its folder are flushed to the disk; after an exception nothing is left.
     """
-    # Random: processes in different containers may have the same number.
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = _temporary(path)
     try:
         with _errors_naming(path, temporary):
             yield temporary
@@ -59,16 +59,17 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Builds a folder atomically: yields a temporary one, which is renamed to ``path`` on success.
 
     Its parents are created. After an exception nothing is left; what a killed process has left is
-    deleted by the next call. The caller keeps other processes away, for instance with ``locked``.
+    deleted by the next call. Of two processes without a lock, the first one fails.
 
     Args:
         path: The folder to build. It may exist if it is empty, or with ``replace``.
         replace: Whether the new folder takes the place of an older one; never of a link.
     """
-    temporary, hidden = path.with_name(f".{path.name}.tmp"), _hidden(path)
+    temporary, old = _temporary(path), _temporary(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in (temporary, hidden):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.tmp"):
+        with suppress(OSError):  # another process may have finished it
+            delete_folder(leftover)
     temporary.mkdir()
     try:
         with _errors_naming(path, temporary):
@@ -77,25 +78,23 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 sync(file)
             sync(temporary)
             if replace and path.is_dir() and not path.is_symlink():
-                path.rename(hidden)
+                path.rename(old)
             temporary.rename(path)
             sync(path.parent)
     finally:  # a full disk needs the space
-        for leftover in (temporary, hidden):
+        for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def delete_folder(path: Path) -> None:
     """Deletes a folder; an interrupted deletion leaves no folder that looks damaged."""
-    hidden = _hidden(path)
-    shutil.rmtree(hidden, ignore_errors=True)
-    path.rename(hidden)
-    shutil.rmtree(hidden)
+    path.rename(temporary := _temporary(path))
+    shutil.rmtree(temporary)
 
 
-def _hidden(path: Path) -> Path:
-    """Where a folder is moved to be deleted."""
-    return path.with_name(f".{path.name}.deleted.tmp")
+def _temporary(path: Path) -> Path:
+    # Random: processes in different containers may have the same number.
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ all programs share (``HF_HOME``). Like any untrusted folder, they are verified w
 (``model_folder``).
 """
 
-import logging
 import re
 from pathlib import Path
 
@@ -16,21 +15,15 @@ from transformer_mt.files import expand_user
 PREFIX = "hf://"
 
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_COMMIT = re.compile("[0-9a-f]{40}")
-_FILES = (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS)
-_SECONDS = 10.0
-"""Time to wait for an answer of the Hub before the cache is used."""
+_FILES = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
 _REFUSALS = {
     "GatedRepoError": "{} is gated: accept its conditions at {}, and log in with hf auth login",
     "RepositoryNotFoundError": (
         "{} does not exist or is private: check the name, or log in with hf auth login"
     ),
     "RevisionNotFoundError": "{}: there is no such revision",
-    "HFValidationError": "{}: this cannot be the name of a repository",
 }
 """Messages for errors of huggingface_hub that are no matter of the connection."""
-
-log = logging.getLogger(__name__)
 
 
 def is_remote(reference: str | Path) -> bool:
@@ -74,18 +67,20 @@ def _split(reference: str) -> tuple[str, str | None]:
 def _fetch(reference: str, repository: str, revision: str | None) -> Path:
     """The folder of a repository in the cache, after downloading what is missing there."""
     # Imported here because it takes a fraction of a second.
-    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
+    folder = Path()
     try:
-        if revision and _COMMIT.fullmatch(revision) and (cached := _cached(repository, revision)):
-            return cached  # a commit never changes
-        info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
-        names = {file.rfilename for file in info.siblings or ()}
-        if missing := [name for name in _FILES if name not in names]:
-            raise InputError(
-                f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
-            )
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=[*_FILES]))
+        for names in (
+            [run_layout.CONFIG],
+            _FILES,
+        ):  # of what is no model, no weights are downloaded
+            # Without a connection, this is the copy in the cache.
+            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
+            if missing := [name for name in names if not (folder / name).exists()]:
+                raise InputError(
+                    f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
+                )
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
@@ -93,28 +88,5 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
             if kind.__name__ in _REFUSALS:
                 page = f"{constants.ENDPOINT}/{repository}"
                 raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
-        offline = type(error).__name__ == "OfflineModeIsEnabled"
-        problem = f"{constants.ENDPOINT} cannot be used ({printable(first_line(error))})"
-    if (cached := _cached(repository, revision)) is None:
-        problem = "HF_HUB_OFFLINE is set" if offline else problem
-        cache = constants.HF_HUB_CACHE
-        raise InputError(f"cannot fetch {reference}: {problem}, and it is not in the cache {cache}")
-    if not offline:
-        log.warning("%s: using %s from the cache", problem, reference)
-    return cached
-
-
-def _cached(repository: str, revision: str | None) -> Path | None:
-    """The folder of a repository in the cache if all files are there, without a connection."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(
-            snapshot_download(
-                repository, revision=revision, allow_patterns=[*_FILES], local_files_only=True
-            )
-        )
-    except LocalEntryNotFoundError:
-        return None
-    return folder if all((folder / name).exists() for name in _FILES) else None
+        raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
+    return folder

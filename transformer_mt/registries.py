@@ -52,6 +52,12 @@ METRICS: Registry = {
 }
 """``metrics`` of mt-eval that compare texts."""
 
+SOURCE_METRICS: Registry = {
+    "comet": "transformer_mt.evaluation.source_metrics:comet",
+    "ppl": "transformer_mt.evaluation.source_metrics:perplexity",
+}
+"""``metrics`` of mt-eval that also read the source."""
+
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",
     "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",

@@ -23,31 +23,32 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
 
+    from transformer_mt.data.cleaning.cleaner import Cleaner
     from transformer_mt.data.cleaning.filters import fold, hash_text
-    from transformer_mt.data.store.encode import CleanText, held_out_hashes
+    from transformer_mt.data.store.encode import held_out_hashes
     from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 
     datasets.disable_progress_bars()
     data = job.data
     folder = Path(job.cache_dir)
-    text, tokenizer = CleanText(data), Tokenizer(Path(str(job.tokenizer.path)))
+    cleaner, tokenizer = Cleaner(data), Tokenizer(Path(str(job.tokenizer.path)))
     langs = {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
     held_out = held_out_hashes(
         read_pairs(data.valid if data.cleaning.drop_held_out else [], **langs)
     )
 
     def normalized(example: Figures) -> Figures:
-        return text.normalize(Pair(example["src"], example["tgt"]))._asdict()
+        return cleaner.normalize(Pair(example["src"], example["tgt"]))._asdict()
 
     def is_clean(example: Figures) -> bool:
-        return text.cleaner.check_text(example["src"], example["tgt"]) is None
+        return cleaner.check_text(example["src"], example["tgt"]) is None
 
     def encoded(example: Figures) -> Figures:
         src, tgt = tokenizer.encode([example["src"], example["tgt"]])
         return {"src_ids": [*src, EOS], "tgt_ids": [*tgt, EOS]}
 
     def is_good(example: Figures) -> bool:
-        if text.cleaner.check_lengths(len(example["src_ids"]), len(example["tgt_ids"])) is not None:
+        if cleaner.check_lengths(len(example["src_ids"]), len(example["tgt_ids"])) is not None:
             return False
         return not any(hash_text(fold(example[side])) in held_out for side in ("src", "tgt"))
 

@@ -53,9 +53,9 @@ from train import matrix_rate, synchronize, torch_details
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.batching.plan import BatchPlan, Indices
+from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import BufferShape, fill
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.distributed.world import pick_device

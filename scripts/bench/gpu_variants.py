@@ -30,9 +30,9 @@ from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, CuSeqlens, Length
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.batch_iterator import prefetch
 from transformer_mt.data.batching.micro_batches import micro_batches
-from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, Indices
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels import packed_attention
@@ -475,7 +475,9 @@ class Row:
 
 def measure(name: str, session: Session, scale: Scale, device: torch.device) -> Row:
     """Times the updates of a session after a warm-up."""
-    reader = prefetch(session.read, range(scale.warmup + scale.repeats * scale.updates))
+    reader = prefetch(
+        session.read(step) for step in range(scale.warmup + scale.repeats * scale.updates)
+    )
     seeds = count()
 
     def run(updates: int) -> tuple[float, float, list[Update], Tensor]:

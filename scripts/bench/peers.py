@@ -21,8 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_mt.batch import Batch
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.conversion.transformers_model import model_settings
-from transformer_mt.data.batching.plan import Indices
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import choose_kernels

@@ -241,10 +241,8 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
     """One of ours: PyTorch, CTranslate2, or the one that mt-translate chooses."""
     if name in CHOSEN:
         assert model.folder is not None
-        request = EngineRequest.open(
-            model.folder, device=str(model.device), compute_type=CHOSEN[name]
-        )
-        request = replace(request, config=config)
+        request = EngineRequest(model.folder, device=str(model.device), compute_type=CHOSEN[name])
+        request.config = config
         return open_engine("auto", request, report=partial(print, file=sys.stderr))
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
     torch_engine = TorchEngine(model.model, config, dtype=dtype)
@@ -266,7 +264,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     if model.folder is not None:
-        return EngineRequest.open(model.folder, device="cpu").converted(compute_type)[0]
+        return EngineRequest(model.folder, device="cpu").converted(compute_type)[0]
     from transformer_mt.decode.engines.ctranslate2_conversion import save
 
     folder = scratch / compute_type

@@ -231,7 +231,7 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
     headings = browser.run("[...document.querySelectorAll('h2')].map(x => x.textContent)")
     assert headings == [
         "Scores",
-        "Scores by length and word frequency",
+        "Scores by length",
         "Training",
         "Attention",
         "Where systems differ most",
@@ -240,7 +240,7 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
     sizes = browser.run(
         "[...document.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect().height)"
     )
-    assert len(sizes) == 2 + 6 + 3
+    assert len(sizes) == 2 + 2 + 3
     assert min(sizes) > 50
     assert browser.complaints() == []
 

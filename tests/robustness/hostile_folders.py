@@ -358,7 +358,7 @@ def make(name: str, to: Path) -> Path:
     """A copy of the model, harmed."""
     shutil.copytree(MODEL, to)
     if name in CONVERTED:
-        EngineRequest.open(to, device="cpu").converted("float32")
+        EngineRequest(to, device="cpu").converted("float32")
     (FOLDERS | EXPORTED | CONVERTED)[name](to)
     return to
 

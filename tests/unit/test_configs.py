@@ -18,7 +18,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from settings_reference import reference
 
 from transformer_mt.config import (
+    JOBS,
     CleaningConfig,
+    Command,
     DecodeConfig,
     ModelConfig,
     OptimizerConfig,
@@ -29,16 +31,11 @@ from transformer_mt.config import (
     TrainJob,
     config_dir,
     dotted,
-)
-from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import (
-    JOBS,
-    Command,
-    first_sentence,
     primary_config_dir,
     register_schema,
-    sections,
 )
+from transformer_mt.config.help import help_text
+from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.progress import StoppingCriteria

@@ -124,6 +124,16 @@ with files.new_folder(Path(sys.argv[1])) as folder:
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]
 
 
+def test_two_at_the_same_moment_never_mix_their_files(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match="No such file"),
+        files.new_folder(tmp_path / "out"),
+        files.new_folder(tmp_path / "out") as second,
+    ):
+        (second / "two").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "two"]
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, fails: bool) -> None:
     with files.new_folder(tmp_path / "a/out") as folder:

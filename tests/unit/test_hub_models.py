@@ -1,7 +1,6 @@
 """References to models on the Hub, fetched by the real client from a server on this machine."""
 
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -102,44 +101,33 @@ def test_a_commit_in_the_cache_needs_no_connection(hub: Hub) -> None:
 
 
 def test_the_cache_is_used_where_the_hub_cannot_be_reached(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, logger="transformer_mt")
     folder = hub_models.resolve(f"hf://{NAME}")
-    assert caplog.messages == []
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert hub_models.resolve(f"hf://{NAME}") == folder
-    (note,) = caplog.messages
-    assert "127.0.0.1:9 cannot be used" in note
-    assert f"using hf://{NAME} from the cache" in note
-    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: http.* cannot be used"):
+    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*[Cc]onnect"):
         hub_models.resolve("hf://a/b")
 
 
-def test_the_cache_is_used_while_the_hub_is_down(
-    hub: Hub, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_cache_is_used_while_the_hub_is_down(hub: Hub) -> None:
     folder = hub_models.resolve(f"hf://{NAME}")
     hub.status = 500
     assert hub_models.resolve(f"hf://{NAME}") == folder
-    assert "500" in caplog.text
     with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*500 Internal"):
         hub_models.resolve("hf://a/b")
 
 
-def test_offline_mode(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_offline_mode(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hub_models.resolve(f"hf://{NAME}")
     hub.requests.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub_models.resolve(f"hf://{NAME}") == folder
-    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: HF_HUB_OFFLINE is set"):
+    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*HF_HUB_OFFLINE"):
         hub_models.resolve("hf://a/b")
-    with pytest.raises(InputError, match=r"cannot fetch hf://.*@v2: HF_HUB_OFFLINE is set"):
+    with pytest.raises(InputError, match=r"cannot fetch hf://.*@v2: .*HF_HUB_OFFLINE"):
         hub_models.resolve(f"hf://{NAME}@v2")
     assert hub.requests == []
-    assert caplog.messages == []
 
 
 def test_an_incomplete_copy_in_the_cache_is_not_used(
@@ -148,7 +136,7 @@ def test_an_incomplete_copy_in_the_cache_is_not_used(
     folder = hub_models.resolve(f"hf://{NAME}")
     (folder / "model.safetensors").unlink()
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"cannot be used"):
+    with pytest.raises(InputError, match=r"cannot fetch hf://"):
         hub_models.resolve(f"hf://{NAME}")
 
 
@@ -159,7 +147,7 @@ def test_an_incomplete_copy_in_the_cache_is_not_used(
         (f"hf://{NAME}@v9", r"@v9: there is no such revision"),
         (f"hf://{NAME}@{'0' * 40}", r"@0{40}: there is no such revision"),
         ("hf://some-org/gated", r"gated.*accept its conditions at http"),
-        ("hf://some-org/bert", r"not a model of transformer_mt: it has no config\.yaml, tok"),
+        ("hf://some-org/bert", r"not a model of transformer_mt: it has no config\.yaml$"),
         ("hf://bert", r"write hf://ORG/NAME or hf://ORG/NAME@REVISION"),
         ("hf://a/b/c", r"write hf://ORG/NAME"),
         ("hf://a/b@", r"write hf://ORG/NAME"),

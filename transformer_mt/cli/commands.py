@@ -6,13 +6,12 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 import logging
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
-from transformer_mt.config.settings import Command
 from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,15 +69,6 @@ def export(job: ExportJob) -> None:
         export(job)
 
 
-COMMANDS: dict[Command, Callable[[Any], None]] = {
-    "train": train,
-    "translate": translate,
-    "evaluate": evaluate,
-    "export": export,
-}
-"""The function of each command; ``config.settings`` has its program and its schema."""
-
-
 def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None]:
     """Context in which a job is imported.
 
@@ -94,14 +84,12 @@ def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None
 @contextmanager
 def _messages_to_stderr(program: str) -> Iterator[None]:
     """Prints the log messages for the user to standard error, after the name of the program."""
-    loggers = [logging.getLogger(f"transformer_mt.{name}") for name in ("jobs", "hub_models")]
+    logger = logging.getLogger("transformer_mt.jobs")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
+        logger.removeHandler(handler)

@@ -11,13 +11,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob, settings
-from transformer_mt.config.settings import Command
+from transformer_mt import config as configs
+from transformer_mt.config import Command, EvaluateJob, ExportJob, Job, TrainJob, TranslateJob
 from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
-
-Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
-"""The configuration of any command."""
 
 
 @overload
@@ -47,7 +44,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     state = Singleton.get_state()  # an application of the caller may use Hydra, too
     try:
         with explained_errors(command, overrides):
-            config = settings.compose_config(command, overrides)
+            config = configs.compose_config(command, overrides)
             HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
             with open_dict(config):
                 del config["hydra"]
@@ -73,7 +70,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
         UsageError: A key is unknown, or a value is missing or of the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    job = settings.JOBS[command]
+    job = configs.JOBS[command]
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
@@ -81,14 +78,11 @@ def to_job(config: DictConfig, command: Command) -> Job:
             from transformer_mt import model_folder  # loads more than --help needs
 
             values = {k: v for k, v in values.items() if k not in model_folder.NO_SETTINGS}
-        result = OmegaConf.to_object(OmegaConf.merge(settings.schema(job), values))
+        result = OmegaConf.to_object(OmegaConf.merge(configs.schema(job), values))
         assert isinstance(result, job)
         return result
-    except ConfigKeyError as error:  # Hydra accepts +key=value
-        key = str(error.full_key)
-        hint = suggest(key, settings.setting_names(command)) or ": there is no such setting"
-        raise UsageError(f"unknown key {key!r}{hint}") from error
     except MissingMandatoryValue as error:
         raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
-        raise UsageError(f"{error.full_key}: {first_line(error)}") from error
+        hint = suggest(str(error.full_key), command) if isinstance(error, ConfigKeyError) else ""
+        raise UsageError(f"{error.full_key}: {first_line(error)}{hint}") from error

@@ -13,12 +13,12 @@ import hydra
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.commands import COMMANDS
+from transformer_mt.cli import commands
 from transformer_mt.cli.compose import compose, explained_errors, to_job
 from transformer_mt.cli.exit_status import exit_status
-from transformer_mt.config import settings
+from transformer_mt.config import JOBS, Command, primary_config_dir, register_schema
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import Command
+from transformer_mt.config.settings import setting_names
 from transformer_mt.config.usage_errors import similar
 from transformer_mt.errors import UsageError
 
@@ -46,7 +46,7 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     Raises:
         SystemExit: The command failed; its code is the exit status.
     """
-    program, run_job = settings.PROGRAMS[command], run or COMMANDS[command]
+    program, run_job = JOBS[command].program, run or getattr(commands, command)
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
         arguments = [_quote_attention(argument) for argument in sys.argv[1:]]
@@ -68,7 +68,7 @@ def _run_with_hydra(
     command: Command, run: Callable[[Any], None], flags: list[str], overrides: list[str]
 ) -> None:
     """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep."""
-    program, argv, sweep = settings.PROGRAMS[command], sys.argv, None
+    program, argv, sweep = JOBS[command].program, sys.argv, None
     added = list(_WRITE_NOTHING)
 
     def task(config: DictConfig) -> None:
@@ -86,10 +86,10 @@ def _run_with_hydra(
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
             added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
-        settings.register_schema(command)
+        register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-        folder = str(settings.primary_config_dir(command))
+        folder = str(primary_config_dir(command))
         hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
     if sweep:
         sweep.finish()
@@ -100,7 +100,7 @@ def _check_flags(command: Command, flags: list[str]) -> None:
     for flag in flags:
         if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
             key = flag.partition("=")[0].lstrip("-").replace("-", "_")
-            key, *_ = [*similar(key, settings.setting_names(command)), key]
+            key, *_ = [*similar(key, setting_names(command)), key]
             hint = f"settings are written {key}=VALUE, without dashes (see --help)"
             raise UsageError(f"unrecognized argument {flag}: {hint}")
 

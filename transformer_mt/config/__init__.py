@@ -4,8 +4,9 @@ Files under ``configs/`` hold the values that differ, Hydra composes them. The r
 to these dataclasses once; the library never sees OmegaConf objects.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -24,13 +25,16 @@ from transformer_mt.config.train import (
 from transformer_mt.errors import InputError
 
 __all__ = [
+    "JOBS",
     "CardConfig",
     "CleaningConfig",
+    "Command",
     "DataConfig",
     "DecodeConfig",
     "DistributedConfig",
     "EvaluateJob",
     "ExportJob",
+    "Job",
     "ModelConfig",
     "OptimizerConfig",
     "ScheduleConfig",
@@ -39,10 +43,26 @@ __all__ = [
     "TrainConfig",
     "TrainJob",
     "TranslateJob",
+    "compose_config",
     "config_dir",
     "dotted",
+    "primary_config_dir",
+    "register_schema",
     "schema",
 ]
+
+Command = Literal["train", "translate", "evaluate", "export"]
+
+Job = TrainJob | TranslateJob | EvaluateJob | ExportJob
+"""The configuration of any command."""
+
+JOBS: dict[Command, type[Job]] = {
+    "train": TrainJob,
+    "translate": TranslateJob,
+    "evaluate": EvaluateJob,
+    "export": ExportJob,
+}
+"""The table of commands; ``cli.commands`` has a function of the same name for each."""
 
 
 def config_dir() -> Path:
@@ -52,6 +72,30 @@ def config_dir() -> Path:
         if candidate.is_dir():
             return candidate
     raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer-mt")
+
+
+def primary_config_dir(command: Command) -> Path:
+    """The folder of the command's primary config.
+
+    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
+    """
+    return config_dir() if command == "train" else config_dir() / "commands"
+
+
+def register_schema(command: Command) -> None:
+    """Adds the command's schema to Hydra's ConfigStore, as ``train_schema`` and so on."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
+
+
+def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
+    """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
+    import hydra  # which a program that loads a model does not need
+
+    register_schema(command)
+    with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
+        return hydra.compose(command, list(overrides), return_hydra_config=True)
 
 
 def schema(job: type) -> DictConfig:

@@ -7,14 +7,8 @@ Settings, defaults and meanings come from the config dataclasses, groups and exa
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from transformer_mt.config.settings import (
-    PROGRAMS,
-    Command,
-    Section,
-    compose_config,
-    first_sentence,
-    sections,
-)
+from transformer_mt.config import JOBS, Command, compose_config
+from transformer_mt.config.settings import Section, first_sentence, sections
 
 _WIDTH = 80
 _COLUMN = 30
@@ -25,7 +19,7 @@ _EXIT_STATUS = """Exit status: 0 done, 1 bad input or environment, 2 bad usage,
 
 def help_text(command: Command) -> str:
     """Examples, and every setting with its default, in 80 columns."""
-    program, header = PROGRAMS[command], str(compose_config(command).hydra.help.header)
+    program, header = JOBS[command].program, str(compose_config(command).hydra.help.header)
     more = (
         (f"{program} --cfg job", "every setting and its value"),
         (f"{program} --hydra-help", "other flags: -m, --info, --config-dir"),

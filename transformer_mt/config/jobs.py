@@ -1,15 +1,18 @@
 """Configurations of the commands that use a model: mt-translate, mt-eval and mt-export."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS
+from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)
 class TranslateJob(Checked):
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
+
+    program: ClassVar = "mt-translate"
 
     model: str = ""
     """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
@@ -105,6 +108,8 @@ class TranslateJob(Checked):
 class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
+    program: ClassVar = "mt-eval"
+
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
     unless ``testset``, ``subset`` or ``references`` select another."""
@@ -126,7 +131,7 @@ class EvaluateJob(Checked):
     """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
-    metrics: list[str] | None = one_of(METRICS, "comet", "ppl", default=None)
+    metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
     """Metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references under the
     model, per subword."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
@@ -227,6 +232,8 @@ class EvaluateJob(Checked):
 @dataclass(kw_only=True, frozen=True)
 class ExportJob(Checked):
     """Settings of ``mt-export``."""
+
+    program: ClassVar = "mt-export"
 
     model: str = ""
     """Model folder; required."""

@@ -8,60 +8,18 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
-import hydra
-from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from transformer_mt.config import config_dir, dotted, schema
+from transformer_mt.config import JOBS, Command, compose_config, config_dir, dotted, schema
 from transformer_mt.config.checks import accepted_names
 from transformer_mt.config.data import SourceConfig
 from transformer_mt.config.decode import DecodeConfig
-from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
-from transformer_mt.config.train import TrainJob
-
-Command = Literal["train", "translate", "evaluate", "export"]
-
-JOBS: dict[Command, type[TrainJob] | type[TranslateJob] | type[EvaluateJob] | type[ExportJob]] = {
-    "train": TrainJob,
-    "translate": TranslateJob,
-    "evaluate": EvaluateJob,
-    "export": ExportJob,
-}
-"""Dataclass of each command's configuration."""
-
-PROGRAMS: dict[Command, str] = {
-    "train": "mt-train",
-    "translate": "mt-translate",
-    "evaluate": "mt-eval",
-    "export": "mt-export",
-}
-"""Name of each command on the command line."""
-
-
-def primary_config_dir(command: Command) -> Path:
-    """The folder of the command's primary config.
-
-    Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
-    """
-    return config_dir() if command == "train" else config_dir() / "commands"
-
-
-def register_schema(command: Command) -> None:
-    """Adds the command's schema to Hydra's ConfigStore, as ``train_schema`` and so on."""
-    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
-
-
-def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
-    """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
-    register_schema(command)
-    with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
-        return hydra.compose(command, list(overrides), return_hydra_config=True)
 
 
 @dataclass(frozen=True)
@@ -117,16 +75,9 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
 
 
 def setting_names(command: Command) -> list[str]:
-    """The dotted names of all settings and groups of a command."""
-
-    def keys(node: DictConfig, prefix: str) -> Iterator[str]:
-        for key in map(str, node):
-            yield prefix + key
-            child = None if OmegaConf.is_missing(node, key) else node[key]
-            if isinstance(child, DictConfig):
-                yield from keys(child, f"{prefix}{key}.")
-
-    return sorted(keys(schema(JOBS[command]), ""))
+    """The dotted names of all settings of a command."""
+    defaults = cast(dict[str, Any], OmegaConf.to_container(schema(JOBS[command])))
+    return sorted(dotted(defaults))
 
 
 def first_sentence(text: str) -> str:

@@ -6,30 +6,26 @@ any process group exists.
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation
-from transformer_mt.data.cleaning.cleaner import CleaningReport
+from transformer_mt.data.cleaning.cleaner import CleaningReport, clean_text
 from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
-from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
+from transformer_mt.data.store.corpus import Corpus, write_corpus
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
-    CleanText,
     EncodeChunk,
     EncodedChunk,
-    Mask,
     deduplicate,
     held_out_hashes,
     read_chunks,
-    track_progress,
 )
 from transformer_mt.data.store.token_store import Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
@@ -44,6 +40,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json, sha256
+from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +50,10 @@ REPORT = "cleaning.json"
 _TEXT_VERSION = 3
 """Version of the reading and cleaning of text; it is part of the cache keys."""
 
-_QUICK_TEXT = 2**22
-"""Bytes of text on which a vocabulary is trained in some seconds."""
-
 
 @dataclass(frozen=True)
 class Prepared:
-    """The prepared data of a training job.
-
-    Pickles as paths and text: a process that receives it opens the corpus itself.
-    """
+    """The prepared data of a training job: paths and text, which other processes can receive."""
 
     config: DataConfig
     """The configuration of the data."""
@@ -80,7 +71,7 @@ class Prepared:
     segmentation: SampledSegmentation | None = None
     """Samples the segmentation of the training data, with ``tokenizer.sampling``."""
 
-    @cached_property
+    @property
     def train(self) -> Corpus:
         """The training pairs, memory-mapped."""
         return Corpus.load(self.corpus)
@@ -88,19 +79,15 @@ class Prepared:
     @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, encoded in memory."""
-        tokenizer = Tokenizer(self.tokenizer_model)
-        return encode_pairs(self.valid, tokenizer, Normalizer.of(self.config))
+        return encode_pairs(self.valid, Tokenizer(self.tokenizer_model), Normalizer.of(self.config))
 
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
         try:
             return CleaningReport.from_json(self.config.cleaning, read_json(self.corpus / REPORT))
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -184,23 +171,29 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     size = max(1, job.tokenizer.max_sentences // 2)
-    with closing(track_progress(read_chunks(data), "read", lambda c: len(c.pairs))) as chunks:
-        pairs = (pair for chunk in chunks for pair in chunk.pairs)
-        sample = reservoir_sample(pairs, size, job.tokenizer.seed)
-    parts = (sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS))
-    text = folder / "text"
+    sample = reservoir_sample(_read_reported(data), size, job.tokenizer.seed)
+    parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
+    clean, text = partial(clean_text, data), folder / "text"
     with (
-        closing(map_ordered(CleanText(data), parts, num_workers(data.workers))) as cleaned,
+        closing(map_ordered(clean, parts, num_workers(data.workers))) as cleaned,
         text.open("w", encoding="utf-8", newline="\n") as file,
     ):
         for pairs_of_part in cleaned:
             file.writelines(one_line(side) + "\n" for pair in pairs_of_part for side in pair)
     train = partial(train_tokenizer_on_file, config=job.tokenizer)
-    # SentencePiece does not notice Ctrl-C.
-    in_process = text.stat().st_size > _QUICK_TEXT
-    model = run_in_process(train, text) if in_process else train(text)
+    # SentencePiece does not notice Ctrl-C, unless it takes but a moment.
+    model = run_in_process(train, text) if len(parts) > 1 else train(text)
     text.unlink()
     (folder / run_layout.TOKENIZER).write_bytes(model)
+
+
+def _read_reported(data: DataConfig) -> Iterator[Pair]:
+    done = 0
+    with ProgressReporter("pairs", "read") as progress:
+        for chunk in read_chunks(data):
+            yield from chunk.pairs
+            done += len(chunk.pairs)
+            progress.update(done)
 
 
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
@@ -213,28 +206,24 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     report = CleaningReport(data.cleaning)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        closing(track_progress(encoded, "encoded", lambda result: result[1].total)) as results,
+        ProgressReporter("pairs", "encoded") as progress,
     ):
-        for chunk, part in results:
+        for chunk, part in encoded:
             chunks.append(chunk)
             report.merge(part)
+            progress.update(report.total)
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
     masks = deduplicate(chunks, report)
     write_corpus(
         folder,
-        map(_kept_pairs, chunks, masks),
+        map(EncodedChunk.read, chunks, masks),
         num_shards=max(1, report.kept // data.window_pairs),
         vocab_size=Tokenizer(task.vocabulary).vocab_size,
-        source_names=[source.name for source in data.train],
+        num_sources=len(data.train),
     )
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
     (folder / REPORT).write_text(text, encoding="utf-8")
-
-
-def _kept_pairs(chunk: EncodedChunk, mask: Mask) -> EncodedPairs:
-    pairs = chunk.read()
-    return pairs if mask.all() else pairs.select(mask.nonzero()[0])
 
 
 def _summary(report: CleaningReport) -> str:

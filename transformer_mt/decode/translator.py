@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,8 +102,8 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
-        limits = (config.max_source_tokens, engine.max_tokens)
-        self._max_source_tokens = min(limit for limit in limits if limit is not None)
+        limit, max_tokens = config.max_source_tokens, engine.max_tokens
+        self._max_source_tokens = limit if max_tokens is None else min(limit, max_tokens)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
         self.short_translations = 0
@@ -141,7 +141,7 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
         """
-        request = EngineRequest.open(
+        request = EngineRequest(
             folder,
             device=device,
             compute_type=compute_type,
@@ -149,8 +149,8 @@ class Translator:
             ensemble=ensemble,
             cache_dir=cache_dir,
         )
-        config = replace(request.config, **decode_settings)
-        return cls.open(replace(request, config=config), engine)
+        request.config = replace(request.config, **decode_settings)
+        return cls.open(request, engine)
 
     @classmethod
     def open(
@@ -211,10 +211,13 @@ class Translator:
         """
         lines = _as_list(lines)
         texts = [""] * len(lines) if prefixes is None else _as_list(prefixes)
-        split_lines = [
-            self._split(ids, prefix)
-            for ids, prefix in zip(self._encode_sources(lines), texts, strict=True)
-        ]
+        split_lines: list[list[_Part]] = []
+        for ids, prefix in zip(self._encode_sources(lines), texts, strict=True):
+            split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
+            if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
+                sources = split_long(ids, self._max_source_tokens, self.tokenizer)
+                split_lines[-1] = list(map(_Part, map(tuple, sources), chain([prefix], repeat(""))))
+                self.cut_lines += 1
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
         hypotheses = self.engine.search(
@@ -245,12 +248,6 @@ class Translator:
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
         ]
 
-    def _split(self, ids: list[int], prefix: str) -> list[_Part]:
-        """The parts of a line: one unless it is too long; the prefix belongs to the first."""
-        sources = split_long(ids, self._max_source_tokens, self.tokenizer)
-        self.cut_lines += len(sources) > 1
-        return [_Part(tuple(ids), "" if i else prefix) for i, ids in enumerate(sources)]
-
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines.
 
@@ -278,15 +275,11 @@ class Translator:
         return PrefixEncoder(self.tokenizer)
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
-        limit = self.engine.max_tokens
-        encoded = []
+        limit, encoded = self.engine.max_tokens, []
         for text in prefixes:
-            is_whole = text != text.rstrip()
-            prefix = self._prefix_encoder.encode(
-                self.normalizer.tgt(text), limit, is_whole=is_whole
-            )
-            self._check_length([*prefix.tokens])
-            encoded.append(prefix)
+            normalized, is_whole = self.normalizer.tgt(text), text != text.rstrip()
+            encoded.append(self._prefix_encoder.encode(normalized, limit, is_whole=is_whole))
+            self._check_length([*encoded[-1].tokens])
         return encoded
 
     def _check_length(self, ids: list[int]) -> list[int]:

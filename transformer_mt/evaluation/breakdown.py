@@ -1,7 +1,5 @@
-"""Scores broken down by sentence length and word frequency, and word-by-word differences."""
+"""Groups of sentences by length, and word-by-word differences."""
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -11,9 +9,6 @@ import numpy as np
 
 GROUPS = 5
 """Maximum number of groups that sentences are divided into, of about equal size."""
-
-FREQUENCIES = (1, 2, 4, 10, 100)
-"""Lower bounds of the classes of words by frequency: once, two or three times, …"""
 
 
 @dataclass(frozen=True)
@@ -39,60 +34,17 @@ def by_length(lines: Sequence[str]) -> list[Group]:
     characters = [len(line) for line in lines]
     sparse = sum(words) * 20 < sum(characters)
     lengths, unit = (characters, "characters") if sparse else (words, "words")
+    edges = np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:-1])
+    parts = np.digitize(lengths, edges, right=True)  # equal lengths share a part
     groups = []
-    for indices in _quantiles(lengths):
+    for part in np.unique(parts):
+        indices = np.flatnonzero(parts == part).tolist()
         inside = [lengths[i] for i in indices]
         first, last = min(inside), max(inside)
         groups.append(Group(f"{first}–{last}" if first != last else f"{first}", indices))
     if groups:
         groups[-1] = Group(f"{groups[-1].label} {unit}", groups[-1].lines)
     return groups
-
-
-def by_frequency(references: Sequence[str]) -> list[Group]:
-    """Groups of sentences from rare words to common ones.
-
-    Sentences are ordered by the mean logarithm of their words' frequencies in the references.
-    """
-    counts = Counter(word for line in references for word in line.split())
-
-    def mean_log_frequency(line: str) -> float:
-        words = line.split()
-        return sum(math.log(counts[word]) for word in words) / max(1, len(words))
-
-    parts = _quantiles([mean_log_frequency(line) for line in references])
-    labels = [str(i) for i in range(1, len(parts) + 1)]
-    if len(labels) > 1:
-        labels[0], labels[-1] = "rarest", "commonest"
-    return [Group(label, lines) for label, lines in zip(labels, parts, strict=True)]
-
-
-def word_f1(hypotheses: Sequence[str], references: Sequence[str]) -> list[tuple[str, float]]:
-    """F1 of words (0–100) by frequency class, that is how often the references contain the word.
-
-    A word of the output is correct if the reference of that line contains it, at most as often as
-    it does there.
-    """
-    frequency = Counter(word for line in references for word in line.split())
-    totals = {start: [0, 0, 0] for start in FREQUENCIES}  # correct, in the output, in the reference
-
-    def start(word: str) -> int:
-        return max((s for s in FREQUENCIES if s <= frequency[word]), default=0)
-
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = Counter(hypothesis.split()), Counter(reference.split())
-        for column, counted in enumerate((ours & theirs, ours, theirs)):
-            for word, count in counted.items():
-                if word in frequency:
-                    totals[start(word)][column] += count
-    result = []
-    for this, following in zip(FREQUENCIES, [*FREQUENCIES[1:], None], strict=True):
-        correct, output, expected = totals[this]
-        if expected:
-            last = f"{this}+" if following is None else f"{this}–{following - 1}"
-            label = str(this) if following == this + 1 else last
-            result.append((label, 200 * correct / (output + expected)))
-    return result
 
 
 def changes(old: str, new: str) -> list[Change]:
@@ -109,10 +61,3 @@ def changes(old: str, new: str) -> list[Change]:
         if k < m:
             result.append(Change("only_new", " ".join(after[k:m])))
     return result
-
-
-def _quantiles(values: Sequence[float]) -> list[list[int]]:
-    """Indices of values in parts of about equal size, by value; equal values share a part."""
-    edges = np.quantile(values, np.linspace(0, 1, GROUPS + 1)[1:-1])
-    parts = np.digitize(values, edges, right=True)
-    return [np.flatnonzero(parts == part).tolist() for part in np.unique(parts)]

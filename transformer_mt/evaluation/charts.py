@@ -1,6 +1,6 @@
 """Charts of a report, drawn with matplotlib as SVG in the colours of the page.
 
-Scores by groups of sentences, intervals, length ratios and training curves. An SVG chart needs no
+Scores by groups of sentences, intervals and training curves. An SVG chart needs no
 script and takes about ten kilobytes; interactive chart libraries add one to five megabytes to every
 page.
 """
@@ -24,9 +24,6 @@ from transformer_mt.evaluation.metrics import make_metric
 
 Series = tuple[Sequence[float], Sequence[float]]
 """Steps and values of a curve."""
-
-WIDEST = 3.0
-"""Length ratios beyond this, or below its inverse, fall into the outer bins of the histogram."""
 
 CURVES = {
     "loss": "Loss",
@@ -124,25 +121,18 @@ def _intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, fl
 
 
 def group_charts(evaluation: Evaluation) -> list[Chart]:
-    """BLEU and chrF by length and by word frequency, words by frequency, and length ratios."""
+    """BLEU and chrF by length of the source or, if that is unknown, of the reference."""
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
     side = "reference" if source is None else "source"
-    lengths = breakdown.by_length(reference if source is None else source)
-    rarity = breakdown.by_frequency(reference)
-    by_words = "Sentences grouped by the mean log frequency of their words."
-    groupings = [
-        (f"length of the {side}", "length", lengths, ""),
-        ("word frequency of the reference", "frequency", rarity, by_words),
-    ]
+    groups = breakdown.by_length(reference if source is None else source)
+    labels = [group.label for group in groups]
+    note = f"Sentences: {', '.join(f'{len(group.lines):,}' for group in groups)}."
     charts = []
-    for what, kind, groups, note in groupings:
-        sizes = ", ".join(f"{len(group.lines):,}" for group in groups)
-        labels = [group.label for group in groups]
-        for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-            svg = _bars(f"{metric}-{kind}", labels, _group_scores(evaluation, metric, groups))
-            charts.append(Chart(f"{name} by {what}", svg, f"{note} Sentences: {sizes}.".strip()))
-    return [*charts, _words(evaluation, reference), _ratios(evaluation, reference)]
+    for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
+        svg = _bars(metric, labels, _group_scores(evaluation, metric, groups))
+        charts.append(Chart(f"{name} by length of the {side}", svg, note))
+    return charts
 
 
 def _group_scores(
@@ -158,14 +148,6 @@ def _group_scores(
     return [[score(s.hypotheses, group.lines) for group in groups] for s in evaluation.systems]
 
 
-def _words(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
-    by_class = [dict(breakdown.word_f1(s.hypotheses, reference)) for s in evaluation.systems]
-    labels = list(by_class[0])
-    svg = _bars("words", labels, [[f1[label] for label in labels] for f1 in by_class])
-    note = "F1 of words, by how often they occur in the references."
-    return Chart("Word F1 by frequency", svg, note)
-
-
 def _bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
     """Grouped bar chart; each series has a value for every label."""
 
@@ -178,28 +160,6 @@ def _bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -
         axes.tick_params(axis="x", length=0)
 
     return _svg(name, draw)
-
-
-def _ratios(evaluation: Evaluation, reference: Sequence[str]) -> Chart:
-    """Histogram of length ratios from 1/WIDEST to WIDEST; the outer bins hold all beyond."""
-    bins = 41
-    edges = [WIDEST ** (2 * i / bins - 1) for i in range(bins + 1)]
-    kind: Any = "stepfilled" if len(evaluation.systems) == 1 else "step"
-
-    def draw(axes: Axes) -> None:
-        for system, color in zip(evaluation.systems, _SERIES, strict=False):
-            pairs = zip(system.hypotheses, reference, strict=True)
-            ratios = [len(h) / len(r) for h, r in pairs if h and r]
-            inside = [min(max(ratio, edges[0]), edges[-1]) for ratio in ratios]
-            axes.hist(inside, edges, histtype=kind, color=color, linewidth=1.8)
-        axes.axvline(1, color=_TEXT, linewidth=0.8, linestyle="--")
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        ticks = (0.5, 0.7, 1, 1.4, 2, 3)
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-
-    note = "Sentences by output / reference length in characters; the outer bins hold the rest."
-    return Chart("Length ratio", _svg("ratios", draw), note)
 
 
 def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:

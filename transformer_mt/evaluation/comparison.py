@@ -119,7 +119,7 @@ def evaluate_systems(
         resampled = settings.bootstrap or settings.randomization
         workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
     # TER, by far the slowest, is usually the last.
-    results = list(map_ordered(evaluate, settings.names[::-1], workers, setting="workers"))[::-1]
+    results = list(map_ordered(evaluate, settings.names[::-1], workers))[::-1]
     words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
     language = settings.tgt_lang
     evaluated = [

@@ -134,14 +134,12 @@ def validation_bleu(
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0].score
 
 
-def _validation_chrf(
-    hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, _: str
-) -> float:
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=["chrf"])[0].score
-
-
 VALIDATION_BLEU = ValidationMetric(validation_bleu)
-VALIDATION_CHRF = ValidationMetric(_validation_chrf)
+VALIDATION_CHRF = ValidationMetric(
+    lambda hypotheses, references, lang, _: (
+        compute_score("chrf", lang, hypotheses, references).score
+    )
+)
 
 
 def to_json(scores: Sequence[Score]) -> str:

@@ -1,4 +1,8 @@
-"""Metrics that also read the source: COMET, and the perplexity of a model on the references."""
+"""Metrics that also read the source: COMET, and the perplexity of a model on the references.
+
+Each takes the job, the translator of its model, the hypotheses of all systems, the source and one
+reference, and returns a score for each system (``registries.SOURCE_METRICS``).
+"""
 
 import math
 import re
@@ -10,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_mt import __version__
+from transformer_mt.config import EvaluateJob
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -21,21 +26,20 @@ checkpoints are pickles. It therefore runs as a separate process, from an enviro
 
 
 def comet(
+    job: EvaluateJob,
+    _: Translator | None,
     systems: Mapping[str, Sequence[str]],
     source: Sequence[str],
     reference: Sequence[str],
-    *,
-    model: str,
-    gpu: bool,
 ) -> dict[str, Score]:
     """COMET score of every system against one reference, as ``comet-score`` prints it.
-
-    ``model`` is the name of a COMET model, or a checkpoint file.
 
     Raises:
         InputError: The command is not installed or fails, for example without its model.
     """
-    command = comet_command()
+    from transformer_mt.distributed.world import pick_device  # loads PyTorch
+
+    command, model, gpu = comet_command(), job.comet_model, pick_device(job.device).type == "cuda"
     where = str(Path(model).resolve()) if Path(model).is_file() else model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
@@ -89,8 +93,14 @@ def comet_command() -> str:
     return command
 
 
-def perplexity(translator: Translator, source: Sequence[str], reference: Sequence[str]) -> Score:
-    """Perplexity per subword, as in the paper's Table 3.
+def perplexity(
+    _: EvaluateJob,
+    translator: Translator | None,
+    systems: Mapping[str, Sequence[str]],
+    source: Sequence[str],
+    reference: Sequence[str],
+) -> dict[str, Score]:
+    """Perplexity per subword of the model that translates, as in the paper's Table 3.
 
     It is exp of the mean negative log-likelihood of the reference's subwords, end symbols included.
     As in the paper, models with different vocabularies cannot be compared: the signature includes
@@ -99,13 +109,15 @@ def perplexity(translator: Translator, source: Sequence[str], reference: Sequenc
     Raises:
         InputError: A line is longer than the model's position embeddings allow.
     """
+    assert translator is not None
     scored = translator.score(source, reference)
     subwords = sum(len(translation.pieces) for translation in scored)
     nll = -sum(translation.log_prob for translation in scored) / subwords
-    return Score(
+    ppl = Score(
         name="PPL",
         score=math.exp(min(nll, 700)),  # exp overflows above 709
         signature=f"nrefs:1|tok:subwords-{translator.tokenizer.vocab_size}|version:{__version__}",
         segments=len(reference),
         verbose=f"{subwords:,} subwords",
     )
+    return dict.fromkeys(systems, ppl)

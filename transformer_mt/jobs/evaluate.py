@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import files, hub_models
@@ -23,10 +22,11 @@ from transformer_mt.evaluation.comparison import (
     load_testset,
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
-from transformer_mt.evaluation.source_metrics import comet, comet_command, perplexity
+from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model_folder import model_files
+from transformer_mt.registries import SOURCE_METRICS, load
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
     _check(job)
     if job.model is None:
         return job, None
-    request = EngineRequest.open(job.model, device=job.device, step=job.step)
+    request = EngineRequest(job.model, device=job.device, step=job.step)
     check_outputs(_outputs(job), model_files(request.folder, request.trained.data))
-    request = replace(request, config=request.config.with_settings(job))
+    request.config = request.config.with_settings(job)
     return job, _System(request, Translator.open(request, "torch"))
 
 
@@ -130,22 +130,6 @@ def _outputs(job: EvaluateJob) -> dict[str, str | None]:
 
 def _check(job: EvaluateJob) -> None:
     """Reports mistakes before anything is translated and scored."""
-    for key, value in _outputs(job).items():
-        if value is None:
-            continue
-        path = Path(value).resolve()
-        if path.is_dir():
-            raise InputError(f"{key}={value} is a folder: name a file")
-        if files.is_stream(path):
-            continue
-        if not path.parent.is_dir():
-            raise InputError(f"{key}={value}: there is no folder {path.parent}")
-        try:
-            with TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            reason = f"cannot write to the folder {path.parent}: {error.strerror}"
-            raise InputError(f"{key}={value}: {reason}") from error
     read = [("hypotheses", Path(path)) for path in job.hypotheses]
     read += [("references", Path(path)) for path in job.references]
     read += [] if job.source is None else [("source", Path(job.source))]
@@ -200,7 +184,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     trials = 10_000 if several else 0
     names = metrics.DEFAULT if job.metrics is None else job.metrics
     return Settings(
-        metrics=[name for name in names if name not in ("comet", "ppl")],
+        metrics=[name for name in names if name not in SOURCE_METRICS],
         protocols=job.protocols,
         tgt_lang=tgt_lang,
         normalization="none" if system is None else system.data.normalization,
@@ -213,21 +197,17 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
 def _add_scores_with_source(
     job: EvaluateJob, system: _System | None, evaluation: Evaluation
 ) -> Evaluation:
-    """Adds COMET and perplexity, which read the source as well, if they are asked for."""
-    test, names = evaluation.test, job.metrics or []
-    reference = next(iter(test.references.values()))
-    added: list[Mapping[str, Score]] = []
-    if "comet" in names:
-        assert test.source is not None
-        hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
-        from transformer_mt.distributed.world import pick_device  # loads PyTorch
-
-        gpu = pick_device(job.device).type == "cuda"
-        added.append(comet(hypotheses, test.source, reference, model=job.comet_model, gpu=gpu))
-    if "ppl" in names and system is not None:
-        assert test.source is not None
-        score = perplexity(system.translator, test.source, reference)
-        added.append({scored.name: score for scored in evaluation.systems})
+    """Adds the requested scores by metrics that also read the source."""
+    names = [name for name in SOURCE_METRICS if name in (job.metrics or [])]
+    if not names:
+        return evaluation
+    source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
+    assert source is not None
+    hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
+    translator = None if system is None else system.translator
+    added: list[Mapping[str, Score]] = [
+        load(SOURCE_METRICS, name)(job, translator, hypotheses, source, reference) for name in names
+    ]
     systems = [
         replace(scored, scores=[*scored.scores, *(scores[scored.name] for scores in added)])
         for scored in evaluation.systems

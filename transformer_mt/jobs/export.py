@@ -105,5 +105,5 @@ def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
         shutil.copyfile(source.path / name, folder / name)
     if (scores := read_test_scores(source.path)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    write_model_card(source.path, folder)
+    write_model_card(source.path, scores, folder)
     return "a model repository"

@@ -4,20 +4,19 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from transformer_mt import __version__, files
-from transformer_mt.config import DistributedConfig, TranslateJob
+from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.decode.engines.selection import EngineRequest, Report
 from transformer_mt.decode.lines.markup import MarkupTranslator
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
-from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import model_files
 
@@ -27,29 +26,11 @@ CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
 """Number of lines translated at a time, by type of device: enough to fill batches with sentences of
 similar length."""
 
-_LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
-"""At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
-The failure of a rank is still noticed immediately."""
-
 
 def translates_file(job: TranslateJob) -> bool:
     """Whether input and output are both files, not pipes or devices, so that a job can resume."""
     paths = job.input, job.output
     return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
-
-
-@contextmanager
-def translation_ranks(job: TranslateJob) -> Iterator[Ranks]:
-    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
-    if env_size() == 1:
-        yield Ranks()
-        return
-    from transformer_mt.distributed.failures import propagate_errors
-    from transformer_mt.distributed.world import join, pick_device
-
-    device = pick_device(job.device)
-    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
-        yield world
 
 
 @dataclass(frozen=True)
@@ -99,21 +80,34 @@ class LineProcessor:
     """Translates the lines of a job, or scores given translations of them.
 
     The job is checked and its models are opened; see ``translate_file`` for the errors.
+
+    Args:
+        job: What to translate with.
+        device: Overrides the job's, for one of several ranks.
+        report: Called with each message about the engine.
     """
 
-    def __init__(self, job: TranslateJob, ranks: Ranks):
-        _check_output(job)
-        request = EngineRequest.open(
+    def __init__(self, job: TranslateJob, device: str | None = None, report: Report = log.info):
+        given = {key: path for key in ("input", "prefix", "score") if (path := getattr(job, key))}
+        inputs = [(key, files.expand_user(path)) for key, path in given.items()]
+        given.pop("input", None)
+        if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
+            raise InputError(
+                f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
+                "the file afterwards"
+            )
+        self._job = job
+        self._request = request = EngineRequest(
             job.model,
-            device=str(getattr(ranks, "device", job.device)),  # of several ranks, each has its own
+            device=device or job.device,
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,
+            given_translations=[*given],
             cache_dir=job.cache_dir,
         )
-        data, config = request.trained.data, request.trained.decode.with_settings(job)
-        given = {key: path for key in ("input", "prefix", "score") if (path := getattr(job, key))}
-        inputs = [(key, files.expand_user(path)) for key, path in given.items()]
+        data, config = request.trained.data, request.config.with_settings(job)
+        request.config = config
         for folder in (request.folder, *request.ensemble):
             inputs += model_files(folder, data)
         check_outputs({"output": job.output}, inputs)
@@ -124,14 +118,8 @@ class LineProcessor:
             )
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        given.pop("input", None)
-        self._job = job
-        self._request = replace(request, config=config, given_translations=[*given])
         self._translator = Translator.open(
-            self._request,
-            job.engine,
-            token_scores=job.format == "jsonl",
-            report=log.info if ranks.is_main else log.debug,
+            request, job.engine, token_scores=job.format == "jsonl", report=report
         )
         self._segments: MarkupTranslator | SentenceTranslator | None = None
         if job.markup == "keep":
@@ -152,9 +140,7 @@ class LineProcessor:
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
         settings = asdict(self._request.config)
-        del settings[
-            "batch_tokens"
-        ]  # changes no translation; a second attempt may need less memory
+        del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
         for key in ("nbest", "format", "split", "markup", "alignment"):
             settings[key] = getattr(self._job, key)
         for key in ("prefix", "score"):
@@ -224,40 +210,40 @@ class LineProcessor:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str, Path]]) -> None:
-    """Raises ``InputError`` if an output (setting → path) would overwrite an input or another.
+    """Refuses an output (setting → path) that cannot be written, before any work is done for it.
 
-    An input is a file or folder, preceded by what it is called in messages.
+    Args:
+        outputs: Files to write. A pipe or a device, such as /dev/null, is never refused.
+        inputs: Files and folders that must not be overwritten; each is preceded by what it is
+            called in messages.
+
+    Raises:
+        InputError: An output is a folder or in none, or would overwrite an input or another output.
     """
     taken = [*inputs]
     for key, value in outputs.items():
-        # A pipe or a device, such as /dev/null, is not overwritten.
-        if value is None or files.is_stream(path := files.expand_user(value)):
+        if value is None:
             continue
+        path = files.expand_user(value)
+        target = path.resolve()
+        if target.is_dir():
+            raise InputError(f"{key}={value} is a folder: name a file")
+        if files.is_stream(target):
+            continue
+        if not target.parent.is_dir():
+            raise InputError(f"{key}={value}: there is no folder {target.parent}; create it first")
+        try:
+            TemporaryFile(dir=target.parent).close()
+        except OSError as error:
+            raise InputError(
+                f"{key}={value}: cannot write to the folder {target.parent}: {error.strerror}"
+            ) from error
         for called, other in taken:
             # Not Path.exists, which raises if a parent folder is not readable.
             same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
-            target = path.resolve()
             inside = target.is_file() and target.is_relative_to(other.resolve())
             if same or inside or target == other.resolve():
                 raise InputError(
                     f"{key}={value} would overwrite the file of {called}: choose another file"
                 )
         taken.append((key, path))
-
-
-def _check_output(job: TranslateJob) -> None:
-    """Refuses an output that cannot be written, or whose name would be wrong."""
-    if job.output is None:
-        return
-    output = files.expand_user(job.output)
-    if output.suffix in COMPRESSED:
-        raise InputError(
-            f"output={job.output}: the output is plain text; leave out {output.suffix}, and "
-            "compress the file afterwards"
-        )
-    if not output.exists() and not output.parent.is_dir():
-        raise InputError(
-            f"output={job.output}: there is no folder {output.parent}; create it first"
-        )
-    if output.is_dir():
-        raise InputError(f"output={job.output} is a folder: name a file")

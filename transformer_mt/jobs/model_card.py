@@ -19,7 +19,6 @@ from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.text.languages import base_language
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
-from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _STATE = {"step": int, "seconds": float}
 log = logging.getLogger(__name__)
 
 
-def write_model_card(run_dir: Path, to: Path | None = None) -> None:
+def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
     They go to the run folder itself or to ``to``. An edited card, which lacks ``MARKER``, is kept.
@@ -52,7 +51,7 @@ def write_model_card(run_dir: Path, to: Path | None = None) -> None:
         log.info("%s has been edited and is kept", path)
         return
     has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
-    write_text(path, _render(run_dir, has_curves=has_curves))
+    write_text(path, _render(run_dir, scores or [], has_curves=has_curves))
 
 
 def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
@@ -64,13 +63,12 @@ def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     return content
 
 
-def _render(run_dir: Path, *, has_curves: bool) -> str:
+def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
     job = model_folder.read_config(run_dir)
     name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
-    scores = read_test_scores(run_dir) or []
     info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
     starts = [start for start in info.get("starts", []) if has_types(start, _START)]
     end = info.get("end")

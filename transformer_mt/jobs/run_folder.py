@@ -57,7 +57,10 @@ def lock(run_dir: Path) -> Iterator[None]:
 def logging_to(run_dir: Path) -> Iterator[None]:
     """Sends the package's log to standard error and, with time stamps, to ``train.log``."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    screen, file = logging.StreamHandler(sys.stderr), _LogFile(run_dir / run_layout.LOG)
+    screen, file = (
+        logging.StreamHandler(sys.stderr),
+        _LogFile(run_dir / run_layout.LOG, encoding="utf-8"),
+    )
     screen.setFormatter(logging.Formatter("%(message)s"))
     file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     package = logging.getLogger("transformer_mt")
@@ -76,9 +79,7 @@ def logging_to(run_dir: Path) -> Iterator[None]:
 class _LogFile(logging.FileHandler):
     """A log file that a full disk stops, with one warning."""
 
-    def __init__(self, path: Path):
-        super().__init__(path, encoding="utf-8")
-        self._failed = False
+    _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         if not self._failed:
@@ -116,34 +117,34 @@ def record_start(
 
     Each start has its command, code and hardware.
     """
-    hosts = world.gather((socket.gethostname(), hardware.device_name(world.device)))
+    device = hardware.device_name(world.device)
+    devices = world.gather({"host": socket.gethostname(), "device": device})
     if not world.is_main:
         return
-    revision, dirty = _revision()
+    revision = _revision()
     start: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
         "command": shlex.join(sys.argv),
         "version": transformer_mt.__version__,
         "revision": revision,
-        "dirty": dirty,
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
         "cuda": torch.version.cuda,
         "platform": platform.platform(),
         "ranks": world.size,
-        "devices": [{"host": host, "device": device} for host, device in hosts],
+        "devices": devices,
         "processor": hardware.exact_cpu(),
         "threads": torch.get_num_threads(),
         "parameters": parameters,
         "kernels": None if kernels is None else asdict(kernels),
     }
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*_starts(run_dir), start]})
-    names = Counter(device for _, device in hosts)
+    names = Counter(item["device"] for item in devices)
     log.info(
         "transformer_mt %s%s, torch %s, on %s",
         start["version"],
-        f" ({revision[:10]}{', changed' if dirty else ''})" if revision else "",
+        f" ({revision})" if revision else "",
         torch.__version__,
         ", ".join(f"{count} × {name}" for name, count in names.items()),
     )
@@ -203,20 +204,13 @@ def _starts(run_dir: Path) -> list[Any]:
     return starts
 
 
-def _revision() -> tuple[str, bool] | tuple[None, None]:
-    """Commit of the checkout and whether it has changes; None if this is not a checkout."""
+def _revision() -> str | None:
+    """Commit of the checkout, with ``-dirty`` if it has changes; None if this is not a checkout."""
     root = Path(transformer_mt.__file__).resolve().parent.parent
     if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
-        return None, None
-    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty"]
-    try:
-        description = subprocess.run(
-            [*command, "--exclude=*", "--abbrev=40"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git, or a checkout owned by another user
-        return None, None
-    return description.removesuffix("-dirty"), description.endswith("-dirty")
+        return None
+    describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):  # no git, or a hung file system
+        done = subprocess.run(describe, cwd=root, capture_output=True, text=True, timeout=30)
+        return done.stdout.strip() or None  # none of a checkout owned by another user
+    return None

@@ -160,7 +160,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             if not world.is_main:
                 return None
             run_folder.record_end(run_dir, model_steps, scores)
-            write_model_card(run_dir)
+            write_model_card(run_dir, scores)
             if scores:
                 record.log_scalars("test", steps_done, {s.name: s.score for s in scores})
         return scores if data.test else None
@@ -199,13 +199,14 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
 def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
+    scores = run_folder.read_test_scores(run_dir)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
         model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
-        write_model_card(run_dir)
+        write_model_card(run_dir, scores)
     log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
-    return run_folder.read_test_scores(run_dir) if data.test else None
+    return scores if data.test else None
 
 
 def _test(

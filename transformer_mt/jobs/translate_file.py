@@ -7,20 +7,16 @@ claimed, so fast ranks do not wait for slow ones.
 
 import hashlib
 import logging
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from transformer_mt import files
-from transformer_mt.config import TranslateJob
+from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import AlignedFile, open_binary, raw_lines
-from transformer_mt.distributed.environment import Ranks
+from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (
@@ -28,13 +24,14 @@ from transformer_mt.jobs.line_processor import (
     InputStats,
     LineProcessor,
     translates_file,
-    translation_ranks,
 )
+from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
 
-_LOG_INTERVAL = 30.0
-"""Seconds between two progress messages, where there is no terminal."""
+_LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
+"""At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
+The failure of a rank is still noticed immediately."""
 
 ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
 """(lines, number of the first line) → their output."""
@@ -59,8 +56,10 @@ def translate_file(job: TranslateJob) -> InputStats:
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
-    with translation_ranks(job) as ranks:
-        processor = LineProcessor(job, ranks)
+    with _joined_ranks(job) as ranks:
+        # Of several ranks, each has a device of its own.
+        device, report = getattr(ranks, "device", None), log.info if ranks.is_main else log.debug
+        processor = LineProcessor(job, device and str(device), report)
         stats = process_file(
             files.expand_user(job.input),
             files.expand_user(job.output).resolve(),
@@ -72,6 +71,20 @@ def translate_file(job: TranslateJob) -> InputStats:
         )
         processor.log_input_stats(stats)
         return stats
+
+
+@contextmanager
+def _joined_ranks(job: TranslateJob) -> Iterator[Ranks]:
+    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
+    if env_size() == 1:
+        yield Ranks()
+        return
+    from transformer_mt.distributed.failures import propagate_errors
+    from transformer_mt.distributed.world import join, pick_device
+
+    device = pick_device(job.device)
+    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
+        yield world
 
 
 def process_file(
@@ -105,13 +118,25 @@ def process_file(
             job = {**settings, "input": checksum, "lines": num_lines}
             chunk_lines = parts.start(job, _chunk_lines(num_lines, ranks.size, max_chunk_lines))
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
-        with _FileProgress(parts, num_lines, chunk_lines, ranks.is_main) as progress:
-            for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
-                if parts.claim(number):
-                    parts.write(number, *process(chunk, number * chunk_lines + 1))
-                    progress.update()
-            ranks.gather(None)  # wait until every rank has finished
-            progress.update()
+
+        def done() -> int:
+            return min(parts.num_finished() * chunk_lines, num_lines)
+
+        try:
+            with ProgressReporter(
+                "lines", "translated", done=done(), total=num_lines, visible=ranks.is_main
+            ) as progress:
+                for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
+                    if parts.claim(number):
+                        parts.write(number, *process(chunk, number * chunk_lines + 1))
+                        progress.update(done())
+                ranks.gather(None)  # wait until every rank has finished
+                progress.update(done())
+        except KeyboardInterrupt:
+            if ranks.is_main and (kept := done()):
+                kept_lines = f"{kept:,} of {num_lines:,} lines are kept in {parts.path}"
+                log.info("Stopped. %s. Run the same command to resume.", kept_lines)
+            raise
         return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
 
 
@@ -137,42 +162,3 @@ def _read_chunks(source: Path, num_lines: int, chunk_lines: int) -> Iterator[lis
         lines = islice(raw_lines(stream, str(source)), num_lines)  # not lines added meanwhile
         while chunk := list(islice(lines, chunk_lines)):
             yield chunk
-
-
-class _FileProgress:
-    """Lines that all ranks have finished, as a progress bar or as a message now and then."""
-
-    def __init__(self, parts: ChunkFolder, num_lines: int, chunk_lines: int, visible: bool):
-        self._parts, self._num_lines, self._chunk_lines = parts, num_lines, chunk_lines
-        self._visible, self._initial = visible, self._count()
-        self._started = self._last_message = time.perf_counter()
-        hidden = not visible or not sys.stderr.isatty()
-        options = {"unit": " lines", "dynamic_ncols": True, "disable": hidden}
-        self._bar = tqdm(total=num_lines, initial=self._initial, **options)
-
-    def __enter__(self) -> "_FileProgress":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._bar.close()
-        if kind is KeyboardInterrupt and self._visible and (done := self._count()):
-            kept = f"{done:,} of {self._num_lines:,} lines are kept in {self._parts.path}"
-            log.info("Stopped. %s. Run the same command to resume.", kept)
-
-    def update(self) -> None:
-        """Shows how many lines are finished now."""
-        now = time.perf_counter()
-        if not self._bar.disable:
-            self._bar.update(self._count() - self._bar.n)
-        elif self._visible and now - self._last_message >= _LOG_INTERVAL:
-            done = self._count()
-            if done == self._initial:  # the rate is not known yet
-                return
-            rate = (done - self._initial) / (now - self._started)
-            left = tqdm.format_interval((self._num_lines - done) / rate)
-            self._last_message = now
-            progress = f"{done:,} of {self._num_lines:,} lines, {rate:,.0f} lines/s, {left} left"
-            log.info("%s", progress)
-
-    def _count(self) -> int:
-        return min(self._parts.num_finished() * self._chunk_lines, self._num_lines)

@@ -11,8 +11,9 @@ from typing import BinaryIO
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
+from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor, translation_ranks
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 
 
 def translate_stream(
@@ -33,25 +34,24 @@ def translate_stream(
         InputError: A file or a model is missing or damaged, the settings conflict, or there are
             several ranks.
     """
-    with translation_ranks(job) as ranks:
-        if ranks.size > 1:
-            raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
-        processor = LineProcessor(job, ranks)
-        name = job.input or "standard input" if source is None else "source"
-        stats, next_line = InputStats(), 1
-        with (
-            _open_input(job.input) if source is None else nullcontext(source) as lines_in,
-            _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
-        ):
-            for raw in _read_available(lines_in, name, processor.chunk_lines):
-                text, new_stats = processor.process_bytes(raw, next_line)
-                lines_out.write(text)
-                lines_out.flush()
-                stats, next_line = stats + new_stats, next_line + len(raw)
-            if (aligned := processor.aligned_file) is not None:
-                aligned.check_line_count(next_line - 1)
-        processor.log_input_stats(stats)
-        return stats
+    if env_size() > 1:
+        raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
+    processor = LineProcessor(job)
+    name = job.input or "standard input" if source is None else "source"
+    stats, next_line = InputStats(), 1
+    with (
+        _open_input(job.input) if source is None else nullcontext(source) as lines_in,
+        _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
+    ):
+        for raw in _read_available(lines_in, name, processor.chunk_lines):
+            text, new_stats = processor.process_bytes(raw, next_line)
+            lines_out.write(text)
+            lines_out.flush()
+            stats, next_line = stats + new_stats, next_line + len(raw)
+        if (aligned := processor.aligned_file) is not None:
+            aligned.check_line_count(next_line - 1)
+    processor.log_input_stats(stats)
+    return stats
 
 
 def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[list[bytes]]:

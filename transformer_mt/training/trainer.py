@@ -118,7 +118,7 @@ class Trainer:
         """
         self._monitor = self._open_monitor(trackers)
         remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
-        batches = prefetch(self._batches.read, remaining)
+        batches = prefetch(self._batches.read(remaining))
         try:
             with handle_signals() as signals:
                 self._loop(batches, signals)

@@ -81,7 +81,7 @@ def test_help_version_configuration_and_completion_need_no_torch(command: str, f
 def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     job = lambda _: seen.append(signal.getsignal(signal.SIGINT))  # noqa: E731
-    monkeypatch.setitem(commands.COMMANDS, "translate", job)
+    monkeypatch.setattr(commands, "translate", job)
     monkeypatch.setattr(sys, "argv", ["mt-translate", "model=x"])
     entry_points.translate()
     assert seen == [signal.getsignal(signal.SIGINT)]

@@ -218,9 +218,6 @@ def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(encode, "CHUNK_CHARACTERS", 40)
     chunks = list(encode.read_chunks(job.data))
     assert [pair for chunk in chunks for pair in chunk.pairs] == FIRST + SECOND
-    for source in (0, 1):
-        numbers = [chunk.number for chunk in chunks if chunk.source == source]
-        assert numbers == list(range(len(numbers)))
     for chunk in chunks:
         text = (FIRST, SECOND)[chunk.source]
         assert chunk.pairs == text[chunk.first_row - 1 : chunk.first_row - 1 + len(chunk.pairs)]
@@ -245,7 +242,7 @@ from transformer_mt.data.store import encode
 encode.CHUNK_PAIRS = {CHUNK}
 def slowly(data, _read=encode.read_chunks):
     for chunk in _read(data):
-        time.sleep(0.1 * (chunk.number > 0))
+        time.sleep(0.1 * (chunk.first_row > 1))
         yield chunk
 folder, workers = sys.argv[1], int(sys.argv[2])
 data = DataConfig(
@@ -308,8 +305,12 @@ def test_a_killed_run_resumes_from_its_chunks(
     monkeypatch.setattr(EncodeChunk, "_encode", spy)
     prepared = prepare(job)
     intact = {chunk.stem for chunk in (chunks[0], *chunks[4:])}  # perhaps with gaps
-    chunks = [chunk[:2] for chunk in encode.read_chunks(job.data)]
-    assert encoded == [c for c in chunks if f"{c[0]:04}-{c[1]:08}" not in intact]
+    expected = [
+        chunk[:2]
+        for chunk in encode.read_chunks(job.data)
+        if f"{chunk.source:04}-{chunk.first_row:010}-{len(chunk.pairs)}" not in intact
+    ]
+    assert encoded == expected
     assert left_in_cache(job) == {"corpus"}
     from_scratch = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
     assert content(prepared.corpus) == content(from_scratch.corpus)
@@ -347,7 +348,7 @@ def test_an_interrupted_merge_is_repeated_from_the_chunks(
             prepare(job)
     assert left_in_cache(job) == {"chunks"}
     (chunks,) = Path(job.cache_dir).glob("*.chunks")
-    unfinished = chunks.with_name(f".{chunks.stem}.tmp")
+    unfinished = chunks.with_name(f".{chunks.stem}.0123abcd.tmp")
     unfinished.mkdir()
     (unfinished / "rubbish").write_bytes(b"of a run that was killed")
     monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))

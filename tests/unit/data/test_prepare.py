@@ -23,6 +23,7 @@ from transformer_mt.config import (
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -106,10 +107,6 @@ def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
     (empty,) = report["examples"]["empty"]
     assert empty == {"where": f"{tmp_path}/train.tsv:81", "src": "", "tgt": "leer"}
-    text = (tmp_path / "train.tsv").read_text().splitlines()
-    for i, pair in enumerate(kept):  # its first occurrence
-        line = text.index("\t".join(pair)) + 1
-        assert prepared.train.sample.location(i) == f"{tmp_path}/train.tsv:{line}"
 
 
 def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
@@ -126,10 +123,8 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
 
 def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     prepared = prepare(changed(job, "tokenizer", sampling=0.1))
-    pickled = pickle.dumps(prepared)
     assert len(prepared.train) > len(prepared.valid_store) > 0
-    assert pickle.dumps(prepared) == pickled  # although the stores are open now
-    copy = pickle.loads(pickled)
+    copy = pickle.loads(pickle.dumps(prepared))
     assert copy.fingerprints == prepared.fingerprints
     assert copy.train.fingerprint == prepared.fingerprints["corpus"]
     assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
@@ -247,7 +242,7 @@ def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
         return real(task, text)
 
     monkeypatch.setattr(prepare_module, "run_in_process", spy)
-    monkeypatch.setattr(prepare_module, "_QUICK_TEXT", 0)
+    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 50)
     other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other"))).tokenizer_model
     assert other.read_bytes() == quick.read_bytes()
     assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
@@ -323,6 +318,11 @@ def test_duplicates_are_found_in_passes_of_bounded_memory(
     assert prepare(alone).report.to_json() == report
 
 
+def texts(store: TokenStore) -> list[tuple[list[int], list[int]]]:
+    """The token ids of all pairs, sorted."""
+    return sorted((store.src[i].tolist(), store.tgt[i].tolist()) for i in range(len(store)))
+
+
 def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) -> None:
     whole = prepare(alone)
     pairs = len(whole.train)
@@ -331,13 +331,10 @@ def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) 
         prepared = prepare(job)
         assert prepared.train.num_shards == shards
         assert len(prepared.train) == pairs
-        locations = [
-            store.location(i)
-            for store in map(prepared.train.open_shard, range(shards))
-            for i in range(len(store))
-        ]
-        sample = whole.train.sample
-        assert sorted(locations) == sorted(sample.location(i) for i in range(len(sample)))
+        stores = map(prepared.train.open_shard, range(shards))
+        assert sorted(text for store in stores for text in texts(store)) == texts(
+            whole.train.sample
+        )
         same = prepared.fingerprints == whole.fingerprints
         assert same == (shards == 1)
 
@@ -354,13 +351,6 @@ def test_a_damaged_report_in_the_cache_is_a_one_line_error(
     with pytest.raises(InputError, match=message) as error:
         prepare(job).report.to_table()
     assert "\n" not in str(error.value)
-
-
-def test_a_report_of_other_numbers_is_damaged(job: TrainJob) -> None:
-    report = prepare(job).corpus / "cleaning.json"
-    report.write_text(report.read_text().replace('"total": 84', '"total": 94'))
-    with pytest.raises(InputError, match=r"is damaged \(cleaning.json"):
-        prepare(job).report.to_table()
 
 
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:

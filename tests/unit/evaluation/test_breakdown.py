@@ -7,10 +7,8 @@ import pytest
 from transformer_mt.evaluation.breakdown import (
     GROUPS,
     Change,
-    by_frequency,
     by_length,
     changes,
-    word_f1,
 )
 
 
@@ -31,33 +29,12 @@ def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
 def test_groups_of_few_or_equal_sentences() -> None:
     assert [(g.label, g.lines) for g in by_length(["a b", "a b"])] == [("2 words", [0, 1])]
     assert [(g.label, g.lines) for g in by_length(["", "a"])] == [("0", [0]), ("1 words", [1])]
-    assert [g.lines for g in by_frequency(["a", "a", "b"])] == [[2], [0, 1]]
+    assert [g.lines for g in by_length(["a", "a", "b c"])] == [[0, 1], [2]]
 
 
 def test_text_without_spaces_is_measured_in_characters() -> None:
     groups = by_length(["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30])
     assert [group.label for group in groups] == ["22", "30 characters"]
-
-
-def test_frequency_groups_go_from_rare_to_common() -> None:
-    lines = ["x y z", "a a a", "a b", "b c"] + ["a b"] * 4
-    groups = by_frequency(lines)
-    assert groups[0].lines[0] == 0  # words that occur once
-    assert groups[-1].lines == [1]  # a, eight times
-    assert (groups[0].label, groups[-1].label) == ("rarest", "commonest")
-    assert sorted(i for group in groups for i in group.lines) == list(range(8))
-
-
-def test_word_f1_by_hand() -> None:
-    references = ["a a b", "a c d"]  # a three times; b, c, d once
-    hypotheses = ["a b b", "a a x"]
-    # Class 1: of b, c, d one right (b) of two in the output (b b) and three in the reference.
-    # Class 2–3: a, one right in each line; three in the output, three in the reference.
-    assert word_f1(hypotheses, references) == [
-        ("1", pytest.approx(200 * 1 / (2 + 3))),
-        ("2–3", pytest.approx(200 * 2 / (3 + 3))),
-    ]
-    assert word_f1(references, references) == [("1", 100), ("2–3", 100)]
 
 
 def test_changes_word_by_word() -> None:

@@ -4,9 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from transformer_mt.config import EvaluateJob
+from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import to_row, to_text
+from transformer_mt.evaluation.scores import Score, to_row, to_text
 from transformer_mt.evaluation.source_metrics import comet, comet_command
 
 SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
@@ -34,6 +37,12 @@ for name in args.t:
 """
 
 
+def score(model: str, device: str = "cpu") -> dict[str, Score]:
+    files = {"hypotheses": [*SYSTEMS], "references": ["ref"], "source": "src"}
+    job = EvaluateJob(**files, comet_model=model, device=device)
+    return comet(job, None, SYSTEMS, SOURCE, REFERENCE)
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "comet-score"
@@ -43,21 +52,22 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_every_system_gets_its_score() -> None:
-    found = comet(SYSTEMS, SOURCE, REFERENCE, model="wmt", gpu=False)
+def test_every_system_gets_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = score("wmt")
     assert list(found) == list(SYSTEMS)
     assert [score.score for score in found.values()] == [1.0, round(6 / 14, 4)]
     row = to_row(found["b.de"])
     assert (row["name"], row["model"], row["segments"]) == ("COMET", "wmt", 2)
     assert "COMET  0.4286  2 segments" in to_text([found["b.de"]])
-    on_gpu = comet(SYSTEMS, SOURCE, REFERENCE, model="wmt", gpu=True)
+    monkeypatch.setattr(world, "pick_device", lambda _: torch.device("cuda"))
+    on_gpu = score("wmt", "cuda")
     assert on_gpu["x/a.de"].score == 0.0
 
 
 @pytest.mark.usefixtures("installed")
 def test_failure_is_reported_in_one_line() -> None:
     with pytest.raises(InputError) as caught:
-        comet(SYSTEMS, SOURCE, REFERENCE, model="missing", gpu=False)
+        score("missing")
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith("comet-score failed (KeyError: Model 'missing' not supported")

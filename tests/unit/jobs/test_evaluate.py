@@ -486,7 +486,7 @@ def test_missing_output_folder_is_reported_first(
     path = str(tmp_path / "none" / "x")
     settings = {"model": "never read", "attention": "x", key: path}
     message = error_of(capsys, **settings)
-    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}"
+    assert message == f"{key}={path}: there is no folder {tmp_path / 'none'}; create it first"
 
 
 @pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml", "model/model.safetensors"])
@@ -515,7 +515,7 @@ def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []
-    monkeypatch.setitem(commands.COMMANDS, "evaluate", jobs.append)
+    monkeypatch.setattr(commands, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
         arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
         monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])

@@ -100,7 +100,10 @@ def test_outputs_must_be_different_files(folder: Path) -> None:
 
 def test_dangling_link_is_reported_first(folder: Path) -> None:
     (folder / "link").symlink_to("none/page.html")
-    assert refusal(report="link") == f"report=link: there is no folder {folder / 'none'}"
+    assert (
+        refusal(report="link")
+        == f"report=link: there is no folder {folder / 'none'}; create it first"
+    )
 
 
 def test_the_same_output_twice_is_not_significantly_different(

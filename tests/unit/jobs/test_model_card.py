@@ -16,6 +16,7 @@ from transformer_mt.config import CardConfig, DataConfig, ModelConfig, SourceCon
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.jobs.model_card import MARKER, write_model_card
+from transformer_mt.jobs.run_folder import read_test_scores
 
 SCORES = [
     Score(name="BLEU", score=38.394, signature="nrefs:1|tok:13a", segments=1000, verbose=""),
@@ -72,7 +73,7 @@ def write_config(folder: Path, job: TrainJob) -> None:
 
 
 def test_metadata(folder: Path) -> None:
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     data = ModelCard.load(folder / "README.md").data
     assert data.language == ["en", "pt"]
     assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
@@ -90,7 +91,7 @@ def test_metadata(folder: Path) -> None:
 
 
 def test_text_has_the_facts_of_the_run(folder: Path) -> None:
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     text = ModelCard.load(folder / "README.md").text
     for fact in (
         "| BLEU | 38.39 | `nrefs:1\\|tok:13a` |",
@@ -124,18 +125,18 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
 )
 def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) -> None:
     (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     assert f"| final weights | {text} |" in (folder / "README.md").read_text()
 
 
 def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
     (folder / "README.md").symlink_to("/dev/zero")
     with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
-        write_model_card(folder)
+        write_model_card(folder, read_test_scores(folder))
 
 
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     blocks = (folder / "README.md").read_text().split("```python\n")[1:]
     assert len(blocks) == 3
     for block in blocks:
@@ -152,7 +153,7 @@ def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
 )
 def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
     write_config(folder, TrainJob(data=DATA, card=card))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     text = (folder / "README.md").read_text()
     assert f"model={repository} " in text
     assert f"\n{title}\n" in text
@@ -162,10 +163,10 @@ def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> N
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     train = replace(JOB.train, init_from=f"hf://org/base@{'0' * 40}")
     write_config(folder, TrainJob(data=DATA, train=train))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     assert ModelCard.load(folder / "README.md").data.base_model == "org/base"
     write_config(folder, TrainJob(data=DATA, train=replace(train, init_from="/home/me/base")))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     assert ModelCard.load(folder / "README.md").data.base_model is None
     assert "/home/me" not in ModelCard.load(folder / "README.md").text.split("```")[-1]
 
@@ -190,7 +191,7 @@ def test_what_a_folder_lacks_is_left_out(
             (folder / name).write_bytes(content)
     output = tmp_path / "published"
     output.mkdir()
-    write_model_card(folder, output)
+    write_model_card(folder, read_test_scores(folder), output)
     card = ModelCard.load(output / "README.md")
     assert card.data.eval_results is None
     assert "## Scores" not in card.text
@@ -203,7 +204,7 @@ def test_what_a_folder_lacks_is_left_out(
 def test_a_command_that_is_not_mt_train_is_left_out(folder: Path, command: str) -> None:
     start = {**START, "command": command, "devices": [1, *START["devices"]]}
     (folder / "run.json").write_text(json.dumps({"starts": [start]}))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     text = (folder / "README.md").read_text()
     assert "| hardware | 2 × H100 |" in text
     assert "run_dir=runs/x" not in text
@@ -212,14 +213,14 @@ def test_a_command_that_is_not_mt_train_is_left_out(folder: Path, command: str) 
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="transformer_mt")
     path = folder / "README.md"
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     written = path.read_text()
     path.write_text(written.replace("# en-pt.small", "# Other"))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     assert path.read_text() == written  # the line says so
     edited = written.replace(MARKER, "").replace("# en-pt.small", "# Other")
     path.write_text(edited)
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     assert path.read_text() == edited
     assert "has been edited and is kept" in caplog.text
 
@@ -235,7 +236,7 @@ def test_invalid_names_are_refused(wrong: str) -> None:
 def test_greedy_search_and_small_models(folder: Path) -> None:
     decode = replace(JOB.decode, beam_size=1)
     write_config(folder, TrainJob(data=DATA, decode=decode, model=ModelConfig(norm="pre")))
-    write_model_card(folder)
+    write_model_card(folder, read_test_scores(folder))
     text = (folder / "README.md").read_text()
     assert "with greedy search" in text
     assert "pre-norm" in text

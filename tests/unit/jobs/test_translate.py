@@ -49,7 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
     if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        EngineRequest.open(folder, device="cpu").converted("float32")
+        EngineRequest(folder, device="cpu").converted("float32")
     return folder
 
 
@@ -495,7 +495,7 @@ def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixt
             parameter.fill_(3e38)
     ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
     if find_spec("ctranslate2") is not None:
-        EngineRequest.open(folder, device="cpu").converted("float32")
+        EngineRequest(folder, device="cpu").converted("float32")
     lines.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):

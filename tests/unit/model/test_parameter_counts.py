@@ -16,8 +16,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from transformer_mt.config import ModelConfig, config_dir
-from transformer_mt.config.settings import register_schema
+from transformer_mt.config import ModelConfig, config_dir, register_schema
 from transformer_mt.model.transformer import Transformer
 
 PAPER_MILLIONS = {

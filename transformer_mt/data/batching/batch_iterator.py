@@ -1,10 +1,9 @@
 """The micro-batches that one rank runs in each update, over all epochs."""
 
-import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from itertools import count, islice
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from threading import Lock
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from transformer_mt.data.batching.static_batches import BufferShape, buffered_ba
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, num_workers
+from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
@@ -28,13 +27,8 @@ from transformer_mt.kernels.hardware import background_thread
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 _MAX_SAMPLING_PROCESSES = 16
 """Maximum number of processes that sample segmentations for one rank, to save memory."""
-
-_NICENESS = 10
-"""Niceness of these processes."""
 
 _PREFETCHED_STEPS = 2
 """One step is enough to hide the reading; the second evens out variations."""
@@ -46,8 +40,7 @@ class BatchIterator:
     With subword regularisation, the plan is that of the stored segmentation: updates have
     ``train.batch_tokens`` target tokens on average.
 
-    The tokens are verified here, on each machine, or shard by shard as they are read. Threads and
-    processes start with the first update that is read; ``close`` ends them.
+    The tokens are verified here, on each machine, or shard by shard as they are read.
 
     Args:
         job: The configuration.
@@ -74,7 +67,8 @@ class BatchIterator:
         fixed_shape: bool,
         world: World,
     ):
-        self._train, self._max_tokens, self._world = train, max_tokens, world
+        self._train, self._segmentation = train, segmentation
+        self._max_tokens, self._world = max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
@@ -82,12 +76,8 @@ class BatchIterator:
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1]))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
         self._lock = Lock()
-        self._sampled: SampledShares | None = None
-        if segmentation:
-            workers = math.ceil(num_workers(job.data.workers) / env_local_size())
-            self._sampled = SampledShares(
-                segmentation, self._share, min(workers, _MAX_SAMPLING_PROCESSES)
-            )
+        workers = math.ceil(num_workers(job.data.workers) / env_local_size())
+        self._sampling_processes = min(workers, _MAX_SAMPLING_PROCESSES)
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
             store, plan = self._plan.first_shard()
@@ -98,24 +88,28 @@ class BatchIterator:
         """Number of updates in an epoch, the same for every epoch."""
         return self._plan.steps_per_epoch
 
-    def read(self, step: int) -> tuple[list[Batch], int]:
-        """This rank's micro-batches of an update, and its number of target tokens.
+    def read(self, steps: Iterable[int]) -> Generator[tuple[list[Batch], int], None, None]:
+        """This rank's micro-batches of each update, and its number of target tokens.
 
         The number is that of the whole update, or, with subword regularisation, of this rank's
-        share: ``total_targets`` adds them up.
+        share: ``total_targets`` adds them up. Processes that sample segmentations run until the
+        generator is closed.
 
         Raises:
-            InputError: The tokens do not match their checksums.
+            InputError: The tokens do not match their checksums; or a sampling process was killed.
         """
-        if self._sampled:
-            store, batch = self._sampled.read(step)
-            parts = self._micro_batches(store, batch, 0, 1)
-        else:
-            store, batch = self.global_batch(step)
-            parts = self._micro_batches(store, batch, self._world.rank, self._world.size)
-        if self._world.device.type == "cuda":
-            parts = [part.pin_memory() for part in parts]
-        return parts, batch.num_targets
+        shares = (self.global_batch(step) for step in steps)
+        rank, world_size = self._world.rank, self._world.size
+        if self._segmentation:
+            stored = map(self._share, steps)
+            shares = map_ordered(self._segmentation, stored, self._sampling_processes)
+            rank, world_size = 0, 1
+        with closing(shares):
+            for store, batch in shares:
+                parts = self._micro_batches(store, batch, rank, world_size)
+                if self._world.device.type == "cuda":
+                    parts = [part.pin_memory() for part in parts]
+                yield parts, batch.num_targets
 
     def total_targets(self, num_targets: int) -> int:
         """Number of target tokens of an update on all ranks, from the number of ``read``.
@@ -123,7 +117,7 @@ class BatchIterator:
         With subword regularisation, a rank samples only its own share, and all ranks must call
         this; otherwise all of them know the number.
         """
-        if self._sampled is None or self._world.size == 1:
+        if self._segmentation is None or self._world.size == 1:
             return num_targets
         return int(self._world.sum(torch.tensor(num_targets)).item())
 
@@ -166,63 +160,21 @@ class BatchIterator:
         """This rank's share of an update, as it is stored."""
         (store, batch), epoch = self.global_batch(step), (step - 1) // self.steps_per_epoch
         chunks = split_batch(store, batch, self._world.size)[self._world.rank]
-        pairs = np.concatenate(chunks or batch.chunks)
-        if not chunks:
-            return Share.read(store, epoch, pairs[:1], [0])
-        return Share.read(store, epoch, pairs, [len(chunk) for chunk in chunks])
+        pairs = np.concatenate(chunks) if chunks else np.concatenate(batch.chunks)[:1]
+        return Share(epoch, pairs, [len(chunk) for chunk in chunks] or [0], store.select(pairs))
 
     def close(self) -> None:
-        """Ends the threads and processes that started with the first update."""
-        if self._sampled:
-            self._sampled.close()
+        """Ends the thread that plans."""
         self._plan.close()
 
 
-class SampledShares:
-    """One rank's share of every update, sampled ahead by worker processes.
+def prefetch(items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Yields the items, computed by a thread a few ahead; close the generator to stop early.
 
-    Args:
-        task: Samples the segmentation.
-        share: Returns the stored share of an update, by its number.
-        processes: Maximum number of worker processes; 0 works in this process.
+    An exception is raised here when its item is reached.
     """
-
-    def __init__(self, task: SampledSegmentation, share: Callable[[int], Share], processes: int):
-        self._task, self._share, self._processes = task, share, processes
-        self._next_step = 0
-        self._results: Generator[tuple[TokenStore, GlobalBatch], None, None] | None = None
-
-    def read(self, step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The share of an update; sampling of the next ones is started."""
-        if self._results is None or step != self._next_step:
-            self.close()
-            shares = map(self._share, count(step))
-            self._results = map_ordered(self._task, shares, self._processes, nice=_NICENESS)
-        self._next_step = step + 1
-        try:
-            return next(self._results)
-        except WorkerKilledError:  # perhaps by a signal to the whole group, which ends the training
-            log.warning("warning: a process that samples segmentations was killed")
-            self.close()  # the next update starts new processes
-            return self._task(self._share(step))
-
-    def close(self) -> None:
-        """Ends the worker processes."""
-        if self._results is not None:
-            self._results.close()
-            self._results = None
-
-
-def prefetch(read: Callable[[int], T], steps: Iterable[int]) -> Generator[T, None, None]:
-    """Yields ``read(step)`` for each step in order, computed by a thread a few steps ahead.
-
-    An exception in ``read`` is raised here when its step is reached. Close the generator to stop
-    before the end.
-    """
-    remaining = iter(steps)
-    with background_thread("prefetch") as thread:
-        pending = deque(thread.submit(read, step) for step in islice(remaining, _PREFETCHED_STEPS))
-        while pending:
-            batch = pending.popleft().result()
-            pending.extend(thread.submit(read, step) for step in islice(remaining, 1))
-            yield batch
+    with closing(items), background_thread("prefetch") as thread:
+        pending = deque(thread.submit(next, items, None) for _ in range(_PREFETCHED_STEPS))
+        while (item := pending.popleft().result()) is not None:
+            pending.append(thread.submit(next, items, None))
+            yield item

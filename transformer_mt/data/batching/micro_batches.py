@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
-from transformer_mt.data.batching.plan import GlobalBatch, Indices
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.batching.plan import GlobalBatch
+from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.kernels.shapes import padded_lengths, padded_rows, padded_sequences
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
@@ -22,8 +22,6 @@ CHUNKS_PER_BATCH = 8
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class BatchPlan:
         chunks = [
             self._order[self._boundaries[c] : self._boundaries[c + 1]] for c in self._batches[index]
         ]
-        return global_batch(chunks, [self._tgt_lengths[chunk] for chunk in chunks])
+        return global_batch(chunks, self._tgt_lengths)
 
     def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
@@ -139,15 +137,12 @@ class BatchPlan:
         self._epoch = epoch
 
 
-def global_batch(
-    chunks: Sequence[npt.NDArray[Any]], tgt_lengths: Sequence[npt.NDArray[Any]]
-) -> GlobalBatch:
-    """A global batch of chunks, each sorted by the numbers of target tokens of its pairs."""
+def global_batch(chunks: Sequence[npt.NDArray[Any]], tgt_lengths: npt.NDArray[Any]) -> GlobalBatch:
+    """A global batch of chunks of pairs, each sorted by their target lengths, [pairs]."""
     by_length = (
-        chunk[np.argsort(lengths, kind="stable")].astype(np.int64)
-        for chunk, lengths in zip(chunks, tgt_lengths, strict=True)
+        chunk[np.argsort(tgt_lengths[chunk], kind="stable")].astype(np.int64) for chunk in chunks
     )
-    return GlobalBatch(tuple(by_length), sum(int(lengths.sum()) for lengths in tgt_lengths))
+    return GlobalBatch(tuple(by_length), sum(int(tgt_lengths[chunk].sum()) for chunk in chunks))
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -16,8 +16,8 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
 from transformer_mt.data.batching.micro_batches import shift_right, split_batch
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, Indices
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
 
 _MULTIPLE = 64

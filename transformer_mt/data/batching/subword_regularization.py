@@ -16,13 +16,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.batching.plan import GlobalBatch, Indices, global_batch
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.batching.plan import GlobalBatch, global_batch
+from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _SEED = 4
@@ -245,16 +245,8 @@ class Share(NamedTuple):
     """Indices of the pairs, chunk by chunk. If there are none, one for a placeholder."""
     sizes: list[int]
     """Number of pairs of each chunk."""
-    src: Side
-    """Source sequences of the pairs."""
-    tgt: Side
-    """Target sequences of the pairs."""
-
-    @classmethod
-    def read(cls, store: TokenStore, epoch: int, pairs: Indices, sizes: list[int]) -> Self:
-        """Copies the sequences of pairs from a store."""
-        src, tgt = (Side.from_lengths(*side.gather(pairs)) for side in (store.src, store.tgt))
-        return cls(epoch, pairs, sizes, src, tgt)
+    store: TokenStore
+    """The pairs alone, in memory."""
 
 
 @dataclass(frozen=True)
@@ -280,10 +272,10 @@ class SampledSegmentation:
         """The pairs of the share in a store of their own, and the batch of all of them."""
         seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
-        src, tgt = (self._sample(side, rngs) for side in (share.src, share.tgt))
+        src, tgt = (self._sample(side, rngs) for side in (share.store.src, share.store.tgt))
         chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
-        return store, global_batch(chunks, [tgt.lengths_of(chunk) for chunk in chunks])
+        return store, global_batch(chunks, tgt.lengths)
 
     def growth(self, store: TokenStore) -> tuple[float, float]:
         """Mean growth of source and target: sampled tokens for each stored one, of some pairs."""
@@ -291,13 +283,12 @@ class SampledSegmentation:
         if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
             starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
             pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
-        stored = Share.read(store, 0, pairs, [len(pairs)])
-        sampled, _ = self(stored)
-        src, tgt = (
-            len(after.tokens) / len(before.tokens)
-            for after, before in ((sampled.src, stored.src), (sampled.tgt, stored.tgt))
+        stored = store.select(pairs)
+        sampled, _ = self(Share(0, pairs, [len(pairs)], stored))
+        return (
+            len(sampled.src.tokens) / len(stored.src.tokens),
+            len(sampled.tgt.tokens) / len(stored.tgt.tokens),
         )
-        return src, tgt
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -305,8 +296,6 @@ class SampledSegmentation:
     def _sample(self, side: Side, rngs: list[np.random.Generator]) -> Side:
         sampled = Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rngs))
         too_long = sampled.lengths > self.max_length
-        if not too_long.any():
-            return sampled
         both = Side.from_lengths(
             np.concatenate([sampled.tokens, side.tokens]),
             np.concatenate([sampled.lengths, side.lengths]),

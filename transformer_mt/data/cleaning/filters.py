@@ -102,17 +102,19 @@ def identical(src: str, tgt: str) -> bool:
     return longer.startswith(shorter) and fold(src) == fold(tgt)
 
 
-def repeated_characters(limit: int) -> SideFilter:
-    """A character occurs more than ``limit`` times in a row."""
-    run = re.compile(r"(\S)" + r"\1" * limit)  # twice as fast as \1{limit}
+def repeated_characters(config: CleaningConfig, _lang: str) -> SideFilter:
+    """A character occurs more than ``max_character_repeats`` times in a row."""
+    run = re.compile(r"(\S)" + r"\1" * (config.max_character_repeats or 0))  # faster than \1{limit}
     return lambda text: bool(run.search(text))
 
 
-def repeated_words(limit: int) -> SideFilter:
-    """A word, or a phrase of up to ``MAX_PHRASE_WORDS``, occurs more than ``limit`` times in a row.
+def repeated_words(config: CleaningConfig, _lang: str) -> SideFilter:
+    """A word or phrase occurs more than ``max_word_repeats`` times in a row.
 
-    Punctuation alone does not count: tokenised text has "! ! ! !".
+    A phrase has up to ``MAX_PHRASE_WORDS``. Punctuation alone does not count: tokenised text has
+    "! ! ! !".
     """
+    limit = config.max_word_repeats or 1
 
     def repeats(text: str) -> bool:
         words = text.split()
@@ -130,12 +132,12 @@ def repeated_words(limit: int) -> SideFilter:
     return repeats
 
 
-def word_length(minimum: float | None, maximum: float | None, lang: str) -> SideFilter:
+def word_length(config: CleaningConfig, lang: str) -> SideFilter:
     """The mean length of the words, in characters, is out of bounds.
 
     Languages that put no spaces between words are not checked.
     """
-    low, high = minimum or 0.0, maximum or float("inf")
+    low, high = config.min_word_length or 0.0, config.max_word_length or inf
 
     def drop(text: str) -> bool:
         words = text.split()
@@ -144,12 +146,12 @@ def word_length(minimum: float | None, maximum: float | None, lang: str) -> Side
     return (lambda _: False) if base_language(lang) in UNSPACED else drop
 
 
-def wrong_script(share: float, lang: str) -> SideFilter:
-    """Less than ``share`` of the letters are in the language's script.
+def wrong_script(config: CleaningConfig, lang: str) -> SideFilter:
+    """Less than ``min_script_share`` of the letters are in the language's script.
 
     Languages of unknown script and texts without letters are not checked.
     """
-    foreign = foreign_letter(lang)
+    foreign, share = foreign_letter(lang), config.min_script_share or 0.0
 
     def drop(text: str) -> bool:
         if foreign is None or not foreign.search(text):
@@ -160,15 +162,15 @@ def wrong_script(share: float, lang: str) -> SideFilter:
     return drop
 
 
-def wrong_language(probability: float, lang: str) -> SideFilter:
-    """The text is in the language with a probability, by py3langid, below ``probability``.
+def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
+    """The text is in the language with a probability below ``min_language_probability``.
 
     Texts with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
 
     Raises:
-        InputError: The package is missing, or does not know the language.
+        InputError: The package py3langid is missing, or does not know the language.
     """
-    identifier = _identifier()
+    identifier, probability = _identifier(), config.min_language_probability or 0.0
     code = base_language(lang)
     code = "no" if code == "nb" else code
     if code not in identifier.nb_classes:
@@ -205,12 +207,8 @@ def too_long(config: CleaningConfig) -> LengthFilter:
 
 def unequal_lengths(config: CleaningConfig) -> LengthFilter:
     """The longer side has more than ``max_ratio`` · shorter side + ``ratio_slack`` subwords."""
-    ratio, slack = config.max_ratio or float("inf"), config.ratio_slack
-
-    def drop(num_src: int, num_tgt: int) -> bool:
-        return max(num_src, num_tgt) > ratio * min(num_src, num_tgt) + slack
-
-    return drop
+    ratio, slack = config.max_ratio or inf, config.ratio_slack
+    return lambda *lengths: max(lengths) > ratio * min(lengths) + slack
 
 
 def hash_text(text: str) -> int:
@@ -235,12 +233,8 @@ class Filter:
 
     name: str
     """Name in reports and in ``cleaning.json``."""
-    drops: str | Callable[[CleaningConfig], str]
-    """Description of the dropped pairs, for the report."""
-    switches: tuple[str, ...] = ()
-    """Settings any of which turns the filter on; without any it is always on."""
-    parameters: tuple[str, ...] = ()
-    """Further settings of ``CleaningConfig`` that it uses."""
+    settings: tuple[str, ...] = ()
+    """Settings of ``CleaningConfig``, any of which turns the filter on; without any it is on."""
     side: Callable[[CleaningConfig, str], SideFilter] | None = None
     """Makes the test of the normalised text of a side, given its language."""
     text: Callable[[str, str], bool] | None = None
@@ -252,89 +246,34 @@ class Filter:
 
     def is_on(self, config: CleaningConfig) -> bool:
         """Whether a configuration turns the filter on."""
-        return not self.switches or any(getattr(config, name) for name in self.switches)
+        return not self.settings or any(getattr(config, name) for name in self.settings)
 
     def describe(self, config: CleaningConfig) -> str:
-        """Description of the dropped pairs, with the configuration's thresholds."""
-        return self.drops if isinstance(self.drops, str) else self.drops(config)
+        """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
+        values = ((name, getattr(config, name)) for name in self.settings)
+        return " ".join(n if value is True else f"{n}={value:g}" for n, value in values if value)
 
 
 FILTERS = (
-    Filter("empty", "a side has no text", side=lambda *_: is_blank),
-    Filter(
-        "garbled",
-        "control characters, broken encoding",
-        ("drop_garbled",),
-        side=lambda *_: garbled,
-    ),
-    Filter("markup", "HTML tags or entities", ("drop_markup",), side=lambda *_: markup),
-    Filter(
-        "repeated_characters",
-        lambda c: f"over {c.max_character_repeats} in a row",
-        ("max_character_repeats",),
-        side=lambda c, _: repeated_characters(c.max_character_repeats or 0),
-    ),
-    Filter(
-        "repeated_words",
-        lambda c: f"over {c.max_word_repeats} times in a row",
-        ("max_word_repeats",),
-        side=lambda c, _: repeated_words(c.max_word_repeats or 0),
-    ),
-    Filter(
-        "word_length",
-        lambda c: (
-            f"mean word under {c.min_word_length or 0:g} or over {c.max_word_length or inf:g}"
-        ),
-        ("min_word_length", "max_word_length"),
-        side=lambda c, lang: word_length(c.min_word_length, c.max_word_length, lang),
-    ),
-    Filter(
-        "script",
-        lambda c: f"under {c.min_script_share:.0%} of its letters",
-        ("min_script_share",),
-        side=lambda c, lang: wrong_script(c.min_script_share or 0.0, lang),
-    ),
-    Filter("identical", "both sides are the same", ("drop_identical",), text=identical),
-    Filter(
-        "language",
-        "a side in another language",
-        ("min_language_probability",),
-        side=lambda c, lang: wrong_language(c.min_language_probability or 0.0, lang),
-    ),
-    Filter(
-        "length",
-        lambda c: f"a side over {c.max_tokens} subwords",
-        ("max_tokens",),
-        lengths=too_long,
-    ),
-    Filter(
-        "length_ratio",
-        lambda c: (
-            f"a side over {c.max_ratio:g} × the other"
-            + (f" + {c.ratio_slack}" if c.ratio_slack else "")
-        ),
-        ("max_ratio",),
-        ("ratio_slack",),
-        lengths=unequal_lengths,
-    ),
-    Filter("held_out", "in the validation or test set", ("drop_held_out",)),
-    Filter("duplicate_pair", "repeats an earlier pair", ("deduplicate",), duplicate_key="\n".join),
-    Filter(
-        "duplicate_source",
-        "repeats an earlier source",
-        ("deduplicate_sources",),
-        duplicate_key=lambda pair: pair.src,
-    ),
-    Filter(
-        "duplicate_target",
-        "repeats an earlier target",
-        ("deduplicate_targets",),
-        duplicate_key=lambda pair: pair.tgt,
-    ),
+    Filter("empty", side=lambda *_: is_blank),
+    Filter("garbled", ("drop_garbled",), side=lambda *_: garbled),
+    Filter("markup", ("drop_markup",), side=lambda *_: markup),
+    Filter("repeated_characters", ("max_character_repeats",), side=repeated_characters),
+    Filter("repeated_words", ("max_word_repeats",), side=repeated_words),
+    Filter("word_length", ("min_word_length", "max_word_length"), side=word_length),
+    Filter("script", ("min_script_share",), side=wrong_script),
+    Filter("identical", ("drop_identical",), text=identical),
+    Filter("language", ("min_language_probability",), side=wrong_language),
+    Filter("length", ("max_tokens",), lengths=too_long),
+    Filter("length_ratio", ("max_ratio", "ratio_slack"), lengths=unequal_lengths),
+    Filter("held_out", ("drop_held_out",)),
+    Filter("duplicate_pair", ("deduplicate",), duplicate_key="\n".join),
+    Filter("duplicate_source", ("deduplicate_sources",), duplicate_key=lambda pair: pair.src),
+    Filter("duplicate_target", ("deduplicate_targets",), duplicate_key=lambda pair: pair.tgt),
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
 
-TEXT_SETTINGS = {name for f in FILTERS if f.side or f.text for name in (*f.switches, *f.parameters)}
+TEXT_SETTINGS = {name for f in FILTERS if f.side or f.text for name in f.settings}
 """Settings of the filters of text, on which the vocabulary depends."""
 
 DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}

@@ -9,8 +9,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from transformer_mt import files
@@ -41,39 +40,26 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     Raises:
         InputError: The entry cannot be built or written.
     """
-    with _reported_errors(entry):
-        if entry.exists():
-            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)  # left by a killed process
-            return
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with files.locked(entry.with_suffix(".lock"), _waiting):
-            if not entry.exists():
-                _build(entry, build)
-            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
-
-
-@contextmanager
-def _reported_errors(entry: Path) -> Iterator[None]:
-    """Turns errors of the file system into an ``InputError`` while an entry is being built."""
     try:
-        yield
+        if not entry.exists():
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            with files.locked(entry.with_suffix(".lock"), _log_waiting):
+                if not entry.exists():
+                    with files.new_folder(entry) as unfinished:
+                        build(unfinished)
+    except WorkerKilledError:
+        raise  # the next build resumes
     except OSError as error:
         raise InputError(
             f"cannot prepare the data ({format_os_error(error)}): set cache_dir to a writable "
             "folder with enough free space"
         ) from error
-
-
-def _build(entry: Path, build: Callable[[Path], None]) -> None:
-    try:
-        with files.new_folder(entry) as unfinished:
-            build(unfinished)
-    except InputError as error:
-        if not isinstance(error, WorkerKilledError):
-            # The input must change, and the entry's name with it: no build would resume.
-            shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
+    except InputError:
+        # The input must change, and the entry's name with it: no build would resume.
+        shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
         raise
+    shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
 
 
-def _waiting() -> None:
+def _log_waiting() -> None:
     log.info("waiting for another process that is preparing the same data")

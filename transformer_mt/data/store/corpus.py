@@ -7,21 +7,20 @@ depends only on its number and on the number of shards.
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.data.store.token_store import (
+    ARRAYS,
     FORMAT,
-    LineNumbers,
-    Side,
     TokenStore,
+    checksum,
     damaged,
     token_type,
 )
@@ -88,34 +87,13 @@ class Corpus:
         return cls(sample, np.array(sizes), np.array(tokens), fingerprint, shards)
 
 
-class EncodedPairs(NamedTuple):
-    """Consecutive pairs of a data source, in memory."""
-
-    source: int
-    """Index of the data source."""
-    src: Side
-    tgt: Side
-    line_numbers: LineNumbers
-    """[pairs] line or row of each pair in the data source."""
-
-    def select(self, indices: npt.NDArray[np.int64]) -> Self:
-        """The pairs at ``indices``."""
-        src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (self.src, self.tgt))
-        return self._replace(src=src, tgt=tgt, line_numbers=self.line_numbers[indices])
-
-    def slice(self, start: int, stop: int) -> Self:
-        """The pairs from ``start`` to ``stop - 1``."""
-        src, tgt = (side.slice(start, stop) for side in (self.src, self.tgt))
-        return self._replace(src=src, tgt=tgt, line_numbers=self.line_numbers[start:stop])
-
-
 def write_corpus(
     folder: Path,
-    parts: Iterable[EncodedPairs],
+    parts: Iterable[tuple[int, TokenStore]],
     *,
     num_shards: int,
     vocab_size: int,
-    source_names: Sequence[str],
+    num_sources: int,
 ) -> None:
     """Writes a corpus, one part at a time, into an existing folder.
 
@@ -123,25 +101,23 @@ def write_corpus(
 
     Args:
         folder: Where to write.
-        parts: The corpus, source by source.
+        parts: The corpus, source by source: the number of the source and some of its pairs.
         num_shards: Number of shards, at most the number of pairs.
         vocab_size: Number of token ids.
-        source_names: File or dataset name of each data source.
+        num_sources: Number of data sources.
     """
     writers = [
-        _ShardWriter(folder / name, token_type(vocab_size), source_names)
+        _ShardWriter(folder / name, token_type(vocab_size), num_sources)
         for name in _shard_names(num_shards)
     ]
     shard_of_next = _random_shards(num_shards)
-    for part in parts:
-        if num_shards == 1:
-            writers[0].append(part)
-            continue
-        shards = np.fromiter(islice(shard_of_next, len(part.tgt)), np.int32, len(part.tgt))
-        by_shard = part.select(np.argsort(shards, kind="stable"))
-        bounds = np.searchsorted(np.sort(shards), np.arange(num_shards + 1)).tolist()
+    for source, pairs in parts:
+        shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
+        order = np.argsort(shards, kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(num_shards + 1)).tolist()
+        by_shard = pairs.select(order)
         for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
-            writer.append(by_shard.slice(start, stop))
+            writer.append(source, by_shard, start, stop)
     max_length = max(writer.max_length for writer in writers)
     for writer in writers:
         writer.finish(max_length)
@@ -165,55 +141,46 @@ class _ShardWriter:
     files.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype[Any], source_names: Sequence[str]):
+    def __init__(self, folder: Path, dtype: np.dtype[Any], num_sources: int):
         self.max_length = 0
-        self._folder, self._dtype, self._source_names = folder, dtype, source_names
-        self._source_sizes = [0] * len(source_names)
+        self._folder, self._dtype = folder, dtype
+        self._source_sizes = [0] * num_sources
         self._num_tokens = {"src": 0, "tgt": 0}
-        names = [f"{side}.{kind}" for side in self._num_tokens for kind in ("tokens", "offsets")]
-        self._checksums = {name: hashlib.sha256() for name in names}
-        self._unwritten = defaultdict[str, bytearray](bytearray)
+        self._unwritten = {name: bytearray() for name in ARRAYS}
         folder.mkdir()
-        for side in self._num_tokens:
-            self._write(f"{side}.tokens", np.empty(0, dtype))
-            self._write(f"{side}.offsets", np.zeros(1, np.int64))
-        self._write("lines", np.empty(0, np.uint32))
+        for name in self._num_tokens:
+            self._write(f"{name}.offsets", np.zeros(1, np.int64))
 
-    def append(self, part: EncodedPairs) -> None:
-        for name, side in (("src", part.src), ("tgt", part.tgt)):
-            self._write(f"{name}.tokens", side.tokens.astype(self._dtype, copy=False))
-            self._write(f"{name}.offsets", side.offsets[1:] + self._num_tokens[name])
-            self._num_tokens[name] += len(side.tokens)
-            self.max_length = max(self.max_length, int(side.lengths.max(initial=0)))
-        self._write("lines", part.line_numbers.astype(np.uint32, copy=False))
-        self._source_sizes[part.source] += len(part.tgt)
+    def append(self, source: int, pairs: TokenStore, start: int, stop: int) -> None:
+        """Adds the pairs from ``start`` to ``stop - 1``, which are from one data source."""
+        for name, side in (("src", pairs.src), ("tgt", pairs.tgt)):
+            bounds = side.offsets[start : stop + 1]
+            self._write(f"{name}.tokens", side.tokens[bounds[0] : bounds[-1]].astype(self._dtype))
+            self._write(f"{name}.offsets", bounds[1:] - bounds[0] + self._num_tokens[name])
+            self._num_tokens[name] += int(bounds[-1] - bounds[0])
+            self.max_length = max(self.max_length, int(np.diff(bounds).max(initial=0)))
+        self._source_sizes[source] += stop - start
 
     def finish(self, max_length: int) -> None:
         """Writes the header, with the length of the longest sequence of all shards."""
-        for name in self._unwritten:
+        for name in ARRAYS:
             self._flush(name)
-        digests = b"".join(checksum.digest() for checksum in self._checksums.values())
         meta = {
             "format": FORMAT,
             "dtype": self._dtype.name,
-            "pairs": sum(self._source_sizes),
             "tokens": self._num_tokens,
             "longest": max_length,
             "sources": self._source_sizes,
-            "names": list(self._source_names),
-            "sha256": hashlib.sha256(digests).hexdigest(),
+            "sha256": checksum(self._folder),
         }
         (self._folder / "meta.json").write_text(json.dumps(meta))
 
     def _write(self, name: str, array: npt.NDArray[Any]) -> None:
-        content = np.ascontiguousarray(array).view(np.uint8).data
-        if name in self._checksums:
-            self._checksums[name].update(content)
-        self._unwritten[name] += content
+        self._unwritten[name] += array.tobytes()
         if len(self._unwritten[name]) >= _BUFFER_BYTES:
             self._flush(name)
 
     def _flush(self, name: str) -> None:
         with (self._folder / name).open("ab") as file:
             file.write(self._unwritten[name])
-        self._unwritten[name] = bytearray()
+        self._unwritten[name].clear()

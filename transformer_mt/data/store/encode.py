@@ -6,34 +6,24 @@ from the files it finds. The order of the files is that of the corpus, whoever w
 
 import io
 import json
-import logging
-import sys
-import time
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
-from transformer_mt.data.store.corpus import EncodedPairs
-from transformer_mt.data.store.token_store import Side, token_type
+from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
-
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -44,17 +34,12 @@ CHUNK_CHARACTERS = 4_000_000
 _HASHES_PER_PASS = 2**24
 """Approximate number of hashes sorted at a time, whatever the size of the corpus."""
 
-_LOG_INTERVAL = 30.0
-"""Seconds between two log lines."""
-
 
 class Chunk(NamedTuple):
     """Consecutive pairs of one data source."""
 
     source: int
     """Index of the data source in ``data.train``."""
-    number: int
-    """Index of the chunk in its data source."""
     first_row: int
     """Number of the first pair in its data source, from 1."""
     pairs: list[Pair]
@@ -63,63 +48,38 @@ class Chunk(NamedTuple):
 def read_chunks(data: DataConfig) -> Iterator[Chunk]:
     """Streams the training text; the chunk boundaries depend only on the text."""
     for source, config in enumerate(data.train):
-        number, first_row, characters, pairs = 0, 1, 0, list[Pair]()
+        first_row, characters, pairs = 1, 0, list[Pair]()
         for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
             pairs.append(pair)
             characters += len(pair.src) + len(pair.tgt)
             if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
-                yield Chunk(source, number, first_row, pairs)
-                number, first_row = number + 1, first_row + len(pairs)
-                characters, pairs = 0, []
+                yield Chunk(source, first_row, pairs)
+                first_row, characters, pairs = first_row + len(pairs), 0, []
         if pairs:
-            yield Chunk(source, number, first_row, pairs)
-
-
-@dataclass(frozen=True)
-class CleanText:
-    """Worker task: normalises pairs and removes those that a text filter drops."""
-
-    data: DataConfig
-
-    def __call__(self, pairs: list[Pair]) -> list[Pair]:
-        """The remaining pairs, normalised."""
-        normalized = map(self.normalize, pairs)
-        return [pair for pair in normalized if self.cleaner.check_text(*pair) is None]
-
-    def normalize(self, pair: Pair) -> Pair:
-        """Normalises both sides."""
-        normalizer = Normalizer.of(self.data)
-        return Pair(normalizer.src(pair.src), normalizer.tgt(pair.tgt))
-
-    @cached_property
-    def cleaner(self) -> Cleaner:
-        """The filters, constructed in each process."""
-        return Cleaner(self.data.cleaning, self.data.src_lang, self.data.tgt_lang)
+            yield Chunk(source, first_row, pairs)
 
 
 class EncodedChunk(NamedTuple):
     """A chunk whose tokens are in a file."""
 
+    source: int
     path: Path
-    chunk: Chunk
-    """The chunk, without its pairs."""
     kept: int
     """Number of pairs in the file."""
 
     def hashes(self, name: str) -> npt.NDArray[Any]:
         """[kept] uint64 hashes for a filter of ``DUPLICATE_KEYS``."""
-        with np.load(self.path, allow_pickle=False) as arrays:
+        with np.load(self.path) as arrays:
             return np.asarray(arrays[name])
 
-    def read(self) -> EncodedPairs:
-        """Reads the encoded pairs."""
-        with np.load(self.path, allow_pickle=False) as arrays:
+    def read(self, mask: Mask) -> tuple[int, TokenStore]:
+        """The data source, and the pairs for which a [kept] mask is True."""
+        with np.load(self.path) as arrays:
             src, tgt = (
                 Side.from_lengths(arrays[f"{name}_tokens"], arrays[f"{name}_lengths"])
                 for name in ("src", "tgt")
             )
-            line_numbers = (self.chunk.first_row + arrays["rows"]).astype(np.uint32)
-            return EncodedPairs(self.chunk.source, src, tgt, line_numbers)
+        return self.source, TokenStore(src, tgt).select(np.flatnonzero(mask))
 
 
 @dataclass(frozen=True)
@@ -140,52 +100,44 @@ class EncodeChunk:
 
     def __call__(self, chunk: Chunk) -> tuple[EncodedChunk, CleaningReport]:
         """The encoded chunk, and the report of the pairs that the filters dropped."""
-        path = self.folder / f"{chunk.source:04}-{chunk.number:08}.npz"
-        identity = [chunk.source, chunk.first_row, len(chunk.pairs)]
-        report = _read_report(path, identity, self.data.cleaning)
+        source, first_row, pairs = chunk
+        path = self.folder / f"{source:04}-{first_row:010}-{len(pairs)}.npz"
+        report = _read_report(path, self.data.cleaning)
         if report is None:
             report = CleaningReport(self.data.cleaning)
             arrays = self._encode(chunk, report)
-            header = json.dumps([identity, report.to_json()]).encode()
-            _write_chunk(path, arrays | {"header": np.frombuffer(header, np.uint8)})
-        return EncodedChunk(path, chunk._replace(pairs=[]), report.kept), report
+            arrays["report"] = np.frombuffer(json.dumps(report.to_json()).encode(), np.uint8)
+            content = io.BytesIO()  # one write, so that a full disk is one error
+            np.savez(content, **arrays)
+            with files.atomic(path) as temporary:
+                temporary.write_bytes(content.getbuffer())
+        return EncodedChunk(source, path, report.kept), report
 
     def _encode(self, chunk: Chunk, report: CleaningReport) -> dict[str, Any]:
         """The arrays of the file; adds the dropped pairs to the report."""
-        text, cleaner = self._text, self._text.cleaner
         report.total += len(chunk.pairs)
-        source = self.data.train[chunk.source].name
-
-        def dropped(reason: str | None, row: int, pair: Pair) -> bool:
+        name = self.data.train[chunk.source].name
+        kept: list[Pair] = []
+        sources, targets = list[list[int]](), list[list[int]]()
+        for row, pair in enumerate(map(self._cleaner.normalize, chunk.pairs), chunk.first_row):
+            reason = self._cleaner.check_text(*pair)
+            if reason is None:
+                src, tgt = ([*ids, EOS] for ids in self._tokenizer.encode(pair))
+                reason = self._cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
             if reason is not None:
-                report.add(reason, f"{source}:{chunk.first_row + row}", *pair)
-            return reason is not None
-
-        normalized = enumerate(map(text.normalize, chunk.pairs))
-        rows = [
-            (i, pair) for i, pair in normalized if not dropped(cleaner.check_text(*pair), i, pair)
-        ]
-        src, tgt = (
-            [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
-            for lines in ([pair.src for _, pair in rows], [pair.tgt for _, pair in rows])
-        )
-        kept = [
-            i
-            for i, (row, pair) in enumerate(rows)
-            if not dropped(
-                cleaner.check_lengths(len(src[i]), len(tgt[i])) or self._held_out(pair), row, pair
-            )
-        ]
-        dtype = token_type(self._tokenizer.vocab_size)
-        arrays: dict[str, Any] = {"rows": np.array([rows[i][0] for i in kept], np.int32)}
-        for side, ids in (("src", src), ("tgt", tgt)):
-            sequences = [ids[i] for i in kept]
-            arrays[f"{side}_tokens"] = np.fromiter(chain.from_iterable(sequences), dtype)
-            arrays[f"{side}_lengths"] = np.array([len(s) for s in sequences], np.int32)
-        for name, unique_text in DUPLICATE_KEYS.items():
-            if name in report.dropped:  # the filter is active
-                hashes = (hash_text(unique_text(rows[i][1])) for i in kept)
-                arrays[name] = np.fromiter(hashes, np.uint64, len(kept))
+                report.add(reason, f"{name}:{row}", *pair)
+                continue
+            kept.append(pair)
+            sources.append(src)
+            targets.append(tgt)
+        arrays: dict[str, Any] = {}
+        for key, side in (("src", Side.from_lists(sources)), ("tgt", Side.from_lists(targets))):
+            arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.vocab_size))
+            arrays[f"{key}_lengths"] = side.lengths
+        for key, unique_text in DUPLICATE_KEYS.items():
+            if key in report.dropped:  # the filter is active
+                hashes = (hash_text(unique_text(pair)) for pair in kept)
+                arrays[key] = np.fromiter(hashes, np.uint64, len(kept))
         return arrays
 
     def _held_out(self, pair: Pair) -> str | None:
@@ -193,8 +145,8 @@ class EncodeChunk:
         return "held_out" if overlaps else None
 
     @cached_property
-    def _text(self) -> CleanText:
-        return CleanText(self.data)
+    def _cleaner(self) -> Cleaner:
+        return Cleaner(self.data)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -207,23 +159,14 @@ def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
     return frozenset(hash_text(text) for text in folded if text)
 
 
-def _read_report(path: Path, identity: list[int], config: CleaningConfig) -> CleaningReport | None:
-    """The report of an intact file of that chunk, if there is one."""
+def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
+    """The report in the file of a chunk, if the file exists and is intact."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            recorded, report = json.loads(arrays["header"].tobytes())
-            for name in arrays:  # reading checks the checksum of each
-                arrays[name]
-        return CleaningReport.from_json(config, report) if recorded == identity else None
+        with np.load(path) as file:
+            arrays = dict(file)  # reading checks the checksum of each
+        return CleaningReport.from_json(config, json.loads(arrays["report"].tobytes()))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-
-
-def _write_chunk(path: Path, arrays: dict[str, Any]) -> None:
-    content = io.BytesIO()  # one write, so that a full disk is one error
-    np.savez(content, **arrays)
-    with files.atomic(path) as temporary:
-        temporary.write_bytes(content.getbuffer())
 
 
 def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
@@ -260,31 +203,3 @@ def _find_duplicates(
             hashes.append(column[selected])
         _, first = np.unique(np.concatenate(hashes), return_index=True)
         yield np.delete(np.concatenate(indices), first)
-
-
-def track_progress(
-    items: Iterable[T], action: str, count: Callable[[T], int]
-) -> Generator[T, None, None]:
-    """Yields the items and reports how many pairs they hold.
-
-    The log lines are not tqdm's, which would write bars to log files.
-
-    Args:
-        items: Parts of the corpus.
-        action: Past participle of what is done with the pairs, for the messages.
-        count: Returns the number of pairs of an item.
-    """
-    started = reported = time.perf_counter()
-    pairs = 0
-    no_bar = not sys.stderr.isatty()
-    with tqdm(
-        desc=action, unit=" pairs", unit_scale=True, dynamic_ncols=True, disable=no_bar
-    ) as bar:
-        for item in items:
-            yield item
-            pairs += count(item)
-            bar.update(count(item))
-            now = time.perf_counter()
-            if no_bar and now - reported >= _LOG_INTERVAL:
-                reported, rate = now, pairs / (now - started)
-                log.info("  %s: %s pairs, %s pairs/s", action, f"{pairs:,}", f"{rate:,.0f}")

@@ -3,10 +3,9 @@
 4.5 million pairs take about 0.6 GB, and a process holds only the pages that it reads.
 """
 
-import errno
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -18,12 +17,18 @@ from transformer_mt.errors import InputError
 from transformer_mt.files import read_json, sha256
 
 FORMAT = 4
-"""Version of the file format; it is part of the cache key, so other versions are built again."""
+"""Version of the file format; it is part of the cache key, so other versions are built again.
 
+Stores that earlier versions wrote also have a file of line numbers, which is not read."""
+
+ARRAYS = ("src.tokens", "src.offsets", "tgt.tokens", "tgt.offsets")
+"""Names of the files of a token store, apart from its header."""
+
+_HEADER = {"dtype": str, "tokens": dict, "sources": list, "longest": int, "sha256": str}
+"""Keys of the header, ``meta.json``, and the types of their values."""
+
+Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
-LineNumbers = npt.NDArray[np.uint32]
-
-_NO_LINE_NUMBERS = np.empty(0, np.uint32)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Side:
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
-    def gather(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], Lengths]:
+    def gather(self, indices: Indices) -> tuple[npt.NDArray[Any], Lengths]:
         """Copies the sequences at ``indices`` [B]: their tokens end to end [N], and lengths [B]."""
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
@@ -56,15 +61,6 @@ class Side:
         lengths = np.empty(len(self), np.int32)
         np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths)
         return lengths
-
-    def lengths_of(self, indices: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """[B] number of tokens of the sequences at ``indices`` [B]."""
-        return self.offsets[indices + 1] - self.offsets[indices]
-
-    def slice(self, start: int, stop: int) -> "Side":
-        """The sequences from ``start`` to ``stop - 1``; shares their tokens."""
-        bounds = self.offsets[start : stop + 1]
-        return Side(self.tokens[bounds[0] : bounds[-1]], bounds - bounds[0])
 
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:
@@ -91,11 +87,7 @@ class TokenStore:
     source_sizes: tuple[int, ...] = ()
     """Number of pairs of each data source; the sources follow one another."""
     fingerprint: str = ""
-    """SHA-256 of all tokens and offsets; empty for a store in memory."""
-    source_names: tuple[str, ...] = ()
-    """File or dataset name of each data source."""
-    line_numbers: LineNumbers = field(default_factory=_NO_LINE_NUMBERS.copy)
-    """[pairs] line or row of each pair in its data source, from 1; empty if unknown."""
+    """The ``checksum`` that was recorded on disk; empty for a store in memory."""
     max_length_bound: int = 0
     """Upper bound of the sequence lengths, as recorded on disk; 0 if unknown."""
     folder: Path | None = None
@@ -111,22 +103,21 @@ class TokenStore:
             int(side.lengths.max(initial=0)) for side in (self.src, self.tgt)
         )
 
-    def pair_lengths(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """[2, B] source and target lengths of the pairs at ``indices``."""
-        return np.stack([side.lengths_of(indices) for side in (self.src, self.tgt)])
+    def pair_lengths(self, indices: Indices) -> Indices:
+        """[2, B] source and target lengths of the pairs at ``indices`` [B]."""
+        sides = (self.src.offsets, self.tgt.offsets)
+        return np.stack([offsets[indices + 1] - offsets[indices] for offsets in sides])
+
+    def select(self, indices: Indices) -> "TokenStore":
+        """Copies the pairs at ``indices`` [B] into memory."""
+        src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (self.src, self.tgt))
+        return TokenStore(src, tgt)
 
     @property
     def source_tokens(self) -> tuple[int, ...]:
         """Number of target tokens of each data source."""
         bounds = np.cumsum([0, *self.source_sizes])
         return tuple(np.diff(self.tgt.offsets[bounds]).tolist())
-
-    def location(self, index: int) -> str:
-        """Origin of a pair, as ``corpus/train.en.gz:1234``: file and line, or dataset and row."""
-        if not len(self.line_numbers):
-            return f"pair {index + 1}"
-        source = int(np.searchsorted(np.cumsum(self.source_sizes), index, side="right"))
-        return f"{self.source_names[source]}:{self.line_numbers[index]}"
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
@@ -135,26 +126,17 @@ class TokenStore:
         Raises:
             InputError: The folder is damaged.
         """
+
+        def side(name: str) -> Side:
+            tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
+            offsets = _memory_map(folder / f"{name}.offsets", "int64", sum(meta["sources"]) + 1)
+            return Side(tokens, offsets)
+
         try:
-            meta = read_json(folder / "meta.json", {"format": int})
-            if meta["format"] != FORMAT:
-                raise ValueError(f"format {meta['format']}, expected {FORMAT}")
-            if sum(meta["sources"]) != meta["pairs"]:
-                raise ValueError(f"sources of {sum(meta['sources'])} pairs, not {meta['pairs']}")
-            src, tgt = (_open_side(folder, name, meta) for name in ("src", "tgt"))
-            return cls(
-                src,
-                tgt,
-                source_sizes=tuple(meta["sources"]),
-                fingerprint=meta["sha256"],
-                source_names=tuple(meta["names"]),
-                line_numbers=_memory_map(folder / "lines", np.dtype(np.uint32), meta["pairs"]),
-                max_length_bound=int(meta["longest"]),
-                folder=folder,
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-                raise
+            meta = read_json(folder / "meta.json", _HEADER)
+            sources, longest = tuple(meta["sources"]), meta["longest"]
+            return cls(side("src"), side("tgt"), sources, meta["sha256"], longest, folder)
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise damaged(folder.parent, f"{folder.name}: {error}") from None
 
     def verify(self) -> None:
@@ -163,13 +145,15 @@ class TokenStore:
         Raises:
             InputError: The checksum does not match.
         """
-        if self.folder is None:
-            return
-        names = [f"{side}.{kind}" for side in ("src", "tgt") for kind in ("tokens", "offsets")]
-        # From the files: pages that are read through the memory map would count as memory.
-        digests = "".join(sha256(self.folder / name) for name in names)
-        if hashlib.sha256(bytes.fromhex(digests)).hexdigest() != self.fingerprint:
+        if self.folder is not None and checksum(self.folder) != self.fingerprint:
             raise damaged(self.folder.parent, f"{self.folder.name}: its checksum does not match")
+
+
+def checksum(folder: Path) -> str:
+    """SHA-256 of all tokens and offsets of a token store."""
+    # From the files: pages that are read through the memory map would count as memory.
+    digests = "".join(sha256(folder / name) for name in ARRAYS)
+    return hashlib.sha256(bytes.fromhex(digests)).hexdigest()
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
@@ -185,19 +169,8 @@ def damaged(folder: Path, reason: str) -> InputError:
     )
 
 
-def _open_side(folder: Path, name: str, meta: dict[str, Any]) -> Side:
-    num_tokens = meta["tokens"][name]
-    if meta["dtype"] not in ("uint16", "uint32"):
-        raise ValueError(f"tokens of type {meta['dtype']}")
-    tokens = _memory_map(folder / f"{name}.tokens", np.dtype(meta["dtype"]), num_tokens)
-    offsets = _memory_map(folder / f"{name}.offsets", np.dtype(np.int64), meta["pairs"] + 1)
-    if (offsets[0], offsets[-1]) != (0, num_tokens):
-        raise ValueError(f"{name}.offsets does not match {name}.tokens")
-    return Side(tokens, offsets)
-
-
-def _memory_map(path: Path, dtype: np.dtype[Any], size: int) -> npt.NDArray[Any]:
-    if path.stat().st_size != size * dtype.itemsize:
-        raise ValueError(f"{path.name} has the wrong size")
+def _memory_map(path: Path, dtype: str, size: int) -> npt.NDArray[Any]:
+    if not size:
+        return np.empty(0, dtype)
     # As a plain array over the mapped file: slices of np.memmap itself cost five times more.
-    return np.asarray(np.memmap(path, dtype, mode="r")) if size else np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, mode="r", shape=(size,)))

@@ -1,15 +1,13 @@
 """Work in other processes: a parallel map, with results in order and bounded memory.
 
 Not concurrent.futures: ending its pool waits for messages that a killed process cannot finish. Not
-joblib 1.6: its generators read all input while the consumer is idle, and its workers outlive a
-killed parent.
+joblib 1.6: its generators read all input while the consumer is idle.
 """
 
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -35,6 +33,9 @@ class WorkerKilledError(InputError):
 _ITEMS_PER_PROCESS = 2
 """Items in flight for each process: enough to keep it busy, few enough to bound the memory."""
 
+_NICENESS = 10
+"""Niceness of worker processes, some of which run beside training."""
+
 
 def num_workers(configured: int | None) -> int:
     """``data.workers``, or as many as there are cores."""
@@ -42,12 +43,7 @@ def num_workers(configured: int | None) -> int:
 
 
 def map_ordered(
-    task: Callable[[T], R],
-    items: Iterable[T],
-    processes: int,
-    *,
-    nice: int = 0,
-    setting: str = "data.workers",
+    task: Callable[[T], R], items: Iterable[T], processes: int
 ) -> Generator[R, None, None]:
     """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
@@ -57,8 +53,6 @@ def map_ordered(
         task: A picklable callable; each worker process gets a copy when it starts.
         items: Read only a few items ahead of the results that are consumed.
         processes: Maximum number of worker processes; 0 and 1 work in this process.
-        nice: Niceness added to the worker processes.
-        setting: Name of the setting of ``processes``, for the error message.
 
     Raises:
         WorkerKilledError: A worker process was killed.
@@ -85,16 +79,11 @@ def map_ordered(
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
             if len(workers) < processes:
-                workers.append(_Worker(task, nice))
+                workers.append(_Worker(task))
                 idle.put(workers[-1])
             pending.append(threads.submit(run, item))
         while pending:
             yield pending.popleft().result()
-    except WorkerKilledError:
-        raise WorkerKilledError(
-            f"a worker process was killed; if memory ran out, set {setting} below {processes}. "
-            "Then run the same command again"
-        ) from None
     finally:
         for future in pending:
             future.cancel()
@@ -109,7 +98,7 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
     Raises:
         WorkerKilledError: The process was killed.
     """
-    worker = _Worker(task, nice=0)
+    worker = _Worker(task)
     try:
         return worker(item)
     finally:
@@ -119,11 +108,11 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
 class _Worker(Generic[T, R]):
     """A process that runs a task on one item at a time."""
 
-    def __init__(self, task: Callable[[T], R], nice: int):
+    def __init__(self, task: Callable[[T], R]):
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         with other:
-            self._process = context.Process(target=_serve, args=(task, nice, other), daemon=True)
+            self._process = context.Process(target=_serve, args=(task, other), daemon=True)
             with _lightweight_start():
                 self._process.start()
 
@@ -132,7 +121,10 @@ class _Worker(Generic[T, R]):
             self._connection.send(item)
             succeeded, result = self._connection.recv()
         except (EOFError, OSError):
-            raise WorkerKilledError("a worker process was killed; was memory exhausted?") from None
+            raise WorkerKilledError(
+                "a worker process was killed; if memory ran out, set fewer of them (data.workers, "
+                "for mt-eval: workers). Then run the same command again"
+            ) from None
         if not succeeded:
             raise result
         return result
@@ -142,13 +134,12 @@ class _Worker(Generic[T, R]):
         self._process.join()
 
 
-def _serve(task: Callable[[Any], Any], nice: int, connection: Connection) -> None:
+def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
     """Runs a task in a worker process, on the items that the parent sends."""
-    os.nice(nice)
+    os.nice(_NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them and ends its workers
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):  # the parent is ending
+    with suppress(EOFError, OSError):  # the parent has ended
         while True:
             item = connection.recv()
             try:
@@ -157,13 +148,6 @@ def _serve(task: Callable[[Any], Any], nice: int, connection: Connection) -> Non
                 error.add_note(traceback.format_exc())
                 reply = False, error
             connection.send(reply)
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 @contextmanager

@@ -81,12 +81,9 @@ class Tokenizer:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset(i for i in range(self.vocab_size) if i == UNK or self._sp.is_byte(i))
 
-    def encode(self, lines: Sequence[str], num_threads: int = 1) -> list[list[int]]:
+    def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
-        ids: list[list[int]] = self._sp.encode(
-            [one_line(line) for line in lines], num_threads=num_threads
-        )
-        return ids
+        return [self._sp.encode(one_line(line)) for line in lines]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""

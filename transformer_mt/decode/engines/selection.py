@@ -3,17 +3,16 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_mt import hub_models, model_folder, run_layout
-from transformer_mt.config import DecodeConfig, TrainJob
+from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines.converted_models import check_shape, checksum, find_or_convert
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.engine import Engine, UnavailableError
@@ -31,64 +30,46 @@ Report = Callable[[str], None]
 """Called with each message for the user."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EngineRequest:
-    """Everything that an engine is built from; weights are loaded only when they are needed."""
+    """Everything that an engine is built from; weights are loaded only when they are needed.
 
-    folder: Path
-    """Model folder; a converted model is stored in it."""
-    trained: TrainJob
-    """The job that trained it."""
-    tokenizer: Tokenizer
-    config: DecodeConfig
-    """Search settings."""
-    device: str = "cpu"
-    """As PyTorch names it."""
-    compute_type: str = "auto"
-    step: int | None = None
-    """Step of the checkpoint whose weights to use; None for the folder's final weights."""
-    ensemble: Sequence[Path] = ()
-    """Folders of further models, whose probabilities are averaged with the first one's."""
-    given_translations: Sequence[str] = ()
-    """Names of the settings that give (parts of) translations: ``prefix``, ``score``."""
-    cache_dir: str = TrainJob.cache_dir
-    """Stores a converted model that cannot be stored in its folder."""
+    Args:
+        reference: The model: a folder, or a repository of the Hugging Face Hub. It has ``trained``,
+            the job that trained it, ``tokenizer`` and ``config``, its search settings, which may be
+            replaced.
+        device: ``auto``, ``cpu`` or ``cuda``; afterwards as PyTorch names it.
+        compute_type: As in ``mt-translate``.
+        step: Step of the checkpoint whose weights to use; None for the folder's final weights.
+        ensemble: Further models, whose probabilities are averaged with the first one's.
+        given_translations: Names of the settings that give (parts of) translations: ``prefix``,
+            ``score``.
+        cache_dir: Stores a converted model that cannot be stored in its folder.
 
-    @classmethod
-    def open(
-        cls,
+    Raises:
+        InputError: The configuration or the vocabulary is missing or damaged, a repository cannot
+            be downloaded, or there is no such device.
+    """
+
+    def __init__(
+        self,
         reference: str | Path,
         *,
         device: str = "auto",
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
+        given_translations: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
-    ) -> "EngineRequest":
-        """Opens a model folder, or a repository of the Hugging Face Hub, to translate with it.
-
-        Raises:
-            InputError: The configuration or the vocabulary is missing or damaged, a repository
-                cannot be downloaded, or there is no such device.
-        """
-        folder, *others = map(hub_models.resolve, (reference, *ensemble))
-        tokenizer, trained = model_folder.load_tokenizer(folder)
-        return cls(
-            folder=folder,
-            trained=trained,
-            tokenizer=tokenizer,
-            config=trained.decode,
-            device=_pick_device(device),
-            compute_type=compute_type,
-            step=step,
-            ensemble=others,
-            cache_dir=cache_dir,
-        )
+    ):
+        self.folder, *self.ensemble = map(hub_models.resolve, (reference, *ensemble))
+        self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
+        self.config, self.device = self.trained.decode, _pick_device(device)
+        self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir
+        self.given_translations = given_translations
 
     @cached_property
     def models(self) -> "list[Transformer]":
         """The folder's model and further members of an ensemble, on the CPU at first."""
-        known = vars(self).get("checksums")  # computed before
         models = [model_folder.load_model(self.folder, self.step)[0]]
         for other in self.ensemble:
             member, tokenizer, _ = model_folder.load_model(other)
@@ -99,30 +80,24 @@ class EngineRequest:
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
             models.append(member)
-        if known is not None and known != self._compute_checksums():
-            raise InputError(f"{self.folder} was changed while it was read: try again")
         return models
 
     @cached_property
     def checksums(self) -> list[str]:
         """Checksum of each model and its vocabulary."""
-        try:
-            return self._compute_checksums()
-        except OSError:
-            assert self.models  # loading them explains what is wrong
-            raise
-
-    def _compute_checksums(self) -> list[str]:
         weights = self.folder / run_layout.WEIGHTS
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
             weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
-        first = checksum(self.folder, self.trained.model, weights)
-        return [first] + [
-            checksum(folder, model_folder.read_config(folder).model, folder / run_layout.WEIGHTS)
-            for folder in self.ensemble
-        ]
+        try:
+            return [checksum(self.folder, self.trained.model, weights)] + [
+                checksum(other, model_folder.read_config(other).model, other / run_layout.WEIGHTS)
+                for other in self.ensemble
+            ]
+        except OSError:
+            assert self.models  # loading them explains what is wrong
+            raise
 
     def converted(self, compute_type: str) -> tuple[Path, str | None]:
         """The folder's model in CTranslate2's format; see ``find_or_convert``."""
@@ -156,19 +131,14 @@ class EngineRequest:
 
 def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
-    if name.startswith("cuda:"):
-        return name
-    choice("device", name, "auto", "cpu", "cuda")
+    choice("device", name.partition(":")[0], "auto", "cpu", "cuda")
     # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
-    gpus = any(Path("/dev", driver).exists() for driver in ("kfd", "nvidiactl"))
-    if name == "auto" and not gpus:
-        try:
+    if name == "auto" and not any(Path("/dev", name).exists() for name in ("kfd", "nvidiactl")):
+        with suppress(ImportError):
             from ctranslate2 import get_cuda_device_count
 
             name = "auto" if get_cuda_device_count() else "cpu"
-        except ImportError:
-            pass
-    if name == "cpu":
+    if name not in ("auto", "cuda"):
         return name
     from transformer_mt.distributed.world import pick_device
 
@@ -188,7 +158,7 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
     """
     choice("engine", name, "auto", *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    engine: Engine = (_open_default if name == "auto" else load(ENGINES, name))(request, report)
+    engine: Engine = (_build_default if name == "auto" else load(ENGINES, name))(request, report)
     if request.compute_type == "fast":
         message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
         if used != "float32":
@@ -198,26 +168,28 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
     return engine
 
 
-def _open_default(request: EngineRequest, report: Report) -> Engine:
+def _build_default(request: EngineRequest, report: Report) -> Engine:
     if request.torch_only or request.compute_type in ("bfloat16", "float16"):
-        return build_torch(request, report)
+        return build_torch(request)
     if request.compute_type == "int8":
         return build_ctranslate2(request, report)
     if request.device == "cpu" and find_spec("ctranslate2") is not None:
         try:
             check_shape(request.trained.model)
         except UnavailableError:
-            return build_torch(request, report)
+            return build_torch(request)
         try:
             return build_ctranslate2(request, report)
         except UnavailableError as error:
             report(f"{error}; using engine=torch")
-    return build_torch(request, report)
+    return build_torch(request)
 
 
-def build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngine":
-    """Builds the PyTorch engine."""
-    compute_type = request.compute_type
+def build_torch(
+    request: EngineRequest, _: Report = log.warning, *, compute_type: str | None = None
+) -> "TorchEngine":
+    """Builds the PyTorch engine, for another type than the requested one if it is given."""
+    compute_type = compute_type or request.compute_type
     if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
         raise InputError(
@@ -226,25 +198,20 @@ def build_torch(request: EngineRequest, _: Report = log.warning) -> "TorchEngine
         )
     if compute_type == "float16" and request.device == "cpu":
         raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
-    if compute_type == "fast":
-        import torch
-
-        fast = hardware.has_fast_bf16(torch.device(request.device))
-        compute_type = "bfloat16" if fast else "float32"
-    return _torch_engine(request, "float32" if compute_type == "auto" else compute_type)
-
-
-def _torch_engine(request: EngineRequest, dtype: str) -> "TorchEngine":
     import torch
 
     from transformer_mt.decode.engines.torch_engine import TorchEngine
 
+    fast = compute_type == "fast" and hardware.has_fast_bf16(torch.device(request.device))
+    dtype = {"auto": "float32", "fast": "bfloat16" if fast else "float32"}
     if request.device == "cpu":
         hardware.keep_freed_memory()
         if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     model, *ensemble = (model.to(request.device) for model in request.models)
-    return TorchEngine(model, request.config, ensemble, getattr(torch, dtype))
+    return TorchEngine(
+        model, request.config, ensemble, getattr(torch, dtype.get(compute_type, compute_type))
+    )
 
 
 def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engine:
@@ -260,13 +227,12 @@ def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engi
     converted, note = request.converted(compute_type)
     if note:
         report(note)
-
     return CTranslate2Engine(
         converted,
         request.tokenizer.vocabulary,
         request.trained.model,
         request.config,
-        lambda: _torch_engine(request, "float32"),
+        lambda: build_torch(request, compute_type="float32"),
         compute_type=compute_type,
         device=request.device,
     )

@@ -1,7 +1,7 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
+import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from random import Random
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
     Hypothesis,
@@ -27,9 +27,7 @@ from transformer_mt.decode.search.step_function import (
     NAN_MESSAGE,
     ConstrainedStep,
     Constraints,
-    ModelStep,
     StepFunction,
-    log_mean_exp,
 )
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.model.attention_maps import cross_attention_maps
@@ -46,14 +44,65 @@ _MEMORY_SHARE = 0.5
 T = TypeVar("T")
 
 
+class ModelStep:
+    """The step function of one model, or of an ensemble that averages probabilities.
+
+    The models are in ``eval`` mode and share a vocabulary; ``src`` is packed as one bucket.
+    """
+
+    capturable = True
+
+    def __init__(self, models: Sequence[Transformer], src: Packed, beam_size: int):
+        self._models = models
+        self._states = [model.init_decoder_state(src, beam_size) for model in models]
+
+    def reserve(self, steps: int) -> bool:
+        """See ``StepFunction``."""
+        grew = [state.reserve(steps) for state in self._states]
+        grew += [
+            model.embedding.reserve(state.length)
+            for model, state in zip(self._models, self._states, strict=True)
+        ]
+        return any(grew)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See ``StepFunction``."""
+        members = []
+        for model, state in zip(self._models, self._states, strict=True):
+            log_probs = model.decode_step(tokens, state).float().log_softmax(-1)
+            # Never part of a translation. Ruled out after the softmax, in which training gave them
+            # probability.
+            for token in (PAD, UNK, BOS):
+                log_probs[..., token].fill_(-torch.inf)
+            members.append(log_probs)
+        return log_mean_exp(members)
+
+    def select(self, beams: Tensor) -> None:
+        """See ``StepFunction``."""
+        for state in self._states:
+            state.select(beams)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """See ``StepFunction``."""
+        for state in self._states:
+            state.keep(sentences)
+
+
+def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities that are given as logarithms."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
+
+
 class TorchEngine:
     """Translates with a model, or with an ensemble; see ``Engine``.
 
     Sentences of similar length share a batch, which does not change their translations.
 
     Args:
-        model: The model, in ``eval`` mode, on the device to translate on; its weights are read at
-            the first translation.
+        model: The model, in ``eval`` mode, on the device to translate on; its weights must not
+            change afterwards.
         config: Search settings.
         ensemble: More models with the same vocabulary, on the same device; the probabilities of the
             next token are averaged over all models.
@@ -67,25 +116,13 @@ class TorchEngine:
         ensemble: Sequence[Transformer] = (),
         dtype: torch.dtype = torch.float32,
     ):
-        self.model, self.config = model, config
-        self._models, self._dtype = [model, *ensemble], dtype
+        models = [model, *ensemble]
         self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
-        self.max_tokens = max_tokens(model.config for model in self._models)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the models."""
-        return self.model.embedding.weight.device
-
-    @cached_property
-    def batch_tokens(self) -> int:
-        """Maximum number of tokens of a batch, padding and beams included."""
-        given = self.config.batch_tokens
-        return given or default_batch_tokens(self._models, self._dtype.itemsize)
-
-    @cached_property
-    def _inference_models(self) -> list[Transformer]:
-        return [for_inference(model, self._dtype) for model in self._models]
+        self.max_tokens = max_tokens(model.config for model in models)
+        self.device = model.embedding.weight.device
+        self._config = config
+        self._batch_tokens = config.batch_tokens or default_batch_tokens(models, dtype.itemsize)
+        self._models = [for_inference(model, dtype) for model in models]
 
     @torch.inference_mode()
     def search(
@@ -97,7 +134,7 @@ class TorchEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
-        config, device = self.config, self.device
+        config, device = self._config, self.device
         prefixes = [Prefix()] * len(sources) if prefixes is None else prefixes
         limits = [
             max(max_output_tokens(config, source, self.max_tokens), len(prefix))
@@ -108,7 +145,7 @@ class TorchEngine:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
-            step: StepFunction = ModelStep(self._inference_models, src, beams)
+            step: StepFunction = ModelStep(self._models, src, beams)
             if config.min_length or config.no_repeat_ngram or any(prefixes[i] for i in batch):
                 constraints = [
                     Constraints(
@@ -137,7 +174,7 @@ class TorchEngine:
             )
 
         sizes = [(len(source) + 1) * beams for source in sources]
-        return map_batches(search, sizes, self.batch_tokens)
+        return map_batches(search, sizes, self._batch_tokens)
 
     @torch.inference_mode()
     def score(
@@ -161,12 +198,12 @@ class TorchEngine:
             ]
 
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-        return map_batches(score, sizes, self.batch_tokens)
+        return map_batches(score, sizes, self._batch_tokens)
 
     def _log_probs(self, src: Packed, tgt_in: Packed, tgt_out: Tensor) -> Tensor:
         """[N] log-probabilities of the packed target tokens of a batch."""
         members = []
-        for model in self._inference_models:
+        for model in self._models:
             hidden = model.decode(tgt_in, model.encode(src), src)
             parts = [
                 model.logits(rows).float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
@@ -182,13 +219,13 @@ class TorchEngine:
         """See ``Engine``; an ensemble aligns with its first model."""
 
         def align(batch: list[int]) -> list[list[Link]]:
-            attention = soft_alignment(self._inference_models[0], [pairs[i] for i in batch])
+            attention = soft_alignment(self._models[0], [pairs[i] for i in batch])
             return [
                 word_alignment(weights, *words[i])
                 for weights, i in zip(attention, batch, strict=True)
             ]
 
-        return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self.batch_tokens)
+        return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self._batch_tokens)
 
 
 def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:

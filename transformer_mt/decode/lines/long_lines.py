@@ -20,10 +20,8 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
 
     A model trained on sentences would translate only the first ones of a longer part. A sentence
     that is too long itself is split into parts of at most ``max_tokens``, between words if
-    possible. An empty line has no parts.
+    possible.
     """
-    if len(ids) <= max_tokens:
-        return [ids] if ids else []
     pieces = tokenizer.pieces(ids)
     words = [i for i, piece in enumerate(pieces) if i and piece.startswith(WORD_START)]
     texts = tokenizer.decode([ids[i:j] for i, j in pairwise([0, *words, len(ids)])])

@@ -8,8 +8,9 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ def pair_indices(iterator: BatchIterator, step: int) -> list[int]:
     return [int(pair) for chunk in iterator.global_batch(step)[1].chunks for pair in chunk]
 
 
+def read(iterator: BatchIterator, step: int) -> tuple[list[Batch], int]:
+    ((batches, num_targets),) = iterator.read([step])
+    return batches, num_targets
+
+
 Sequences = tuple[tuple[int, ...], ...]
 
 
@@ -150,8 +156,8 @@ def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepar
     plan = BatchPlan(prepared.train.sample, TOKENS, 1)
     with closing(iterator_of(prepared, sampled=False)) as iterator:
         assert iterator.steps_per_epoch == plan.steps_per_epoch
-        for step in range(1, 3 * plan.steps_per_epoch + 1):
-            batches, num_targets = iterator.read(step)
+        steps = range(1, 3 * plan.steps_per_epoch + 1)
+        for step, (batches, num_targets) in zip(steps, iterator.read(steps), strict=True):
             assert iterator.total_targets(num_targets) == plan[step - 1].num_targets
             pairs = np.concatenate(plan[step - 1].chunks).tolist()
             assert pair_indices(iterator, step) == pairs
@@ -165,7 +171,7 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
     for epoch in range(3):
         pairs, targets = Counter[Sequences](), []
         for step in range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1):
-            batches, num_targets = iterator.read(step)
+            batches, num_targets = read(iterator, step)
             found = content(batches)
             assert texts(prepared, found) == texts(
                 prepared, stored(prepared, pair_indices(iterator, step))
@@ -186,11 +192,11 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
 def test_an_update_is_the_same_for_any_number_of_ranks(
     iterator: BatchIterator, prepared: Prepared, step: int, size: int
 ) -> None:
-    batches, num_targets = iterator.read(step)
+    batches, num_targets = read(iterator, step)
     parts = []
     for rank in range(size):  # more ranks than an update has pairs, too
         with closing(iterator_of(prepared, rank=rank, size=size)) as other:
-            parts.append(other.read(step))
+            parts.append(read(other, step))
     assert sum((content(part) for part, _ in parts), Counter()) == content(batches)
     assert sum(number for _, number in parts) == num_targets
 
@@ -200,28 +206,40 @@ def test_a_resumed_run_gets_the_same_batches(iterator: BatchIterator, prepared: 
     before = sorted(prepared.corpus.parent.rglob("*"))
     steps = range(2 * iterator.steps_per_epoch - 2, 2 * iterator.steps_per_epoch + 3)
     with closing(iterator_of(prepared, workers=2)) as resumed:
-        for step in steps:
-            for ours, theirs in zip(resumed.read(step)[0], iterator.read(step)[0], strict=True):
+        for (ours_all, _), (theirs_all, _) in zip(
+            resumed.read(steps), iterator.read(steps), strict=True
+        ):
+            for ours, theirs in zip(ours_all, theirs_all, strict=True):
                 assert ours.src.tokens.equal(theirs.src.tokens)
                 assert ours.tgt_out.equal(theirs.tgt_out)
     assert sorted(prepared.corpus.parent.rglob("*")) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_sampling_processes_survive_the_signals_that_end_a_run(
     iterator: BatchIterator, prepared: Prepared, number: signal.Signals
 ) -> None:
-    """A signal to all processes of a run must leave it time to save a checkpoint.
-
-    Killed processes are replaced.
-    """
-    with closing(iterator_of(prepared, workers=2)) as sampling:
-        for step in range(1, 15):
+    """A signal to all processes of a run must leave it time to save a checkpoint."""
+    with (
+        closing(iterator_of(prepared, workers=2)) as sampling,
+        closing(sampling.read(range(1, 100))) as updates,
+    ):
+        for step, (batches, _) in enumerate(islice(updates, 15), 1):
             if step == 3:
                 for process in multiprocessing.active_children():
                     os.kill(process.pid, number)
-            for ours, expected in zip(sampling.read(step)[0], iterator.read(step)[0], strict=True):
+            for ours, expected in zip(batches, read(iterator, step)[0], strict=True):
                 assert ours.tgt_out.equal(expected.tgt_out)
+    assert not multiprocessing.active_children()
+
+
+def test_a_killed_sampling_process_ends_the_run_with_one_line(prepared: Prepared) -> None:
+    updates = iterator_of(prepared, workers=2).read(range(1, 100))
+    next(updates)
+    for process in multiprocessing.active_children():
+        process.kill()
+    with pytest.raises(InputError, match=r"a worker process was killed.*data\.workers"):
+        list(updates)
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
@@ -258,7 +276,7 @@ def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
     store, tokenizer = prepared.train.sample, Tokenizer(prepared.tokenizer_model)
     task = dataclasses.replace(segmentation_of(prepared), strength=1.0)
-    sampled, _ = task(Share.read(store, 0, np.arange(PAIRS), [PAIRS]))
+    sampled, _ = task(Share(0, np.arange(PAIRS), [PAIRS], store))
     longest = max(store.src.lengths.max(), store.tgt.lengths.max())
     assert sampled.max_length == store.max_length == longest
     grown = sampled.src.lengths > store.src.lengths
@@ -298,7 +316,7 @@ def test_sampled_updates_fit_the_buffers() -> None:
         sampled = grown_by_a_tenth(stored, epoch)
         steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
         targets = [
-            sum(int(sampled.tgt.lengths_of(chunk).sum()) for chunk in plan[step].chunks)
+            sum(int(sampled.pair_lengths(chunk)[1].sum()) for chunk in plan[step].chunks)
             for step in steps
         ]
         assert max(targets) <= 1.02 * tokens
@@ -336,21 +354,22 @@ def test_sources_occur_as_often_as_configured(
 
 
 def test_steps_are_read_in_order() -> None:
-    assert list(prefetch(lambda step: step * step, range(5, 12))) == [n * n for n in range(5, 12)]
-    assert list(prefetch(lambda step: step, range(0))) == []
+    assert list(prefetch(step * step for step in range(5, 12))) == [n * n for n in range(5, 12)]
+    assert list(prefetch(step for step in range(0))) == []
 
 
 def test_two_steps_are_prefetched() -> None:
     started: list[int] = []
     third = threading.Event()
 
-    def read(step: int) -> int:
-        started.append(step)
-        if step == 2:
-            third.set()
-        return step
+    def read() -> Generator[int, None, None]:
+        for step in range(100):
+            started.append(step)
+            if step == 2:
+                third.set()
+            yield step
 
-    steps = prefetch(read, range(100))
+    steps = prefetch(read())
     assert next(steps) == 0
     assert third.wait(10)  # the next two steps are read while the first is processed
     steps.close()
@@ -358,12 +377,11 @@ def test_two_steps_are_prefetched() -> None:
 
 
 def test_an_error_is_raised_at_its_step() -> None:
-    def read(step: int) -> int:
-        if step == 2:
-            raise ValueError("step 2")
-        return step
+    def read() -> Generator[int, None, None]:
+        yield from (0, 1)
+        raise ValueError("step 2")
 
-    steps: Iterator[int] = prefetch(read, range(5))
+    steps = prefetch(read())
     assert [next(steps), next(steps)] == [0, 1]
     with pytest.raises(ValueError, match="step 2"):
         next(steps)

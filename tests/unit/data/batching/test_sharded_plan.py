@@ -19,7 +19,7 @@ from transformer_mt.data.batching.micro_batches import split_batch
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
-from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
+from transformer_mt.data.store.corpus import Corpus, write_corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.errors import InputError
 
@@ -27,16 +27,16 @@ BATCH_TOKENS = 60
 
 
 def corpus_of(folder: Path, lengths: Any, num_shards: int, *sizes: int) -> Corpus:
-    """A corpus on disk of pairs of these [2, pairs] lengths, whose line numbers are unique."""
+    """A corpus on disk of pairs of these [2, pairs] lengths; a source begins with its number."""
     parts, first = [], 0
     for source, size in enumerate(sizes or (lengths.shape[1],)):
         rows = lengths[:, first : first + size].astype(np.int32)
-        src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint16), row) for row in rows)
-        numbers = np.arange(first, first + size, dtype=np.uint32)
-        parts.append(EncodedPairs(source, src, tgt, numbers))
+        src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint32), row) for row in rows)
+        src.tokens[src.offsets[:-1]] = np.arange(first, first + size)
+        parts.append((source, TokenStore(src, tgt)))
         first += size
-    names = [f"source {i}" for i in range(len(parts))]
-    write_corpus(folder, parts, num_shards=num_shards, vocab_size=1000, source_names=names)
+    settings = {"num_shards": num_shards, "vocab_size": 2**20, "num_sources": len(parts)}
+    write_corpus(folder, parts, **settings)
     return Corpus.load(folder)
 
 
@@ -60,9 +60,9 @@ Update = tuple[TokenStore, GlobalBatch]
 
 
 def pairs_of(update: Update) -> Any:
-    """The pairs of an update, by their line numbers."""
+    """The numbers of the pairs of an update."""
     store, batch = update
-    return store.line_numbers[np.concatenate(batch.chunks)]
+    return store.src.tokens[store.src.offsets[np.concatenate(batch.chunks)]]
 
 
 def epoch_of(plan: ShardedPlan, epoch: int) -> list[Update]:

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import unicodedata
+from typing import Any
 
 import pytest
 
+from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning import filters
 from transformer_mt.data.cleaning.filters import SideFilter
 from transformer_mt.data.text import languages
@@ -32,15 +34,23 @@ GOOD = [
 ]
 
 
+def made(make: Any, lang: str = "en", **settings: Any) -> SideFilter:
+    """The filter of these settings and this language."""
+    test: SideFilter = make(CleaningConfig(**settings), lang)
+    return test
+
+
 def standard(lang: str) -> dict[str, SideFilter]:
     """The filters of one side with the thresholds of ``cleaning=standard``."""
     return {
         "garbled": filters.garbled,
         "markup": filters.markup,
-        "characters": filters.repeated_characters(9),
-        "words": filters.repeated_words(3),
-        "word length": filters.word_length(2, 20, lang),
-        "script": filters.wrong_script(0.5, lang),
+        "characters": made(filters.repeated_characters, max_character_repeats=9),
+        "words": made(filters.repeated_words, max_word_repeats=3),
+        "word length": filters.word_length(
+            CleaningConfig(min_word_length=2, max_word_length=20), lang
+        ),
+        "script": made(filters.wrong_script, lang, min_script_share=0.5),
     }
 
 
@@ -120,7 +130,7 @@ def test_identical(src: str, tgt: str, expected: bool) -> None:
 
 @pytest.mark.parametrize("character", list(".-a1ß中"))
 def test_repeated_characters(character: str) -> None:
-    drops = filters.repeated_characters(9)
+    drops = made(filters.repeated_characters, max_character_repeats=9)
     assert not drops(f"Chapter {character * 9}")
     assert drops(f"Chapter {character * 10} 12")
     assert not drops("a " * 20)
@@ -128,13 +138,13 @@ def test_repeated_characters(character: str) -> None:
 
 @pytest.mark.parametrize("phrase", ["ha", "ha ho", "eins zwei drei", "one two , three"])
 def test_repeated_words(phrase: str) -> None:
-    drops = filters.repeated_words(3)
+    drops = made(filters.repeated_words, max_word_repeats=3)
     assert not drops(f"so {' '.join([phrase] * 3)} done")
     assert drops(f"so {' '.join([phrase] * 4)} done")
 
 
 def test_repetition_is_of_words_in_a_row() -> None:
-    drops = filters.repeated_words(2)
+    drops = made(filters.repeated_words, max_word_repeats=2)
     for text in (
         "he came , he saw , he won , he left",
         "a b a c a d a e",
@@ -159,18 +169,20 @@ def test_repetition_is_of_words_in_a_row() -> None:
     ],
 )
 def test_word_length(text: str, expected: bool) -> None:
-    assert filters.word_length(2, 20, "en")(text) is expected
+    assert made(filters.word_length, min_word_length=2, max_word_length=20)(text) is expected
 
 
 def test_word_length_of_languages_without_spaces() -> None:
     long = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
-    assert filters.word_length(2, 20, "de")(long)
-    assert not filters.word_length(2, 20, "zh-Hans")(long)
+    assert made(filters.word_length, "de", min_word_length=2, max_word_length=20)(long)
+    assert not filters.word_length(
+        CleaningConfig(min_word_length=2, max_word_length=20), "zh-Hans"
+    )(long)
 
 
 def test_word_length_with_one_bound() -> None:
-    assert not filters.word_length(None, 20, "en")("a")
-    assert not filters.word_length(2, None, "en")("a" * 99)
+    assert not made(filters.word_length, max_word_length=20)("a")
+    assert not made(filters.word_length, min_word_length=2)("a" * 99)
 
 
 @pytest.mark.parametrize(
@@ -197,13 +209,13 @@ def test_word_length_with_one_bound() -> None:
     ],
 )
 def test_script(lang: str, text: str, expected: bool) -> None:
-    assert filters.wrong_script(0.5, lang)(text) is expected
+    assert made(filters.wrong_script, lang, min_script_share=0.5)(text) is expected
 
 
 @pytest.mark.parametrize(("share", "letters"), [(0.9, 10), (0.8, 5), (0.7, 10), (0.6, 5)])
 def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters: int) -> None:
     foreign = letters - round(share * letters)
-    drops = filters.wrong_script(share, "en")
+    drops = made(filters.wrong_script, min_script_share=share)
     assert not drops("a" * (letters - foreign) + "я" * foreign)
     assert drops("a" * (letters - foreign - 1) + "я" * (foreign + 1))
 
@@ -256,7 +268,7 @@ def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         InputError, match=r"needs py3langid: pip install 'transformer-mt\[langid\]'"
     ):
-        filters.wrong_language(0.01, "en")
+        made(filters.wrong_language, min_language_probability=0.01)
 
 
 ENGLISH = "The committee will meet again next week to discuss the new proposal in detail."
@@ -266,7 +278,10 @@ FRENCH = "Le comité se réunira de nouveau la semaine prochaine pour examiner l
 
 def test_language() -> None:
     pytest.importorskip("py3langid", reason="py3langid is not installed (the langid extra)")
-    drops_en, drops_de = (filters.wrong_language(0.01, lang) for lang in ("en", "de-AT"))
+    drops_en, drops_de = (
+        made(filters.wrong_language, lang, min_language_probability=0.01)
+        for lang in ("en", "de-AT")
+    )
     assert not drops_en(ENGLISH)
     assert not drops_de(GERMAN)
     assert drops_de(ENGLISH)
@@ -274,16 +289,20 @@ def test_language() -> None:
     assert drops_de(FRENCH)
     assert not drops_en("Bonjour à tous.")
     assert not drops_en("« 1 234 567 890 1 234 567 890 »")
-    assert filters.wrong_language(0.0, "nb")(FRENCH) is False
+    assert made(filters.wrong_language, "nb", min_language_probability=0.0)(FRENCH) is False
     with pytest.raises(InputError, match="does not know 'tlh'"):
-        filters.wrong_language(0.01, "tlh")
+        made(filters.wrong_language, "tlh", min_language_probability=0.01)
 
 
 def test_the_language_identifier_is_imported_only_if_configured() -> None:
     code = (
-        "import sys; from transformer_mt.config import CleaningConfig\n"
+        "import sys; from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig\n"
         "from transformer_mt.data.cleaning.cleaner import Cleaner\n"
-        "Cleaner(CleaningConfig(drop_markup=True), 'en', 'de').check_text('a', 'b')\n"
+        "sources = [SourceConfig(sample='train')]\n"
+        "config = CleaningConfig(drop_markup=True)\n"
+        "data = DataConfig(\n"
+        "    src_lang='en', tgt_lang='de', train=sources, valid=sources, cleaning=config)\n"
+        "Cleaner(data).check_text('a', 'b')\n"
         "print([m for m in ('torch', 'datasets', 'py3langid', 'sacremoses') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

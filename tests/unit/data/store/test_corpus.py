@@ -7,15 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_mt.data.store.corpus import Corpus, EncodedPairs, write_corpus
+from transformer_mt.data.store.corpus import Corpus, write_corpus
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.errors import InputError
 
 SIZES = (500, 0, 120, 7)
-NAMES = ["a.en", "empty", "b.en", "c.en"]
 
 
-def parts(*bounds: int) -> list[EncodedPairs]:
+def parts(*bounds: int) -> list[tuple[int, TokenStore]]:
     """The pairs of four sources, cut at these numbers too; a pair's first token is its number."""
     starts = np.cumsum([0, *SIZES])
     rng = np.random.default_rng(0)
@@ -30,14 +29,13 @@ def parts(*bounds: int) -> list[EncodedPairs]:
             )
             for side in (src, tgt):
                 side.tokens[side.offsets[:-1]] = np.arange(first, last)
-            lines = np.arange(first - start + 1, last - start + 1, dtype=np.uint32)
-            result.append(EncodedPairs(source, src, tgt, lines))
+            result.append((source, TokenStore(src, tgt)))
     return result
 
 
 def write(folder: Path, num_shards: int, *bounds: int) -> Corpus:
     folder.mkdir(exist_ok=True)
-    write_corpus(folder, parts(*bounds), num_shards=num_shards, vocab_size=700, source_names=NAMES)
+    write_corpus(folder, parts(*bounds), num_shards=num_shards, vocab_size=700, num_sources=4)
     return Corpus.load(folder)
 
 
@@ -61,9 +59,7 @@ def test_every_pair_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
         pairs = numbers(store)
         assert pairs == sorted(pairs)  # source by source
         assert abs(len(pairs) - sum(SIZES) / num_shards) < 1
-        sources = (np.searchsorted(starts, pairs, side="right") - 1).tolist()
-        for i, (pair, source) in enumerate(zip(pairs, sources, strict=True)):
-            assert store.location(i) == f"{NAMES[source]}:{pair - starts[source] + 1}"
+        assert store.source_sizes == tuple(np.histogram(pairs, starts)[0])
         by_source = np.split(store.tgt.lengths, np.cumsum(store.source_sizes)[:-1])
         assert corpus.source_tokens[number].tolist() == [part.sum() for part in by_source]
         seen += pairs
@@ -88,13 +84,13 @@ def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
             [(f.relative_to(tmp_path / name), f.read_bytes()) for f in files if f.is_file()]
         )
     assert contents[0] == contents[1] == contents[2]
-    assert len(contents[0]) == 4 * 6
+    assert len(contents[0]) == 4 * 5
     assert {path.name for path in corpus.shards} == {f"shard-{i:05}-of-00004" for i in range(1, 5)}
 
 
 def test_the_longest_sequence_of_all_shards_bounds_each(tmp_path: Path) -> None:
     corpus = write(tmp_path, 150)
-    longest = max(int(s.lengths.max()) for part in parts() for s in (part.src, part.tgt))
+    longest = max(int(s.lengths.max()) for _, part in parts() for s in (part.src, part.tgt))
     assert corpus.max_length == longest
     assert {corpus.open_shard(number).max_length for number in range(150)} == {longest}
 

@@ -78,13 +78,6 @@ def test_a_broken_character_decodes_to_a_replacement(tokenizer: Tokenizer) -> No
     assert set(found) == {"\ufffd"}
 
 
-def test_threads_do_not_change_the_ids(tokenizer: Tokenizer) -> None:
-    texts = random_lines(500)
-    one = tokenizer.encode(texts)
-    assert tokenizer.encode(texts, num_threads=4) == one
-    assert [tokenizer.encode([text])[0] for text in texts] == one
-
-
 def test_words_begin_with_a_mark(tokenizer: Tokenizer) -> None:
     for text, ids in zip(random_lines(), tokenizer.encode(random_lines()), strict=True):
         pieces = tokenizer.pieces(ids)

@@ -18,6 +18,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.decode.engines import selection
+from transformer_mt.decode.engines import torch_engine as torch_engine_module
 from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
@@ -36,10 +37,18 @@ class Built:
 
 
 @pytest.fixture
-def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
+def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Returns the engine and the type that are chosen, and the messages."""
+
+    def torch_engine(*arguments: Any) -> Built:
+        return Built("torch", str(arguments[-1]).removeprefix("torch."))
+
+    make_tokenizer(tmp_path)
+    (tmp_path / "m").rename(tmp_path / run_layout.TOKENIZER)
     monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
-    monkeypatch.setattr(selection, "_torch_engine", lambda _, dtype: Built("torch", dtype))
+    monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
+    monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
+    monkeypatch.setattr(selection, "_pick_device", lambda name: name)
     monkeypatch.setattr(EngineRequest, "converted", lambda *_: (Path(), None))
     monkeypatch.setattr(
         selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
@@ -52,14 +61,12 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
         model: ModelConfig = JOB.model,
         **settings: Any,
     ) -> tuple[str, list[str]]:
+        ensemble = settings.pop("ensemble", ())
+        model_folder.write_config(
+            tmp_path, replace(JOB, model=model, decode=DecodeConfig(**settings))
+        )
         request = EngineRequest(
-            folder=Path(),
-            trained=replace(JOB, model=model),
-            tokenizer=SimpleNamespace(vocabulary=[]),  # type: ignore[arg-type]
-            ensemble=settings.pop("ensemble", ()),
-            config=DecodeConfig(**settings),
-            device=device,
-            compute_type=compute_type,
+            tmp_path, ensemble=ensemble, device=device, compute_type=compute_type
         )
         messages: list[str] = []
         opened = open_engine(engine, request, messages.append)
@@ -175,7 +182,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
     (folder / "m").rename(folder / run_layout.TOKENIZER)
     model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
-    EngineRequest.open(folder, device="cpu").converted("float32")
+    EngineRequest(folder, device="cpu").converted("float32")
     lines = [*random_lines(9, 9), ""]
     source.write_text("".join(f"{line}\n" for line in lines))
     command = [sys.executable, "-c", CHILD, f"model='{folder}'", "device=cpu"]

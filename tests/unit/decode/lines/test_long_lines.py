@@ -40,12 +40,6 @@ def test_sentences_without_spaces_between_them(tmp_path: Path) -> None:
     assert parts_of(tokenizer, "".join(sentences), 20) == sentences
 
 
-def test_a_line_that_fits_is_one_part(tokenizer: Tokenizer) -> None:
-    line = "The dog sleeps. A fox jumps."
-    assert parts_of(tokenizer, line, 60) == [line]
-    assert split_long([], 60, tokenizer) == []
-
-
 def test_a_long_sentence_is_cut_between_words(tokenizer: Tokenizer) -> None:
     long = " ".join(["quick brown fox jumps"] * 9).capitalize() + "."
     first, *parts, last = parts_of(tokenizer, f"Red. {long} Red.", 20)
