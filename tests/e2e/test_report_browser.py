@@ -240,7 +240,7 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
     sizes = browser.run(
         "[...document.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect().height)"
     )
-    assert len(sizes) == 2 + 2 + 3
+    assert len(sizes) == 2 + 3
     assert min(sizes) > 50
     assert browser.complaints() == []
 

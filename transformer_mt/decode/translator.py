@@ -212,7 +212,9 @@ class Translator:
         lines = _as_list(lines)
         texts = [""] * len(lines) if prefixes is None else _as_list(prefixes)
         split_lines: list[list[_Part]] = []
-        for ids, prefix in zip(self._encode_sources(lines), texts, strict=True):
+        for ids, prefix in zip(
+            self.tokenizer.encode(list(map(self.normalizer.src, lines))), texts, strict=True
+        ):
             split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
             if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
                 sources = split_long(ids, self._max_source_tokens, self.tokenizer)
@@ -232,7 +234,7 @@ class Translator:
         for line in split_lines:
             best = [best_of_part[part] for part in line]
             # Of a line of several parts one translation, the best of each; of an empty line "".
-            joined = [(h,) for h in best[0]] if len(best) == 1 else [tuple(h[0] for h in best)]
+            joined = [[h] for h in best[0]] if len(best) == 1 else [[h[0] for h in best]]
             translations.append([self._translation(each) for each in joined])
             num_tokens = sum(len(part.source) for part in line)
             is_short = translations[-1][0].tokens < num_tokens / 4
@@ -256,7 +258,10 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = _as_list(sources), _as_list(targets)
-        src = [self._check_length(ids) for ids in self._encode_sources(sources)]
+        src = [
+            self._check_length(ids)
+            for ids in self.tokenizer.encode(list(map(self.normalizer.src, sources)))
+        ]
         tgt_ids = self.tokenizer.encode([self.normalizer.tgt(line) for line in targets])
         tgt = [self._check_length(ids) for ids in tgt_ids]
         scored = []
@@ -266,9 +271,6 @@ class Translator:
             pieces = self.tokenizer.pieces([*ids, EOS])
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
-
-    def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode([self.normalizer.src(line) for line in lines])
 
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
@@ -294,18 +296,16 @@ class Translator:
 
     def _translation(self, parts: Sequence[Hypothesis]) -> Translation:
         """The translation of a line from the hypotheses of its parts."""
-        if not parts:
-            return Translation("", 0.0, 0)
-        texts = self.tokenizer.decode([h.tokens for h in parts])
-        return Translation(
+        translations = []
+        for hypothesis in parts:
+            (text,) = self.tokenizer.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
-            " ".join(self.normalizer.restore(one_line(text).strip()) for text in texts),
-            sum(h.score for h in parts),
-            sum(len(h.tokens) for h in parts),
-            sum(h.log_prob for h in parts),
-            self.tokenizer.pieces([token for h in parts for token in (*h.tokens, EOS)]),
-            [value for h in parts for value in h.token_log_probs],
-        )
+            text = self.normalizer.restore(one_line(text).strip())
+            pieces = self.tokenizer.pieces([*hypothesis.tokens, EOS])
+            num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
+            score, log_prob = hypothesis.score, hypothesis.log_prob
+            translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
+        return translations[0] if len(parts) == 1 else Translation.joined(translations)
 
 
 def _as_list(lines: Iterable[str]) -> list[str]:

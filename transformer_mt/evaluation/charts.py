@@ -1,6 +1,6 @@
 """Charts of a report, drawn with matplotlib as SVG in the colours of the page.
 
-Scores by groups of sentences, intervals and training curves. An SVG chart needs no
+Scores by groups of sentences and training curves. An SVG chart needs no
 script and takes about ten kilobytes; interactive chart libraries add one to five megabytes to every
 page.
 """
@@ -86,38 +86,6 @@ class Chart:
 def letters(evaluation: Evaluation) -> list[str]:
     """Letters that stand for the systems in charts and tables."""
     return [chr(ord("A") + i) for i in range(len(evaluation.systems))]
-
-
-def score_charts(evaluation: Evaluation) -> list[Chart]:
-    """Confidence intervals of all systems, one chart per metric; none for a single system."""
-    systems = evaluation.systems
-    charts = []
-    for i, first in enumerate(systems[0].scores):
-        scores = [system.scores[i] for system in systems]
-        spans = [
-            (score.mean, score.confidence)
-            for score in scores
-            if score.mean is not None and score.confidence is not None
-        ]
-        if len(spans) == len(systems) > 1:
-            svg = _intervals(f"interval-{i}", letters(evaluation), spans)
-            charts.append(Chart(f"{first.name}, 95% intervals", svg))
-    return charts
-
-
-def _intervals(name: str, labels: Sequence[str], spans: Sequence[tuple[float, float]]) -> str:
-    """Confidence intervals, one below the other; each is a mean and half the width."""
-
-    def draw(axes: Axes) -> None:
-        for i, (mean, half) in enumerate(spans):
-            axes.errorbar(mean, -i, xerr=half, fmt="o", color=_SERIES[i], capsize=4, markersize=6)
-        axes.set_yticks(range(0, -len(labels), -1), labels)
-        axes.set_ylim(-len(labels) + 0.4, 0.6)
-        axes.grid(visible=False, axis="y")
-        axes.grid(visible=True, axis="x")
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-
-    return _svg(name, draw, height=0.7 + 0.3 * len(labels))
 
 
 def group_charts(evaluation: Evaluation) -> list[Chart]:
@@ -228,10 +196,10 @@ def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) ->
     return lines
 
 
-def _svg(name: str, draw: Callable[[Axes], None], *, height: float = 2.4) -> str:
+def _svg(name: str, draw: Callable[[Axes], None]) -> str:
     """The SVG of a figure; its name must be unique on the page."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(5, height), layout="constrained")
+        figure = Figure(figsize=(5, 2.4), layout="constrained")
         draw(figure.add_subplot())
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None})

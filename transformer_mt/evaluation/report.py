@@ -79,7 +79,6 @@ def write_report(
         systems=list(zip(charts.letters(evaluation), systems, strict=True)),
         segments=segments,
         signatures=[(score.name, short_signature(score)) for score in systems[0].scores],
-        score_charts=charts.score_charts(evaluation),
         group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, scores),

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,8 +29,10 @@ similar length."""
 
 def translates_file(job: TranslateJob) -> bool:
     """Whether input and output are both files, not pipes or devices, so that a job can resume."""
-    paths = job.input, job.output
-    return all(path is not None and not files.is_stream(files.expand_user(path)) for path in paths)
+    if job.input is None or job.output is None:
+        return False
+    source, target = files.expand_user(job.input), files.expand_user(job.output)
+    return not (files.is_stream(source) or files.is_stream(target))
 
 
 @dataclass(frozen=True)
@@ -53,28 +55,6 @@ class InputStats:
             values[f.name] = min(filter(None, pair), default=0) if first else sum(pair)
         return InputStats(**values)
 
-    def messages(self, max_source_tokens: int) -> Iterator[str]:
-        """One line for each kind that occurred."""
-        if self.undecodable:
-            yield (
-                f"{self.undecodable:,} line(s) were not valid UTF-8 (the first: line "
-                f"{self.first_undecodable:,}); invalid bytes were read as U+FFFD"
-            )
-        if self.nul:
-            yield (
-                f"{self.nul:,} line(s) contain NUL characters (the first: line {self.first_nul:,})"
-            )
-        if self.cut:
-            yield (
-                f"{self.cut:,} line(s) were longer than max_source_tokens={max_source_tokens} and "
-                "were translated in parts"
-            )
-        if self.short:
-            yield (
-                f"{self.short:,} translation(s) have less than a quarter of the tokens of their "
-                "line, so text may be missing: try split=sentences"
-            )
-
 
 class LineProcessor:
     """Translates the lines of a job, or scores given translations of them.
@@ -88,8 +68,11 @@ class LineProcessor:
     """
 
     def __init__(self, job: TranslateJob, device: str | None = None, report: Report = log.info):
-        given = {key: path for key in ("input", "prefix", "score") if (path := getattr(job, key))}
-        inputs = [(key, files.expand_user(path)) for key, path in given.items()]
+        given: dict[str, Path] = {}
+        for key in ("input", "prefix", "score"):
+            if path := getattr(job, key):
+                given[key] = files.expand_user(path)
+        inputs = list(given.items())
         given.pop("input", None)
         if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
             raise InputError(
@@ -108,9 +91,10 @@ class LineProcessor:
         )
         data, config = request.trained.data, request.config.with_settings(job)
         request.config = config
-        for folder in (request.folder, *request.ensemble):
-            inputs += model_files(folder, data)
-        check_outputs({"output": job.output}, inputs)
+        if job.output is not None:
+            for folder in (request.folder, *request.ensemble):
+                inputs += model_files(folder, data)
+            check_outputs({"output": job.output}, inputs)
         if job.alignment and not Normalizer.of(data).keeps_words:
             raise InputError(
                 f"alignment=true does not work with data.normalization={data.normalization}"
@@ -130,7 +114,7 @@ class LineProcessor:
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         for key, path in given.items():  # at most one
-            self.aligned_file = AlignedFile(key, files.expand_user(path))
+            self.aligned_file = AlignedFile(key, path)
 
     @property
     def chunk_lines(self) -> int:
@@ -157,8 +141,27 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        for line in stats.messages(self._request.config.max_source_tokens):
-            log.warning("%s", line)
+        if stats.undecodable:
+            log.warning(
+                f"{stats.undecodable:,} line(s) were not valid UTF-8 (the first: line "
+                f"{stats.first_undecodable:,}); invalid bytes were read as U+FFFD"
+            )
+        if stats.nul:
+            log.warning(
+                f"{stats.nul:,} line(s) contain NUL characters (the first: line "
+                f"{stats.first_nul:,})"
+            )
+        if stats.cut:
+            limit = self._request.config.max_source_tokens
+            log.warning(
+                f"{stats.cut:,} line(s) were longer than max_source_tokens={limit} and were "
+                "translated in parts"
+            )
+        if stats.short:
+            log.warning(
+                f"{stats.short:,} translation(s) have less than a quarter of the tokens of their "
+                "line, so text may be missing: try split=sentences"
+            )
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
         """The output for input lines of any bytes, without line feeds.

@@ -68,16 +68,18 @@ def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[lis
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        arrived = [lines.get()]
+        batch, item = [], lines.get()
         time.sleep(0.01)  # so that the first batch of a fast stream has more than one line
-        while len(arrived) < max_lines and not lines.empty():
-            arrived.append(lines.get())
-        batch = [line for line in arrived if isinstance(line, bytes)]
+        while isinstance(item, bytes):
+            batch.append(item)
+            if len(batch) == max_lines or lines.empty():
+                break
+            item = lines.get()
         if batch:
             yield batch
-        if isinstance(arrived[-1], BaseException):
-            raise arrived[-1]
-        if arrived[-1] is None:
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
             return
 
 

@@ -51,7 +51,8 @@ nor:no oci:oc ory:or pan:pa pol:pl por:pt ron:ro rus:ru sin:si slk:sk slv:sl som
 srp:sr swa:sw swh:sw swe:sv tam:ta tel:te tgk:tg tgl:tl tha:th tur:tr ukr:uk urd:ur uzb:uz uzn:uz
 vie:vi xho:xh yor:yo zho:zh zsm:ms zul:zu
 """
-_TWO_LETTERS = dict(pair.split(":") for pair in _ISO_639_3.split())
+_CODES = _ISO_639_3.replace(":", " ").split()
+_TWO_LETTERS = dict(zip(_CODES[::2], _CODES[1::2], strict=True))
 """Two-letter codes by ISO 639-3 code, as FLORES and OPUS use it."""
 
 

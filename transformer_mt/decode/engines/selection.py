@@ -133,7 +133,7 @@ def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
     choice("device", name.partition(":")[0], "auto", "cpu", "cuda")
     # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
-    if name == "auto" and not any(Path("/dev", name).exists() for name in ("kfd", "nvidiactl")):
+    if name == "auto" and not (Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()):
         with suppress(ImportError):
             from ctranslate2 import get_cuda_device_count
 
@@ -208,7 +208,9 @@ def build_torch(
         hardware.keep_freed_memory()
         if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
-    model, *ensemble = (model.to(request.device) for model in request.models)
+    for model in request.models:
+        model.to(request.device)
+    model, *ensemble = request.models
     return TorchEngine(
         model, request.config, ensemble, getattr(torch, dtype.get(compute_type, compute_type))
     )

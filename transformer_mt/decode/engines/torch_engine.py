@@ -58,12 +58,11 @@ class ModelStep:
 
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
-        grew = [state.reserve(steps) for state in self._states]
-        grew += [
-            model.embedding.reserve(state.length)
-            for model, state in zip(self._models, self._states, strict=True)
-        ]
-        return any(grew)
+        grew = False
+        for model, state in zip(self._models, self._states, strict=True):
+            grew |= state.reserve(steps)
+            grew |= model.embedding.reserve(state.length)
+        return grew
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
@@ -135,21 +134,21 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
         config, device = self._config, self.device
-        prefixes = [Prefix()] * len(sources) if prefixes is None else prefixes
-        limits = [
-            max(max_output_tokens(config, source, self.max_tokens), len(prefix))
-            for source, prefix in zip(sources, prefixes, strict=True)
-        ]
+        limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
+        if prefixes is not None:
+            limits = list(map(max, limits, map(len, prefixes)))
         beams = nbest if config.sampling else max(config.beam_size, nbest)
 
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self._models, src, beams)
-            if config.min_length or config.no_repeat_ngram or any(prefixes[i] for i in batch):
+            if config.min_length or config.no_repeat_ngram or prefixes is not None:
                 constraints = [
                     Constraints(
-                        prefixes[i], min(config.min_length, limits[i]), config.no_repeat_ngram
+                        Prefix() if prefixes is None else prefixes[i],
+                        min(config.min_length, limits[i]),
+                        config.no_repeat_ngram,
                     )
                     for i in batch
                 ]
@@ -266,7 +265,7 @@ def map_batches(
     Raises:
         InputError: A single item does not fit the device's memory.
     """
-    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     results: dict[int, T] = {}
     while order:
         batch = order[: max(1, batch_tokens // sizes[order[0]])]

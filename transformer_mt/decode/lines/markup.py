@@ -157,11 +157,7 @@ def _add_tag(
 ) -> None:
     """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
-    left, right = (
-        (bool(text[i : i + 1].strip()) for i in (position - 1, position))
-        if position
-        else (False, False)
-    )
+    left, right = text[:position][-1:].strip(), text[position : position + 1].strip()
     tag = Tag(
         match[0],
         word,
@@ -169,10 +165,8 @@ def _add_tag(
         # The ends of a line count as spaces: in the translation, words may follow there.
         space_before=not line[: match.start()].strip() or line[match.start() - 1].isspace(),
         space_after=not line[match.end() :].strip() or line[match.end()].isspace(),
-        touches_left=left,
-        touches_right=right,
-        punctuation_before=_is_punctuation(text[max(position - 1, 0) : position]),
-        punctuation_after=_is_punctuation(text[position : position + 1]),
+        left=left,
+        right=right,
         name=name,
     )
     if match["closes"]:
@@ -183,7 +177,7 @@ def _add_tag(
             open_tags.pop()
             return
     elif not (match["alone"] or match["empty"] or _EMPTY_ELEMENTS.fullmatch(name)):
-        tag.start = word - (left and right)  # inside a word: it encloses the whole word
+        tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return
@@ -195,10 +189,6 @@ def _add_tag(
 def _name(tag: re.Match[str]) -> str:
     """The name of an element; empty for comments and the like."""
     return (tag["name"] or "").lower()
-
-
-def _is_punctuation(character: str) -> bool:
-    return bool(character.strip()) and not re.match(r"\w", character)
 
 
 def _close_unclosed(open_tags: list[Tag], depth: int) -> None:

@@ -24,12 +24,10 @@ class Tag:
     """Index of the first source word after it."""
     space_before: bool = True
     space_after: bool = True
-    touches_left: bool = False
-    """Whether there is text directly to the left, without a space."""
-    touches_right: bool = False
-    """Whether there is text directly to the right, without a space."""
-    punctuation_before: bool = False
-    punctuation_after: bool = False
+    left: str = ""
+    """Character of the text directly to the left; empty if there is none, or a space."""
+    right: str = ""
+    """Character of the text directly to the right; empty if there is none, or a space."""
     name: str = ""
     """Name of the element."""
     closing: "Tag | None" = None
@@ -144,14 +142,14 @@ def _move_punctuation(
     """
     left: list[_Span] = []
     right: list[_Span] = []
-    if content and (opening.touches_left or not (fills_parent or opening.punctuation_after)):
+    if content and (opening.left or not (fills_parent or _is_punctuation(opening.right))):
         first, *rest = content
         if first.space_to_word == _MOVED_LEFT and not first.kind:  # of a pair inside
             left, content = [first], rest
         elif mark := re.match(r"[^\w\s<]+(?=\w)", first.text):
             left = [_Span(mark[0], _MOVED_LEFT)]
             content = [_Span(first.text[mark.end() :], first.space_to_word), *rest]
-    if content and (closing.touches_right or not (fills_parent or closing.punctuation_before)):
+    if content and (closing.right or not (fills_parent or _is_punctuation(closing.left))):
         *rest, last = content
         if last.space_to_word == _MOVED_RIGHT and not last.kind:
             content, right = rest, [last]
@@ -159,6 +157,10 @@ def _move_punctuation(
             content = [*rest, _Span(last.text[: mark.start()], last.space_to_word)]
             right = [_Span(mark[0], _MOVED_RIGHT)]
     return left, content, right
+
+
+def _is_punctuation(character: str) -> bool:
+    return character != "" and not re.match(r"\w", character)
 
 
 def _place_children(

@@ -280,16 +280,17 @@ class BeamState:
         tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
         return [
             [
-                self._hypothesis(log_prob, ids[: int(length)], [*terms[: int(length)], end])
+                Hypothesis(
+                    ids[: int(length)],
+                    log_prob,
+                    log_prob / length_penalty(int(length) + 1, self._alpha),
+                    [*terms[: int(length)], end],
+                )
                 for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True)
                 if score > -math.inf
             ]
             for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True)
         ]
-
-    def _hypothesis(self, log_prob: float, tokens: list[int], terms: list[float]) -> Hypothesis:
-        score = log_prob / length_penalty(len(terms), self._alpha)
-        return Hypothesis(tokens, log_prob, score, terms)
 
 
 def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
