@@ -149,13 +149,15 @@ def _local_name(tag: Token) -> str:
 def _tokens(text: str) -> Iterator[Token]:
     """The tokens of an XML document. A DTD is refused, so that there are no entities to expand."""
     tokens, starts = list[Token](), list[int]()
+    data = text.encode("utf-8", "surrogateescape")
 
     def add(kind: str, name: str = "", attributes: dict[str, str] | None = None) -> None:
         tokens.append(Token(kind, name, attributes or {}, ""))
         starts.append(parser.CurrentByteIndex)
 
     def end(name: str) -> None:
-        if starts[-1] == parser.CurrentByteIndex:
+        index = parser.CurrentByteIndex
+        if tokens[-1].kind == "opening" and data[index - 2 : index] == b"/>":
             tokens[-1] = tokens[-1]._replace(kind="empty")
         else:
             add("closing", name)
@@ -177,11 +179,7 @@ def _tokens(text: str) -> Iterator[Token]:
     parser.DefaultHandler = other
     parser.StartDoctypeDeclHandler = refuse_dtd
     try:
-        data = text.encode()
         parser.Parse(data, True)
-    except UnicodeEncodeError as error:
-        line = text.count("\n", 0, error.start) + 1
-        raise InputError(f"line {line}: bytes that are not in the encoding of the file") from None
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         where = f"line {error.lineno}, column {error.offset + 1}"

@@ -44,20 +44,28 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
 _LETTER = re.compile(r"[^\W\d_]")
+_TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
 
 class MarkupTranslator:
     """Translates the text of lines with a ``Translator``, and preserves their markup.
 
+    A line whose markup does not parse is translated as text.
+
+    Args:
+        translator: Translates the text.
+        unplaced: Collects the markup that no word of the best translation belongs to.
+
     Raises:
         InputError: The normalisation changes the words of a line.
     """
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: Translator, unplaced: list[str] | None = None):
+        self._unplaced = [] if unplaced is None else unplaced
         tokenizer, normalizer = translator.tokenizer, translator.normalizer
         if not normalizer.keeps_words:
             raise InputError(
-                f"markup=keep cannot be used with data.normalization={normalizer.name}, which "
+                f"markup cannot be kept with data.normalization={normalizer.name}, which "
                 "changes the words of a line"
             )
         self._translator, self._normalizer = translator, normalizer
@@ -72,7 +80,7 @@ class MarkupTranslator:
         plain: list[int] = []
         extracted: dict[int, ExtractedLine] = {}
         for i, line in enumerate(lines):
-            if not MARKUP.search(line):
+            if not MARKUP.search(line) or is_malformed(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
@@ -87,12 +95,22 @@ class MarkupTranslator:
             results[i] = [
                 replace(
                     translation,
-                    text=restore_markup(source, translation.text, translation.alignment or []),
+                    text=restore_markup(
+                        source,
+                        translation.text,
+                        translation.alignment or [],
+                        self._unplaced if number == 0 else [],
+                    ),
                     alignment=None,
                 )
-                for translation in best
+                for number, translation in enumerate(best)
             ]
         return [results[i] for i in range(len(lines))]
+
+
+def is_malformed(line: str) -> bool:
+    """Whether something in a line looks like the beginning of a tag, but there is no such tag."""
+    return "<" in line and _TAG_START.search(MARKUP.sub("", line)) is not None
 
 
 def extract_markup(

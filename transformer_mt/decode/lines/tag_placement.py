@@ -67,13 +67,19 @@ _MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
 """``space_to_word`` of punctuation that a tag separates from its word."""
 
 
-def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[Link]) -> str:
-    """The translation of a line's text, with the line's markup where the alignment puts it."""
+def restore_markup(
+    source: ExtractedLine, translation: str, alignment: Sequence[Link], unplaced: list[str]
+) -> str:
+    """The translation of a line's text, with the line's markup where the alignment puts it.
+
+    Placeholders that the translation lacks, and tags around words that nothing is aligned with, go
+    where the words before them are; they are added to ``unplaced``.
+    """
     links = {target: word for word, target in alignment}
     words = translation.split()
     aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
-    _fix_placeholders(source, words, aligned)
-    spans = [_Span("", (False, False)), *_render(source.root, words, aligned, 0, len(words))]
+    _fix_placeholders(source, words, aligned, unplaced)
+    spans = [_Span("", (False, False)), *_render(source.root, words, aligned, 0, len(words), unplaced)]
     output = ""
     for left, right in pairwise(spans):
         text = right.text
@@ -85,11 +91,14 @@ def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[
     return output
 
 
-def _fix_placeholders(source: ExtractedLine, words: list[str], aligned: list[int]) -> None:
+def _fix_placeholders(
+    source: ExtractedLine, words: list[str], aligned: list[int], unplaced: list[str]
+) -> None:
     """Makes each placeholder number occur exactly once, in place."""
-    for number, (_, word) in source.placeholders.items():
+    for number, (verbatim, word) in source.placeholders.items():
         places = [i for i, text in enumerate(words) if _placeholder(number).search(text)]
         if not places:
+            unplaced.append(verbatim)
             position = _insertion_point(word, aligned, 0, len(words))
             words.insert(position, number)
             aligned.insert(position, word)
@@ -108,18 +117,23 @@ def _placeholder(number: str) -> re.Pattern[str]:
 
 
 def _render(
-    tag: Tag, words: Sequence[str], aligned: Sequence[int], lo: int, hi: int
+    tag: Tag,
+    words: Sequence[str],
+    aligned: Sequence[int],
+    lo: int,
+    hi: int,
+    unplaced: list[str],
 ) -> Iterator[_Span]:
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
     position = lo
-    for start, end, child in _place_children(tag, aligned, lo, hi):
+    for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
         yield from map(_Span, words[position:start])
         position = end
         spaces = (child.space_before, child.space_after)
         if child.closing is None:
             yield _Span(child.text, spaces, spaces, "alone")
             continue
-        content = [*_render(child, words, aligned, start, end)]
+        content = [*_render(child, words, aligned, start, end, unplaced)]
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
@@ -164,7 +178,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _place_children(
-    parent: Tag, aligned: Sequence[int], lo: int, hi: int
+    parent: Tag, aligned: Sequence[int], lo: int, hi: int, unplaced: list[str]
 ) -> list[tuple[int, int, Tag]]:
     """Assigns each tag inside ``parent`` a range of words of the translation; none overlap."""
     child_of: dict[int, int] = {}  # index of the pair that encloses a source word
@@ -190,6 +204,8 @@ def _place_children(
         if i in longest:
             placed.append((longest[i].start, longest[i].stop, tag))
             continue
+        if tag.start < tag.end:
+            unplaced.append(tag.text)
         position = _insertion_point(tag.start, aligned, lo, hi)
         if tag.start == parent.start:
             position = lo
