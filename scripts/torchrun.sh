@@ -48,6 +48,9 @@ else
   set -- "$(command -v mt-train)" "$@"
 fi
 
+# Otherwise restarted workers would meet in the store of the failed ones.
+if ((nodes > 1)); then export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1; fi
+
 exec torchrun \
   --nnodes="$nodes" \
   --nproc-per-node="${MT_PROCESSES:-auto}" \

@@ -32,17 +32,18 @@ OPTIMIZERS: Registry = {
 """``optimizer.name``."""
 
 SCHEDULES: Registry = {
-    "noam": "transformer_mt.training.schedule:noam",
-    "inverse_sqrt": "transformer_mt.training.schedule:inverse_sqrt",
-    "linear": "transformer_mt.training.schedule:linear",
+    "noam": "transformer_mt.training.optimizer:noam",
+    "inverse_sqrt": "transformer_mt.training.optimizer:inverse_sqrt",
+    "linear": "transformer_mt.training.optimizer:linear",
 }
 """``schedule.name``."""
 
 VALIDATION_METRICS: Registry = {
-    "bleu": "transformer_mt.evaluation.scores:VALIDATION_BLEU",
-    "chrf": "transformer_mt.evaluation.scores:VALIDATION_CHRF",
+    "bleu": "transformer_mt.evaluation.scores:validation_bleu",
+    "chrf": "transformer_mt.evaluation.scores:validation_chrf",
 }
-"""Metrics of validation translations, which ``train.best_by`` may name."""
+"""Metrics of validation translations, which ``train.best_by`` may name; higher is better. Functions
+of hypotheses, reference sets, target language and ``data.normalization``."""
 
 METRICS: Registry = {
     "bleu": "transformer_mt.evaluation.metrics:bleu",

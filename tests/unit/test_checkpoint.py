@@ -37,16 +37,14 @@ def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
 
 
 def optimizer_of(model: Transformer) -> Optimizer:
-    optimizer = make_optimizer(model, OptimizerConfig())
-    optimizer.set_lr(1e-2)
-    return optimizer
+    return make_optimizer(model, OptimizerConfig())
 
 
 def update(model: Transformer, optimizer: Optimizer, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
-    optimizer.step()
+    optimizer.step(1e-2)
 
 
 def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:

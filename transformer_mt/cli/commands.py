@@ -4,10 +4,9 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 """
 
 import logging
-import resource
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def train(job: TrainJob) -> None:
     """Trains a model and prints its test scores, or where the prepared data is."""
-    with _loading("mt-train", gigabytes=3):
+    with exit_on_interrupt("mt-train", gigabytes=3):
         from transformer_mt.evaluation.scores import to_text
         from transformer_mt.jobs.train import train
     result = train(job)
@@ -31,8 +30,8 @@ def train(job: TrainJob) -> None:
 
 
 def translate(job: TranslateJob) -> None:
-    """Translates a document, or a file, resumable, or else a stream."""
-    with _loading("mt-translate"):
+    """Translates a document, or a file, resumable, or else standard input or to standard output."""
+    with exit_on_interrupt("mt-translate", gigabytes=1):
         from transformer_mt.jobs.line_processor import translates_file
 
         if job.document_format is not None:
@@ -47,7 +46,7 @@ def translate(job: TranslateJob) -> None:
 
 def evaluate(job: EvaluateJob) -> None:
     """Scores translations and prints the scores; of an attention page alone, the translation."""
-    with _loading("mt-eval"):
+    with exit_on_interrupt("mt-eval", gigabytes=1):
         from transformer_mt.evaluation.score_tables import to_json, to_text
         from transformer_mt.jobs.evaluate import evaluate, write_attention
     if sys.stdout is None:
@@ -65,22 +64,10 @@ def evaluate(job: EvaluateJob) -> None:
 
 def export(job: ExportJob) -> None:
     """Converts a model folder to the format of another library."""
-    with _loading("mt-export"):
+    with exit_on_interrupt("mt-export", gigabytes=1):
         from transformer_mt.jobs.export import export
     with _messages_to_stderr("mt-export"):
         export(job)
-
-
-def _loading(program: str, *, gigabytes: int = 1) -> AbstractContextManager[None]:
-    """Context in which a job is imported.
-
-    Raises ``InputError`` if ``ulimit -v`` leaves less memory: libraries would abort, or worse.
-    """
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if resource.RLIM_INFINITY != limit < gigabytes << 30:
-        need = f"raise ulimit -v to {gigabytes} GB or more"
-        raise InputError(f"the address space is limited to {limit >> 20} MB: {need}")
-    return exit_on_interrupt(program)
 
 
 @contextmanager

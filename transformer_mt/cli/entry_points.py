@@ -4,6 +4,7 @@ Loading takes seconds, so this module imports the standard library only.
 """
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,11 +26,22 @@ export = partial(run, "export", "mt-export")
 
 
 @contextmanager
-def exit_on_interrupt(program: str) -> Iterator[None]:
-    """Exits directly on Ctrl-C while modules are imported.
+def exit_on_interrupt(program: str, *, gigabytes: int = 0) -> Iterator[None]:
+    """Context for imports, in which Ctrl-C exits directly.
 
     An exception raised in the middle of an import may be lost or replaced by another.
+
+    Args:
+        program: Name of the command.
+        gigabytes: Memory that the modules need. If ``ulimit -v`` leaves less, libraries abort, or
+            worse, so ``InputError`` is raised.
     """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if resource.RLIM_INFINITY != limit < gigabytes << 30:
+        need = f"raise ulimit -v to {gigabytes} GB or more"
+        from transformer_mt.errors import InputError
+
+        raise InputError(f"the address space is limited to {limit >> 20} MB: {need}")
 
     def interrupted(*_: object) -> None:
         with suppress(OSError):  # standard error may be closed

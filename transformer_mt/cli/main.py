@@ -49,7 +49,9 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     program, run_job = JOBS[command].program, run or getattr(commands, command)
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
-        arguments = [_quote_attention(argument) for argument in sys.argv[1:]]
+        arguments = sys.argv[1:]
+        if command == "evaluate":
+            arguments = [_quote_attention(argument) for argument in arguments]
         overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
         flags = [text for text in arguments if text not in overrides]  # and their values
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
@@ -57,7 +59,7 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
             print(program, __version__)
         elif "--help" in flags or "-h" in flags:
             print(help_text(command))
-        elif flags or any(text.startswith("hydra") for text in overrides):
+        elif flags or "hydra" in str(overrides):
             _check_flags(command, flags)
             _run_with_hydra(command, run_job, flags, overrides)
         else:

@@ -73,12 +73,12 @@ class SourceConfig:
     language."""
 
     def __post_init__(self) -> None:
-        kinds = [kind for kind in SOURCE_FIELDS if self._has(kind)]
-        if len(kinds) != 1:
-            raise InputError(
-                f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
-                f"this one has: {', '.join(kinds) or 'none'}"
-            )
+        kinds = self._kinds
+        require(
+            len(kinds) == 1,
+            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
+            f"this one has: {', '.join(kinds) or 'none'}",
+        )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
             if value and name not in own:
@@ -100,13 +100,15 @@ class SourceConfig:
                 f"{name}={value!r}: a TSV column is a number, starting at 1",
             )
 
-    def _has(self, kind: str) -> bool:
-        return any(getattr(self, name) for name in kind.split("+"))
+    @property
+    def _kinds(self) -> list[str]:
+        given = vars(self)
+        return [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
 
     @property
     def kind(self) -> str:
         """A key of ``SOURCE_FIELDS``."""
-        return next(kind for kind in SOURCE_FIELDS if self._has(kind))
+        return self._kinds[0]
 
     @property
     def name(self) -> str:

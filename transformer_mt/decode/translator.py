@@ -63,9 +63,9 @@ class Translation:
         """The translation of a line from those of its parts, without an alignment."""
         return cls(
             space.join(part.text for part in parts if part.text),
-            sum(part.score for part in parts),
+            sum((part.score for part in parts), 0.0),
             sum(part.tokens for part in parts),
-            sum(part.log_prob for part in parts),
+            sum((part.log_prob for part in parts), 0.0),
             [piece for part in parts for piece in part.pieces],
             [value for part in parts for value in part.piece_log_probs],
         )

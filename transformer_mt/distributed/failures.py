@@ -7,12 +7,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from typing import NoReturn
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -32,7 +31,6 @@ _GRACE_SECONDS = 1.0
 """Time for which a rank outlives the failure of another one, so that a launcher sees that failure
 first; torchrun polls ten times per second."""
 _LOG_AFTER = timedelta(seconds=10)
-_POLL_SECONDS = 0.05
 
 _group_numbers = count()
 
@@ -48,66 +46,35 @@ _store: list[Store] = []
 def meet(timeout: timedelta) -> Store:
     """Key-value store of all ranks of this start; needs no process group and outlives it.
 
-    It is empty initially, unlike torchrun's store below it, which still holds the addresses and
-    failures of earlier starts. Later calls return the same one.
+    It is empty initially. torchrun's store, with the failures of earlier starts, is the same for
+    all starts, so each restart has its own keys in it. Later calls return the same store.
 
     Args:
-        timeout: Maximum time between the start of the first rank and that of the last.
+        timeout: Maximum time of waiting for the process that serves the store.
 
     Raises:
-        LostRankError: Ranks are missing.
-        InputError: Rank 0, or torchrun on its node, cannot be reached.
+        InputError: That process, rank 0 or torchrun, cannot be reached, or torchrun would restart
+            the workers of several nodes, each of which counts its own restarts.
     """
     if _store:
         return _store[0]
+    start = ""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        start = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        if not _on_one_node() and os.environ["TORCHELASTIC_MAX_RESTARTS"] != "0":
+            raise InputError(
+                "torchrun --max-restarts on several nodes needs --rdzv-backend=c10d and "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as in scripts/torchrun.sh"
+            )
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timeout))
-        assert isinstance(store, Store)
-        _store.append(PrefixStore(agree_on_start_id(store, rank, size, timeout), store))
-        return _store[0]
+        store, *_ = next(rendezvous("env://", timeout=timeout))
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(key, f"no {key}") for key in ("MASTER_ADDR", "MASTER_PORT"))
         raise InputError(
             f"{describe_rank()}: cannot reach the other ranks at {where}: {_summary(error)}"
         ) from None
-
-
-def agree_on_start_id(store: Store, rank: int, size: int, timeout: timedelta) -> str:
-    """Agrees with the other ranks on an id of this start that no other start has.
-
-    torchrun provides none: ``TORCHELASTIC_RESTART_COUNT`` differs between nodes, each of which
-    counts only its failures. So each rank posts a random id, and rank 0 replies to every id, even
-    one left from an earlier start, with its own id, until all other ranks have read it.
-
-    Raises:
-        LostRankError: Other ranks have not started in time.
-    """
-    own_id = uuid4().hex
-    if rank > 0:
-        store.set(f"request {rank}", own_id)
-        _wait(lambda: store.check([f"reply {own_id}"]), timeout, "rank 0 has not started")
-        start_id: str = store.get(f"reply {own_id}").decode()
-        store.add(f"received {start_id}", 1)
-        return start_id
-    requests = [f"request {other}" for other in range(1, size)]
-
-    def all_received() -> bool:
-        for request in requests:
-            if store.check([request]):
-                store.set(f"reply {store.get(request).decode()}", own_id)
-        return store.add(f"received {own_id}", 0) == len(requests)
-
-    _wait(all_received, timeout, f"not all {size} ranks have started")
-    return own_id
-
-
-def _wait(done: Callable[[], bool], timeout: timedelta, message: str) -> None:
-    # Polls, since Ctrl-C does not interrupt store.wait.
-    deadline = time.monotonic() + timeout.total_seconds()
-    while not done():
-        if time.monotonic() > deadline:
-            raise LostRankError(f"{describe_rank()}: {message} within {timeout}")
-        time.sleep(_POLL_SECONDS)
+    _store.append(PrefixStore(f"start {start}", store))
+    return _store[0]
 
 
 def process_group_store(timeout: timedelta) -> Store:
@@ -119,7 +86,6 @@ def process_group_store(timeout: timedelta) -> Store:
     Raises:
         LostRankError: Another rank failed or is not ready in time.
     """
-    single_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
     store = PrefixStore(f"group {next(_group_numbers)}", meet(timeout))
     started, logged = time.monotonic(), False
     ready = store.add("ready", 1)
@@ -127,7 +93,7 @@ def process_group_store(timeout: timedelta) -> Store:
         if meet(timeout).check(["failure"]):
             raise LostRankError(f"{describe_rank()}: another rank failed before all were ready")
         waited = timedelta(seconds=time.monotonic() - started)
-        if single_node and waited > timeout:
+        if _on_one_node() and waited > timeout:
             raise LostRankError(
                 f"{describe_rank()}: only {ready} ranks were ready within {timeout}"
             )
@@ -137,6 +103,10 @@ def process_group_store(timeout: timedelta) -> Store:
         time.sleep(0.1)
         ready = store.add("ready", 0)
     return store
+
+
+def _on_one_node() -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
 
 
 def is_transient(name: str, message: str) -> bool:

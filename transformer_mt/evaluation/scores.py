@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,6 @@ def check_line_counts(texts: Mapping[str, Lines]) -> None:
         raise InputError(f"no lines in {first}: there is nothing to score")
 
 
-@dataclass(frozen=True)
-class ValidationMetric:
-    """A corpus-level metric that each validation computes from its translations."""
-
-    function: Callable[[Lines, Sequence[Lines], str, str], float]
-    """Arguments: hypotheses, reference sets, target language, ``data.normalization``."""
-    higher_is_better: bool = True
-
-
 def validation_bleu(
     hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, normalization: str
 ) -> float:
@@ -134,12 +125,9 @@ def validation_bleu(
     return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0].score
 
 
-VALIDATION_BLEU = ValidationMetric(validation_bleu)
-VALIDATION_CHRF = ValidationMetric(
-    lambda hypotheses, references, lang, _: (
-        compute_score("chrf", lang, hypotheses, references).score
-    )
-)
+def validation_chrf(hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, _: str) -> float:
+    """ChrF2 for comparing checkpoints."""
+    return compute_score("chrf", tgt_lang, hypotheses, references).score
 
 
 def to_json(scores: Sequence[Score]) -> str:

@@ -1,5 +1,6 @@
 """The folder of finished chunks, from which an interrupted translation of a file resumes."""
 
+import hashlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 _JOB, _LOCK = "job.json", ".lock"
 _CHUNK = "chunk"
 """Key of ``job.json`` for the number of lines of a chunk, which does not change the output."""
+_MAX_HEADER_BYTES = 2**16
 
 
 class ChunkFolder:
@@ -55,7 +57,7 @@ class ChunkFolder:
         raise InputError(f"another mt-translate is using {self.path}: wait, or stop it")
 
     def start(self, job: dict[str, Any], chunk_lines: int) -> int:
-        """Keeps only chunks of this very job; returns the number of lines of a chunk.
+        """Keeps only intact chunks of this very job; returns the number of lines of a chunk.
 
         It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
         """
@@ -70,7 +72,12 @@ class ChunkFolder:
             differ = ", ".join(key for key in job if known.get(key) != job[key])
             log.info("%s is of a different job (%s): starting again", self.path, differ)
         for file in self.path.iterdir():
-            if file.name not in (_JOB, _LOCK) and not (same and file.suffix == ".part"):
+            if file.name in (_JOB, _LOCK):
+                continue
+            if not (same and file.suffix == ".part"):
+                file.unlink()
+            elif not _is_intact(file):
+                log.warning("%s is damaged: its lines are translated again", file)
                 file.unlink()
         if not same:
             files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
@@ -95,9 +102,10 @@ class ChunkFolder:
         return True
 
     def write(self, number: int, text: bytes, stats: InputStats) -> None:
-        """Writes the output of a chunk, after a line with its statistics."""
+        """Writes the output of a chunk, after a line with its checksum and statistics."""
+        header = {"sha256": hashlib.sha256(text).hexdigest(), "stats": asdict(stats)}
         with files.atomic(self._part(number)) as temporary:
-            temporary.write_bytes(json.dumps({"stats": asdict(stats)}).encode() + b"\n" + text)
+            temporary.write_bytes(json.dumps(header).encode() + b"\n" + text)
 
     def join(self, target: Path, chunks: int) -> InputStats:
         """Joins the chunks to the output, and deletes them."""
@@ -120,3 +128,14 @@ class ChunkFolder:
 
     def _part(self, number: int) -> Path:
         return self.path / f"{number:08d}.part"
+
+
+def _is_intact(part: Path) -> bool:
+    """Whether a finished chunk has the checksum in its first line."""
+    try:
+        with files.open_regular(part) as file:
+            header = json.loads(file.readline(_MAX_HEADER_BYTES))
+            InputStats(**header["stats"])
+            return bool(header["sha256"] == hashlib.file_digest(file, "sha256").hexdigest())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False

@@ -6,7 +6,6 @@ from the Hub, are left out.
 
 import logging
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -28,7 +27,7 @@ MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your ch
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _MAX_CARD_BYTES = 2**22
-_START = {"version": str, "command": str, "parameters": int, "devices": list, "threads": int}
+_START = {"version": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
 _END = {"averaged_updates": list}
 _CLEANING = {"total": int, "kept": int}
@@ -91,11 +90,9 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         started_from=source if hub_models.is_remote(source) else Path(source).name,
         cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
         state=states[0] if states else {},
-        duration=_duration(states[0]["seconds"]) if any(states) else "",
         averaged_updates=[f"{step:,}" for step in updates if type(step) is int],
         start=starts[-1] if starts else {},
         hardware=_hardware(starts[-1]) if starts else "",
-        command=_command(starts[0]["command"]) if starts else "",
         curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
@@ -178,23 +175,6 @@ def _hardware(start: dict[str, Any]) -> str:
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]
     return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 3600:
-        return "{} min {} s".format(*divmod(round(seconds), 60))
-    return "{} h {} min".format(*divmod(round(seconds / 60), 60))
-
-
-def _command(line: str) -> str:
-    """The command of a start; empty if it was not mt-train."""
-    try:
-        program, *arguments = shlex.split(line)
-    except ValueError:
-        return ""
-    if not program.endswith(("mt-train", "cli/train.py")):
-        return ""
-    return shlex.join(["mt-train", *arguments])
 
 
 def _draw_curves(run_dir: Path, path: Path) -> bool:

@@ -140,7 +140,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             run_folder.write_start(run_dir, job, data)
         if world.is_main and state is RunState.NEW:
             _warn_about_data(job, data)
-        parameters = sum(p.numel() for p in trainer.model.parameters())
+        parameters = sum(map(torch.numel, trainer.model.parameters()))
         run_folder.record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
         trackers = open_trackers(job if world.is_main else None, trainer.steps_done)
         with trackers as record:
@@ -169,7 +169,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
 def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
     """Raises ``InputError`` unless all ranks have the same data, and the model positions for it."""
     gathered = world.gather(data.fingerprints)
-    if any(fingerprints != gathered[0] for fingerprints in gathered):
+    if gathered.count(gathered[0]) < len(gathered):
         raise InputError(
             "the ranks have different data: look for a node whose data files or cache "
             f"({job.cache_dir}) differ"

@@ -31,8 +31,11 @@ _MAX_LISTED = 10
 """Number of places that a message names."""
 
 
-def translate_document(job: TranslateJob) -> None:
+def translate_document(job: TranslateJob) -> InputStats:
     """Translates a document of ``job.document_format``; the output has the encoding of the input.
+
+    Returns:
+        Counts of unusual texts.
 
     Raises:
         InputError: The document or the model is missing or damaged, the settings conflict, or
@@ -67,6 +70,7 @@ def translate_document(job: TranslateJob) -> None:
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
     _warn("could not be placed by word alignment", document.places(processor.unplaced))
     _warn("was left as it is", [f"line {document.line_number(unit.start)}" for unit in failed])
+    return stats
 
 
 def _warn(problem: str, places: list[str]) -> None:

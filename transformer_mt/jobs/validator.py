@@ -11,11 +11,10 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
-from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import VALIDATION_METRICS, load
-from transformer_mt.training.validation import TranslationSample, ValidationResult
+from transformer_mt.training.validation import ValidationResult
 
 _NUM_SAMPLES = 5
 _NUM_PROBED = 100
@@ -52,11 +51,6 @@ class TranslationValidator:
         samples = evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
         return [self._probed_lines[i] for i in samples]
 
-    @property
-    def higher_is_better(self) -> Mapping[str, bool]:
-        """Direction of each metric."""
-        return {name: metric.higher_is_better for name, metric in _metrics().items()}
-
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
         translator = Translator.of_model(model, self._tokenizer, self._job)
@@ -70,8 +64,7 @@ class TranslationValidator:
         if not self._world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
         samples = [
-            TranslationSample(self._sources[i], self._references[i], hypotheses[i])
-            for i in self._sample_lines
+            (self._sources[i], self._references[i], hypotheses[i]) for i in self._sample_lines
         ]
         attention = self._attention(model, samples)
         return ValidationResult(metrics, samples, attention, num_lines)
@@ -86,29 +79,26 @@ class TranslationValidator:
         lines, data = sorted(hypotheses), self._job.data
         texts, references = [hypotheses[i] for i in lines], [[self._references[i] for i in lines]]
         return {
-            name: metric.function(texts, references, data.tgt_lang, data.normalization)
-            for name, metric in _metrics().items()
+            name: load(VALIDATION_METRICS, name)(
+                texts, references, data.tgt_lang, data.normalization
+            )
+            for name in VALIDATION_METRICS
         }
 
     def _attention(
-        self, model: Transformer, samples: Sequence[TranslationSample]
+        self, model: Transformer, samples: Sequence[tuple[str, str, str]]
     ) -> AttentionMaps | None:
         """Attention weights of the longest sample that fits an attention map, if any does."""
         max_tokens = _MAX_MAP_TOKENS
         if model.config.positions == "learned":
             max_tokens = min(max_tokens, model.config.max_positions)
-        lines = [self._normalizer.src(sample.source) for sample in samples]
+        lines = [self._normalizer.src(source) for source, _, _ in samples]
         sources = [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
         fitting = [i for i, ids in enumerate(sources) if len(ids) <= max_tokens]
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen].translation)])
+        (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
         return attention_maps(model, src, tgt_in, self._tokenizer.pieces)
-
-
-def _metrics() -> dict[str, ValidationMetric]:
-    """Metrics by the name that they have in ``metrics.jsonl`` and ``train.best_by``."""
-    return {name: load(VALIDATION_METRICS, name) for name in VALIDATION_METRICS}

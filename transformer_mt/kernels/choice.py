@@ -35,12 +35,6 @@ _FLOPS = 10**9
 _GAIN = 1.1
 """A choice must be this much faster than those before it, PyTorch's own first."""
 
-_EARLIER_RECORDS = {
-    frozenset({"torch"}): "torch",
-    frozenset({"torch", "torch_transposed"}): "torch_transposed",
-    frozenset({"onednn", "onednn_transposed"}): "onednn",
-}
-
 
 @dataclass(frozen=True)
 class Kernels:
@@ -55,19 +49,17 @@ class Kernels:
     def from_json(cls, value: Any) -> "Kernels | None":
         """The inverse of ``asdict``; None if the record is damaged.
 
-        An earlier version recorded a kernel for each product of each weight. Where they do not
-        agree, they are read as ``mixed``, which is not available.
+        An earlier version recorded a kernel for each product of each weight: they are read as
+        ``mixed``, which is not available.
         """
         try:
             precision, products = value["precision"], value["products"]
-            if isinstance(products, dict):
-                names = {name for kernels in products.values() for name in kernels.values()}
-                agreed = _EARLIER_RECORDS.get(frozenset(names), "mixed")
-                products = agreed if value["attention"] == "written_out" else "mixed"
-            known = isinstance(products, str) and precision in DTYPES
-        except (AttributeError, KeyError, TypeError):
+            is_known = precision in DTYPES
+        except (KeyError, TypeError):
             return None
-        return cls(precision, products) if known else None
+        return (
+            cls(precision, products if isinstance(products, str) else "mixed") if is_known else None
+        )
 
 
 def choose_kernels(

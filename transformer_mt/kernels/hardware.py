@@ -130,13 +130,8 @@ def _cpu_info(key: str) -> str:
 
 def _cpu_quota(root: Path) -> float:
     """CPU quota of this container's control group, in cores; infinite without one."""
-    groups = root / "sys/fs/cgroup"
-    version1 = [groups / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
-    for files in ([groups / "cpu.max"], version1):
-        try:
-            limit, period = map(float, " ".join(file.read_text() for file in files).split())
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-        if limit > 0:  # version 1 has -1 for no limit
-            return limit / period
-    return math.inf
+    try:
+        limit, period = map(float, (root / "sys/fs/cgroup/cpu.max").read_text().split())
+    except (OSError, ValueError):  # no such file, or "max"
+        return math.inf
+    return limit / period

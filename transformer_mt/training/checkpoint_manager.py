@@ -90,23 +90,21 @@ class CheckpointManager:
         self.wait()
         snapshot = ckpt.snapshot(model, optimizer_state)
         self._thread = self._thread or background_thread("checkpoint")
-        self._pending = self._thread.submit(self._save, asdict(state), state.best_step, snapshot)
+        self._pending = self._thread.submit(self._save, asdict(state), snapshot)
 
     def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Stores the metrics of the latest checkpoint's validation in it."""
+        """Stores the metrics of the latest checkpoint's validation in it.
+
+        First it prunes: a run may have been killed after saving and before pruning.
+        """
         if not self._world.is_main:
             return
         self.wait()
         with self._explain_errors():
+            self._prune(state.best_step)
             ckpt.write_validation(self._checkpoints[-1], metrics)
             if self._config.final == "best" and state.best_step == state.step:
                 self._write_model(state.best_step)
-
-    def prune_leftovers(self) -> None:
-        """Prunes the checkpoints of a run that was killed between saving and pruning."""
-        if self._checkpoints:
-            with self._explain_errors():
-                self._prune(int(self._checkpoints[-1].state["best_step"]))
 
     def wait(self) -> None:
         """Waits until the checkpoint is written.
@@ -133,14 +131,14 @@ class CheckpointManager:
             weights = self._write_model(state.best_step)
         used = self._model_checkpoints(state.best_step)
         self.model_steps = [checkpoint.step for checkpoint in used]
-        log.info("the final model is %s", self._describe_model(state))
+        log.info("the final model is %s", self._describe_model(state.best_step))
         expected = self._expected_steps(state.best_step)
         if missing := sorted(set(expected) - set(self.model_steps)):
+            steps = ", ".join(f"{step:,}" for step in missing)
             log.warning(
                 "warning: the final model leaves out what is damaged or deleted: the checkpoint%s "
                 "of update %s",
-                "s" * (len(missing) > 1),
-                ", ".join(f"{step:,}" for step in missing),
+                *("s" * (len(missing) > 1), steps),
             )
         return weights
 
@@ -160,11 +158,11 @@ class CheckpointManager:
                 "same command to resume from the previous checkpoint"
             ) from None
 
-    def _save(self, state: dict[str, Any], best_step: int, snapshot: Snapshot) -> None:
+    def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
         saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
         self._checkpoints = [*(c for c in self._checkpoints if c.step < saved.step), saved]
-        self._write_model(best_step)
-        self._prune(best_step)
+        self._write_model(state["best_step"])
+        self._prune(state["best_step"])
 
     def _prune(self, best_step: int) -> None:
         """Deletes all but the averaged checkpoints, the latest, and the best."""
@@ -190,16 +188,14 @@ class CheckpointManager:
         expected = self._expected_steps(best_step)
         return [c for c in self._checkpoints if c.step in expected] or self._checkpoints[-1:]
 
-    def _describe_model(self, state: TrainingState) -> str:
+    def _describe_model(self, best_step: int) -> str:
         if self._config.final == "ema":
             return "the exponential moving average of the weights"
-        first, last = self.model_steps[0], self.model_steps[-1]
-        if len(self.model_steps) > 1:
-            number = len(self.model_steps)
+        first, last, number = self.model_steps[0], self.model_steps[-1], len(self.model_steps)
+        if number > 1:
             return f"the average of {number} checkpoints, of updates {first:,} to {last:,}"
-        best = ""
-        if self._config.final == "best" and state.best_step == last:
-            best = f", the best by train.best_by={self._config.best_by}"
+        is_best = self._config.final == "best" and best_step == last
+        best = f", the best by train.best_by={self._config.best_by}" if is_best else ""
         return f"the checkpoint of update {last:,}{best}"
 
     def _write_model(self, best_step: int) -> dict[str, Tensor]:

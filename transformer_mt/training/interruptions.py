@@ -1,4 +1,4 @@
-"""What ends a run early: signals, missing memory, and numbers that are not finite.
+"""Signals that stop training.
 
 After the first SIGINT, SIGTERM or SIGHUP, training finishes its current update, saves a checkpoint
 and raises ``StoppedError`` (see ``Trainer._stop``); a validation is interrupted immediately
@@ -12,14 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from transformer_mt.batch import Batch
-from transformer_mt.errors import InputError
-
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ADVICE = (
-    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
-    "(train.clip_norm), or delete the latest checkpoints to resume from an earlier one"
-)
 
 
 @dataclass(eq=False)  # not frozen: contextlib sets the traceback of an exception that passes it
@@ -68,11 +61,10 @@ def handle_signals() -> Iterator[Signals]:
 
     Only the main thread gets signals: in another one, as of a notebook, nothing is installed.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield Signals(())
-        return
-    # nohup ignores SIGHUP: closing the terminal must not stop the run.
-    handled = [n for n in _HANDLED if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handled = list(_HANDLED if in_main_thread else ())
+    if in_main_thread and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        handled.remove(signal.SIGHUP)  # nohup: closing the terminal must not stop the run
     signals = Signals(handled)
     previous = {number: signal.signal(number, signals.receive) for number in handled}
     try:
@@ -81,26 +73,3 @@ def handle_signals() -> Iterator[Signals]:
         if signals.received is None:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def out_of_memory_error(
-    micro_batches: Sequence[Batch], max_tokens: int, max_length: int
-) -> InputError:
-    """The error, with advice, for a device that is out of memory.
-
-    Args:
-        micro_batches: The batches at work.
-        max_tokens: ``train.max_tokens_per_device``.
-        max_length: ``data.cleaning.max_tokens``, a lower bound of ``max_tokens``.
-    """
-    targets = max(len(batch.tgt_out) for batch in micro_batches)
-    advice = "lower data.cleaning.max_tokens, or use a smaller model"
-    if max_length < max_tokens:
-        less = max(max_length, min(max_tokens, targets) // 2)
-        advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-    return InputError(f"out of memory on a batch of {targets:,} target tokens: {advice}")
-
-
-def not_finite_error(problem: str) -> InputError:
-    """The error, with advice, for gradients, weights or a loss with NaN or infinity."""
-    return InputError(f"{problem}: {_ADVICE}")

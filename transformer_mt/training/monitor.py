@@ -20,8 +20,6 @@ from transformer_mt.training.validation import ValidationResult
 log = logging.getLogger(__name__)
 
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LONG_RUN_SECONDS = 7 * 24 * 3600
-"""A run that would take longer is announced after its third update."""
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 
@@ -84,7 +82,6 @@ class Monitor:
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         trackers: Record the run as well; the caller closes them.
-        num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
         is_main: Whether this is the main rank.
     """
 
@@ -96,40 +93,31 @@ class Monitor:
         peak_rate: float | None = None,
         trackers: Trackers | None = None,
         *,
-        num_records: int = 0,
         is_main: bool = True,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
-        self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
+        self._metrics = MetricsLog(run_dir, steps_done) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
             initial=steps_done,
             disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,
-            bar_format="{n_fmt}/{total_fmt} {bar}{desc}",
+            bar_format="{n_fmt}/{total_fmt} {bar}{desc} <{remaining}",
         )
         self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
         self._targets, self._data_seconds = 0, 0.0
-        self._first_updates: list[float] = []
 
-    def update(self, step: int, num_targets: int, data_seconds: float) -> None:
+    def update(self, num_targets: int, data_seconds: float) -> None:
         """Counts one update; called for each of them, without waiting for the device.
 
         Args:
-            step: Number of the update.
             num_targets: Its target tokens.
             data_seconds: Time that this process has waited for its data.
         """
         self._targets += num_targets
         self._data_seconds += data_seconds
         self._bar.update(1)
-        # The first update may include compilation; the next two give an estimate.
-        if len(self._first_updates) < 3:
-            self._first_updates.append(time.perf_counter())
-            if len(self._first_updates) == 3:
-                seconds = (self._first_updates[2] - self._first_updates[0]) / 2
-                self._warn_if_long(seconds, self._max_steps - step)
 
     def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
@@ -149,10 +137,10 @@ class Monitor:
             values["mfu"] = rate / self._peak_rate
         values["data_wait"] = waiting
         self._record("train", step, values)
-        remaining = seconds / steps * (self._max_steps - step)
-        line = format_values(values, remaining)
+        line = format_values(values)
         self._bar.set_description_str(f" {line}", refresh=False)
-        self.note(f"{step}/{self._max_steps} {line}")
+        remaining = tqdm.format_interval(seconds / steps * (self._max_steps - step))
+        self.note(f"{step}/{self._max_steps} {line} <{remaining}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
@@ -189,9 +177,10 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> int:
-        """Writes the records to disk, before a checkpoint, and returns their number."""
-        return self._metrics.sync() if self._metrics else 0
+    def sync(self) -> None:
+        """Writes the records to disk, before a checkpoint."""
+        if self._metrics:
+            self._metrics.sync()
 
     def close(self) -> None:
         """Closes the progress bar and ``metrics.jsonl``."""
@@ -204,18 +193,9 @@ class Monitor:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
 
-    def _warn_if_long(self, seconds_per_update: float, remaining_steps: int) -> None:
-        seconds = seconds_per_update * remaining_steps
-        if seconds > _LONG_RUN_SECONDS:
-            self.note(
-                f"warning: an update takes {seconds_per_update:.0f} s on this machine; the "
-                f"remaining {remaining_steps:,} would take {seconds / 86400:.0f} days. To see the "
-                "whole pipeline in minutes: mt-train experiment=quickstart"
-            )
 
-
-def format_values(values: Mapping[str, float], remaining: float) -> str:
-    """A training record as one line, with the estimated seconds until the last update."""
+def format_values(values: Mapping[str, float]) -> str:
+    """A training record as one line."""
     parts = [
         f"loss {values['loss']:.3f}",
         f"ppl {values['ppl']:.3g}",
@@ -229,7 +209,7 @@ def format_values(values: Mapping[str, float], remaining: float) -> str:
         parts.append(f"wait {values['data_wait']:.0%}")
     if values.get("skipped"):
         parts.append(f"skipped {values['skipped']:.0f}")
-    return " ".join([*parts, f"<{tqdm.format_interval(remaining)}"])
+    return " ".join(parts)
 
 
 def perplexity(nll: float) -> float:

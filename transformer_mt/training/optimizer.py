@@ -1,23 +1,22 @@
-"""What an update changes besides the weights: Adam's state, the loss scale, the moving average.
+"""Optimizer and learning-rate schedules (§5.3), loss scale, and moving average of the weights.
 
-A checkpoint stores all of it in ``optimizer.safetensors``. To add an optimizer, write a function
-that builds an ``Optimizer``, and register it in ``registries.OPTIMIZERS``.
+A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is a function of the
+step. To add an optimizer, write a function that builds an ``Optimizer``, and register it in
+``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``.
 """
 
 import copy
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.checkpoint import ema_state, parameters
-from transformer_mt.config import OptimizerConfig
+from transformer_mt.config import OptimizerConfig, ScheduleConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import OPTIMIZERS, load
-
-_INITIAL_SCALE, _MAX_SCALE = 2.0**16, 2.0**24
-_GROWTH_INTERVAL = 2000
-"""Updates without overflow after which the loss scale is doubled, as in ``GradScaler``."""
+from transformer_mt.registries import OPTIMIZERS, SCHEDULES, load
 
 
 class Optimizer:
@@ -31,27 +30,28 @@ class Optimizer:
     def __init__(self, weights: dict[str, nn.Parameter], fused: torch.optim.Optimizer):
         self._weights, self._fused = weights, fused
 
-    def set_lr(self, lr: float) -> None:
-        """Sets the learning rate, which is 0 initially."""
-        for group in self._fused.param_groups:
-            group["lr"] = lr
-
     def zero_grad(self) -> None:
         """Frees all gradients."""
         for parameter in self._weights.values():
             parameter.grad = None
 
-    def step(self, grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
+    def step(
+        self, lr: float, grad_scale: Tensor | None = None, found_inf: Tensor | None = None
+    ) -> None:
         """Updates each weight that has a gradient.
 
         Args:
+            lr: Learning rate.
             grad_scale: Scalar that gradients are divided by first.
             found_inf: Scalar bool on the device; if True, neither weights nor state change.
         """
+        for group in self._fused.param_groups:
+            group["lr"] = lr
         # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
-        scalars = [None if x is None else x.float() for x in (grad_scale, found_inf)]
-        self._fused.grad_scale, self._fused.found_inf = scalars  # type: ignore[attr-defined]
-        self._fused.step()
+        fused: Any = self._fused
+        fused.grad_scale = None if grad_scale is None else grad_scale.float()
+        fused.found_inf = None if found_inf is None else found_inf.float()
+        fused.step()
 
     def state(self) -> dict[str, Tensor]:
         """The live state tensors, as ``<parameter>.<quantity>``, complete before the first step.
@@ -97,16 +97,59 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return optimizer
 
 
+def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:
+    """Learning rate of an update.
+
+    Args:
+        step: Number of the update, from 1.
+        config: Name and parameters of the schedule.
+        d_model: Size of the model, used by ``noam``.
+        max_steps: Number of updates of the run, used by ``linear``.
+    """
+    return _schedule(config.name)(step, config, d_model, max_steps)
+
+
+@cache
+def _schedule(name: str) -> Callable[[int, ScheduleConfig, int, int], float]:
+    """A function of the step, the config, d_model and the number of updates of the run."""
+    schedule: Callable[[int, ScheduleConfig, int, int], float] = load(SCHEDULES, name)
+    return schedule
+
+
+def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5)."""
+    return d_model**-0.5 * _warmup_then_decay(step, config.warmup_steps)
+
+
+def inverse_sqrt(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Same shape as ``noam``, with ``peak_lr`` at the end of the warm-up."""
+    assert config.peak_lr is not None  # checked by the config
+    return config.peak_lr * config.warmup_steps**0.5 * _warmup_then_decay(step, config.warmup_steps)
+
+
+def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+    """Linear warm-up to ``peak_lr``, then linear decay; zero one step after the last."""
+    assert config.peak_lr is not None  # checked by the config
+    warmup = config.warmup_steps
+    rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
+    return config.peak_lr * min(rise, fall)
+
+
+def _warmup_then_decay(step: int, warmup_steps: int) -> float:
+    factor: float = min(step**-0.5, step * warmup_steps**-1.5)
+    return factor
+
+
 class LossScaler:
     """Loss scale for fp16, halved on overflow, doubled after 2,000 updates without overflow.
 
-    As in Micikevicius et al. 2018 (§3.2). ``torch.amp.GradScaler`` saves its state as Python
-    numbers, for which the host waits for the device; here it is tensors that a checkpoint copies.
+    As in Micikevicius et al. 2018 (§3.2), by the operator of ``torch.amp.GradScaler``, which itself
+    saves its state as Python numbers. Here it is tensors that a checkpoint copies.
     """
 
     def __init__(self, device: torch.device):
-        self.factor = torch.full((), _INITIAL_SCALE, device=device)
-        self._good = torch.zeros((), device=device)
+        self.factor = torch.full((), 2.0**16, device=device)
+        self._good = torch.zeros((), dtype=torch.int32, device=device)
 
     def update(self, overflow: Tensor) -> None:
         """Adapts the scale.
@@ -114,11 +157,7 @@ class LossScaler:
         Args:
             overflow: Scalar bool on the device, whether the latest gradient was not finite.
         """
-        self._good.add_(1).mul_(~overflow)
-        grow = self._good >= _GROWTH_INTERVAL
-        self._good.mul_(~grow)
-        self.factor.mul_(torch.where(overflow, 0.5, 1.0)).mul_(torch.where(grow, 2.0, 1.0))
-        self.factor.clamp_(1.0, _MAX_SCALE)
+        torch._amp_update_scale_(self.factor, self._good, overflow.float(), 2.0, 0.5, 2000)
 
     def state(self) -> dict[str, Tensor]:
         """The live tensors, by their names in a checkpoint."""

@@ -33,17 +33,13 @@ class TrainingState:
     """Number of updates skipped because the gradient was not finite."""
     totals: dict[str, float] = field(default_factory=dict)
     """Sums over the updates since the last line of the log (``MetricSums.state``)."""
-    num_records: int = 0
-    """Number of lines in ``metrics.jsonl``."""
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "TrainingState":
-        """Reads ``state.json``, which also has checksums, and of early versions fewer fields."""
+        """Reads ``state.json``, which has other fields, too, and of early versions fewer."""
         return cls(**{f.name: content[f.name] for f in fields(cls) if f.name in content})
 
-    def record_validation(
-        self, metrics: dict[str, float], best_by: str, *, higher_is_better: bool
-    ) -> None:
+    def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
         While the score is 0, as BLEU is at the start of training, the negative log-likelihood
@@ -51,11 +47,10 @@ class TrainingState:
 
         Args:
             metrics: Results of the validation; must contain ``nll`` and ``best_by``.
-            best_by: The metric to compare.
-            higher_is_better: Its direction.
+            best_by: The metric to compare; higher is better, except for ``nll``.
         """
         value, nll = metrics[best_by], metrics["nll"]
-        sign = 1 if higher_is_better else -1
+        sign = -1 if best_by == "nll" else 1
         # NaN is never better.
         better = self.best is None or sign * value > sign * self.best
         if value == self.best == 0 and self.best_nll is not None:

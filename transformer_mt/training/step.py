@@ -113,7 +113,6 @@ class TrainStep:
                 resumed run draws the same masks.
         """
         torch.manual_seed(seed)
-        self.optimizer.set_lr(lr)
         loss, nll = self.gradient(micro_batches, num_targets)
         grads = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
@@ -124,7 +123,7 @@ class TrainStep:
         if self._clip_norm is not None:
             excess = (norm / self._clip_norm).clamp(min=1)
             grad_scale = excess if grad_scale is None else grad_scale * excess
-        self.optimizer.step(grad_scale, found_inf)
+        self.optimizer.step(lr, grad_scale, found_inf)
         if self._scaler:
             self._scaler.update(found_inf)
         return StepResult(loss, nll, norm)

@@ -16,27 +16,27 @@ from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import prefetch
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import is_out_of_memory
+from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.components import TrainingComponents, TrainingData, log_components
 from transformer_mt.training.flops import peak_token_rate
-from transformer_mt.training.interruptions import (
-    Signals,
-    StoppedError,
-    handle_signals,
-    not_finite_error,
-    out_of_memory_error,
-)
+from transformer_mt.training.interruptions import Signals, StoppedError, handle_signals
 from transformer_mt.training.monitor import MetricSums, Monitor
+from transformer_mt.training.optimizer import learning_rate
 from transformer_mt.training.progress import TrainingState
-from transformer_mt.training.schedule import learning_rate
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
 log = logging.getLogger(__name__)
+
+_ADVICE = (
+    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
+    "(train.clip_norm), or delete the latest checkpoints to resume from an earlier one"
+)
+"""Against gradients, weights or a loss with NaN or infinity."""
 
 Batches = Iterator[tuple[list[Batch], int]]
 """What ``BatchIterator.read`` returns, for each update in order."""
@@ -82,7 +82,7 @@ class Trainer:
                 self.model, components.optimizer_state()
             )
         if self._restored_metrics:
-            self._record_validation(self._restored_metrics)
+            self._state.record_validation(self._restored_metrics, job.train.best_by)
         self._sums = MetricSums(world, self._state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
@@ -141,15 +141,8 @@ class Trainer:
         if world.is_main and world.device.type == "cuda":
             sample, precision = self._data.train.sample, parts.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        return Monitor(
-            self._run_dir,
-            state.step,
-            self._criteria.last_step,
-            peak_rate,
-            trackers,
-            num_records=state.num_records,
-            is_main=world.is_main,
-        )
+        last_step, is_main = self._criteria.last_step, world.is_main
+        return Monitor(self._run_dir, state.step, last_step, peak_rate, trackers, is_main=is_main)
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
@@ -157,7 +150,6 @@ class Trainer:
         if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
         if self._validation_is_pending():
-            self._checkpoints.prune_leftovers()
             with self._monitor.paused():
                 self._validate(signals)
         elif self._restored_metrics:  # the record may have been lost with the process
@@ -197,7 +189,8 @@ class Trainer:
         num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
         self._state.step = step = self._state.step + 1
-        seed = _seed(self._job.train.seed, step, self._world.rank)
+        parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
+        seed = int(parts.generate_state(1, np.uint64)[0])
         try:
             result = self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
         except RuntimeError as error:
@@ -206,7 +199,7 @@ class Trainer:
         if self._components.ema:
             self._components.ema.update(step)
         self._sums.add(result, num_targets)
-        self._monitor.update(step, num_targets, waited)
+        self._monitor.update(num_targets, waited)
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
@@ -220,10 +213,17 @@ class Trainer:
 
     def _explain(self, error: RuntimeError, micro_batches: list[Batch]) -> None:
         """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
-        if is_out_of_memory(error):
-            max_length = self._job.data.cleaning.max_tokens
-            limits = self._components.max_tokens, max_length
-            raise out_of_memory_error(micro_batches, *limits) from None
+        if not is_out_of_memory(error):
+            return
+        max_tokens, max_length = self._components.max_tokens, self._job.data.cleaning.max_tokens
+        targets = max(len(batch.tgt_out) for batch in micro_batches)
+        advice = "lower data.cleaning.max_tokens, or use a smaller model"
+        if max_length < max_tokens:  # which must not be less
+            less = max(max_length, min(max_tokens, targets) // 2)
+            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+        raise InputError(
+            f"out of memory on a batch of {targets:,} target tokens: {advice}"
+        ) from None
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
@@ -251,18 +251,20 @@ class Trainer:
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
         if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
-            raise not_finite_error(
+            raise InputError(
                 f"by update {self._state.step:,} the gradient was not finite in {skipped} updates "
-                "in a row, which were skipped"
+                f"in a row, which were skipped: {_ADVICE}"
             )
 
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the run has diverged."""
         self._check_skipped()
-        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise not_finite_error(f"the weights are not finite after update {self._state.step:,}")
+        for parameter in self.model.parameters():
+            if not parameter.isfinite().all():
+                step = self._state.step
+                raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self._state.totals = self._sums.state()
-        self._state.num_records = self._monitor.sync()
+        self._monitor.sync()
         self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
     def _stop(self, signals: Signals) -> None:
@@ -291,21 +293,16 @@ class Trainer:
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):
-                step = self._state.step
-                raise not_finite_error(f"the validation loss is not finite after update {step:,}")
+                what = f"the validation loss is not finite after update {self._state.step:,}"
+                raise InputError(f"{what}: {_ADVICE}")
             result = self._validator(model)
         model.train()
         hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
-        self._record_validation(metrics)
+        self._state.record_validation(metrics, self._job.train.best_by)
         self._checkpoints.record_validation(self._state, metrics)
         self._monitor.log_validation(self._state.step, replace(result, metrics=metrics))
-
-    def _record_validation(self, metrics: dict[str, float]) -> None:
-        best_by = self._job.train.best_by
-        higher_is_better = {"nll": False, **self._validator.higher_is_better}[best_by]
-        self._state.record_validation(metrics, best_by, higher_is_better=higher_is_better)
 
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
         """A new model with the final weights, which only the main rank has."""
@@ -316,8 +313,3 @@ class Trainer:
             parameters[name].copy_(tensor)
         self._world.broadcast(parameters.values())
         return model.eval()
-
-
-def _seed(*parts: int) -> int:
-    """A 64-bit seed derived from several numbers."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])

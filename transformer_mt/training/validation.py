@@ -3,9 +3,8 @@
 The function is passed to the trainer, so that training does not depend on decoding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,39 +19,23 @@ from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import autocast
 
 
-class TranslationSample(NamedTuple):
-    """One line of the validation set and its translation."""
-
-    source: str
-    reference: str
-    translation: str
-
-
 @dataclass(frozen=True)
 class ValidationResult:
     """Metrics of a model on the validation set, and examples of its output."""
 
     metrics: dict[str, float]
     """Scores by name, on every rank."""
-    samples: list[TranslationSample] = field(default_factory=list)
-    """The same few lines at every validation; empty on ranks other than the main one."""
+    samples: list[tuple[str, str, str]] = field(default_factory=list)
+    """Source, reference and translation of some lines, the same at every validation; empty on ranks
+    other than the main one."""
     attention: AttentionMaps | None = None
     """Attention weights of one of these lines, on the main rank."""
     num_lines: int | None = None
     """Number of translated lines that the metrics are of; None for all."""
 
 
-class Validator(Protocol):
-    """Translates and scores the validation set; every rank calls it."""
-
-    @property
-    def higher_is_better(self) -> Mapping[str, bool]:
-        """Direction of each metric in the results."""
-        ...
-
-    def __call__(self, model: Transformer) -> ValidationResult:
-        """Validates a model in ``eval`` mode."""
-        ...
+Validator = Callable[[Transformer], ValidationResult]
+"""Translates and scores the validation set with a model in ``eval`` mode; every rank calls it."""
 
 
 @torch.no_grad()

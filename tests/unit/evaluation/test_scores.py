@@ -12,14 +12,14 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT
 from transformer_mt.evaluation.scores import (
-    VALIDATION_BLEU,
-    VALIDATION_CHRF,
     Score,
     check_line_counts,
     read_scores,
     score,
     to_json,
     to_text,
+    validation_bleu,
+    validation_chrf,
 )
 
 REFERENCE = [
@@ -36,8 +36,8 @@ HYPOTHESIS = [
 
 def test_validation_metrics() -> None:
     def value(name: str, normalization: str) -> float:
-        metric = {"bleu": VALIDATION_BLEU, "chrf": VALIDATION_CHRF}[name]
-        return metric.function(HYPOTHESIS, [REFERENCE], "de", normalization)
+        metric = {"bleu": validation_bleu, "chrf": validation_chrf}[name]
+        return metric(HYPOTHESIS, [REFERENCE], "de", normalization)
 
     bleu, chrf, _ = score(HYPOTHESIS, [REFERENCE])
     assert (value("bleu", "none"), value("chrf", "none")) == (bleu.score, chrf.score)

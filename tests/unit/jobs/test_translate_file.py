@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -195,9 +196,46 @@ def test_ctrl_c_reports_what_is_kept(
     assert f"20 of 35 lines are kept in {parts}" in message
 
 
+def truncate(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-7])
+
+
+def flip_a_bit(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[-5] ^= 1
+    part.write_bytes(content)
+
+
 def pipe(part: Path) -> None:
     part.unlink()
     os.mkfifo(part)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip_a_bit,
+        pipe,
+        lambda part: part.write_bytes(b""),
+        lambda part: part.write_bytes(b"[]\nLINE 1\n"),
+        lambda part: part.write_bytes(b'{"nul": 0}\n' + b"LINE\n" * 10),  # of an earlier version
+        lambda part: part.write_bytes(b"\xff{" * 99),
+    ],
+)
+def test_damaged_chunks_are_made_again(
+    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
+) -> None:
+    source, target = files
+    interrupt(files)
+    part = target.with_name("out.parts") / "00000001.part"
+    damage(part)
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == [11, 21, 31]
+    assert caplog.messages[0].startswith(f"{part} is damaged")
+    assert target.read_text() == upper_case(source)
+    assert sorted(target.parent.iterdir()) == [source, target]
 
 
 def test_a_job_file_that_never_ends_is_not_read(files: tuple[Path, Path]) -> None:

@@ -21,7 +21,6 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation.scores import ValidationMetric
 from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
@@ -115,7 +114,7 @@ def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
     *words, end = attention.src
     assert end == "</s>"
     source = "".join(words).replace("▁", " ").strip()
-    assert source in [sample.source.strip() for sample in result.samples]
+    assert source in [sample[0].strip() for sample in result.samples]
     assert attention.tgt_in[0] == "<s>"
 
 
@@ -143,11 +142,9 @@ def test_a_registered_metric_is_computed(
         assert len(references[0]) == len(hypotheses)
         return float(len(hypotheses))
 
-    metric = ValidationMetric(lines, higher_is_better=False)
-    monkeypatch.setitem(VALIDATION_METRICS, "lines", metric)
+    monkeypatch.setitem(VALIDATION_METRICS, "lines", lines)
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
-    assert validation.higher_is_better == {"bleu": True, "chrf": True, "lines": False}
     assert TrainConfig(best_by="lines").best_by == "lines"
 
 
@@ -182,10 +179,11 @@ def test_a_usable_model_translates_every_line_once(
     assert sorted(chain(*translated)) == sorted(pair.src for pair in MANY)
     assert result.num_lines is None
     assert result.metrics["bleu"] == pytest.approx(100)  # of lines and references in one order
-    assert [(s.source, s.reference) for s in result.samples] == [
-        pair for pair in MANY if pair.src in [s.source for s in result.samples]
+    sources = [source for source, _, _ in result.samples]
+    assert [sample[:2] for sample in result.samples] == [
+        pair for pair in MANY if pair.src in sources
     ]
-    assert {s.translation == s.reference for s in result.samples} == {True}
+    assert {translation == reference for _, reference, translation in result.samples} == {True}
 
 
 def test_every_line_of_a_language_without_spaces_is_translated(

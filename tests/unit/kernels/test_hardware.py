@@ -51,10 +51,8 @@ def test_available_cores_is_positive() -> None:
         ({}, math.inf),
         ({"cpu.max": "max 100000\n"}, math.inf),
         ({"cpu.max": "250000 100000\n"}, 2.5),
-        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1.5),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
     ],
-    ids=["none", "no limit", "limit", "version 1", "version 1, no limit"],
+    ids=["none", "no limit", "limit"],
 )
 def test_cpu_quota_of_a_container(files: dict[str, str], quota: float, tmp_path: Path) -> None:
     for name, text in files.items():

@@ -23,7 +23,7 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.errors import InputError
 from transformer_mt.training.metrics_log import read_records
-from transformer_mt.training.schedule import learning_rate
+from transformer_mt.training.optimizer import learning_rate
 
 real_run = importlib.import_module("real_run")
 process = importlib.import_module("real_run_process")

@@ -34,10 +34,7 @@ from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import MetricSums, Monitor, format_values, perplexity
 from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import TrackedRun, Trackers, open_trackers
-from transformer_mt.training.validation import (
-    TranslationSample,
-    ValidationResult,
-)
+from transformer_mt.training.validation import ValidationResult
 
 TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 
@@ -80,7 +77,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
     monitor = Monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
-    monitor.update(10, 5000, 0.5)
+    monitor.update(5000, 0.5)
     monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
     train, valid = records(tmp_path)
@@ -112,12 +109,12 @@ def test_paused_time_does_not_count_in_the_rate(
 ) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     clock[0] += 1.0
-    monitor.update(10, 1000, 0.0)
+    monitor.update(1000, 0.0)
     monitor.log_training(10, TRAIN)
     with monitor.paused():
         clock[0] += 50.0  # a validation
     clock[0] += 1.0
-    monitor.update(20, 1000, 0.0)
+    monitor.update(1000, 0.0)
     monitor.log_training(20, TRAIN)
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
@@ -128,7 +125,7 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
 ) -> None:
     first = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     for step in (10, 20, 30):
-        first.update(step, 100, 0.0)
+        first.update(100, 0.0)
         first.log_training(step, {**TRAIN, "loss": float(step)})
     events(tmp_path, first)
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -136,7 +133,7 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
     second = Monitor(tmp_path, 20, 100, trackers=tensorboard(tmp_path, 20))
-    second.update(30, 100, 0.0)
+    second.update(100, 0.0)
     second.log_training(30, {**TRAIN, "loss": 3.0})
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == [(10, 10), (20, 20), (30, 3)]
     board = events(tmp_path, second)
@@ -147,43 +144,11 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     ]
 
 
-@pytest.mark.parametrize(
-    ("damage", "left"), [("delete", 0), ("overwrite", 1), ("truncate", 1), ("", 2)]
-)
-def test_lost_records_are_one_line_on_resume(
-    tmp_path: Path, lines: Any, damage: str, left: int
-) -> None:
-    monitor = Monitor(tmp_path, 0, 100)
-    for step in (10, 20):
-        monitor.update(step, 100, 0.0)
-        monitor.log_training(step, TRAIN)
-    at_checkpoint = monitor.sync()
-    monitor.update(30, 100, 0.0)
-    monitor.log_training(30, TRAIN)  # after the checkpoint: a resumed run repeats it
-    monitor.close()
-    path = tmp_path / "metrics.jsonl"
-    first, second, third = path.read_text().splitlines(keepends=True)
-    match damage:
-        case "delete":
-            path.unlink()
-        case "overwrite":
-            path.write_text("\x00" * 50 + "\n" + second + third)
-        case "truncate":
-            path.write_text(first + second[:-9])
-    before = len(lines())
-    Monitor(tmp_path, 20, 100, num_records=at_checkpoint).close()
-    warnings = lines()[before:]
-    assert len(warnings) == (left < 2)
-    assert all(
-        f"{path} was damaged or deleted: it has {left} of 2 records" in line for line in warnings
-    )
-
-
 def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     assert monitor._metrics
     with Path("/dev/full").open("w") as monitor._metrics._file:
-        monitor.update(10, 100, 0.0)
+        monitor.update(100, 0.0)
         with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
             monitor.log_training(10, TRAIN)
         monitor.close()
@@ -201,22 +166,6 @@ def test_metrics_jsonl_is_never_truncated_in_place(
     assert path.stat().st_ino != before  # another file took its name
 
 
-@pytest.mark.parametrize(("seconds", "warned"), [(60.0, True), (0.5, False)])
-def test_a_long_run_is_announced_after_three_updates(
-    tmp_path: Path, lines: Any, clock: list[float], seconds: float, warned: bool
-) -> None:
-    monitor = Monitor(tmp_path, 0, 100_000)
-    for step in range(1, 6):
-        clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
-        monitor.update(step, 100, 0.0)
-    monitor.close()
-    warnings = [line for line in lines() if "experiment=quickstart" in line]
-    assert len(warnings) == warned
-    if warned:
-        assert "60 s" in warnings[0]
-        assert "69 days" in warnings[0]  # 99,997 minutes
-
-
 def test_perplexity_is_finite_for_any_loss() -> None:
     assert perplexity(0.0) == 1.0
     assert 1e300 < perplexity(1e9) < float("inf")
@@ -226,18 +175,16 @@ RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "d
 
 
 def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
-    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456}, 9000)}"
-    assert line == (
-        "99900/100000 loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.35 325k tok/s MFU 34% <2:30:00"
-    )
-    assert len(line) <= 80
+    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456})}"
+    assert line == "99900/100000 loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.35 325k tok/s MFU 34%"
+    assert len(f"{line} <2:30:00") <= 80
 
 
 def test_waiting_and_skipped_updates_appear_only_if_they_occur() -> None:
-    assert "wait" not in format_values(RECORD, 60)
-    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12}, 60)
-    assert "skipped" not in format_values({**RECORD, "skipped": 0}, 60)
-    assert "skipped 3" in format_values({**RECORD, "skipped": 3}, 60)
+    assert "wait" not in format_values(RECORD)
+    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12})
+    assert "skipped" not in format_values({**RECORD, "skipped": 0})
+    assert "skipped 3" in format_values({**RECORD, "skipped": 3})
 
 
 @pytest.mark.parametrize("columns", [200, 80, 40, 20])
@@ -258,7 +205,7 @@ def test_the_progress_bar_never_wraps(
         monitor._bar.mininterval = 0  # every update is drawn
         for step in range(1, 4):
             clock[0] += 1.0
-            monitor.update(step, 325_000, 0.0)
+            monitor.update(325_000, 0.0)
             monitor.log_training(step, TRAIN)
         monitor.note("a note")
         monitor.close()
@@ -272,7 +219,7 @@ def test_the_progress_bar_never_wraps(
     assert max(map(len, rows)) <= columns
     shown = next(row for row in rows if row.startswith("3/100000"))
     assert ("loss 2.500" in shown) == (columns > 20)
-    assert ("|g| 0.5 325k tok/s MFU 32% <27:46:3" in shown) == (columns > 40)
+    assert ("|g| 0.5 325k tok/s MFU 32% <" in shown) == (columns > 40)
     assert lines()[-1] == "a note"
 
 
@@ -287,7 +234,7 @@ def test_training_goes_on_when_its_terminal_is_closed(
     monitor._bar.mininterval = 0
     os.close(reader)
     clock[0] += 1.0
-    monitor.update(1, 1000, 0.0)
+    monitor.update(1000, 0.0)
     monitor.log_training(1, TRAIN)
     monitor.note("a note")
     monitor.close()
@@ -300,7 +247,7 @@ def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> 
     def monitored(folder: Path, first: int, steps: range) -> None:
         monitor = Monitor(folder, first, 100)
         for step in steps:
-            monitor.update(step, 100, 0.0)
+            monitor.update(100, 0.0)
             monitor.log_training(step, {**TRAIN, "loss": 10 / step})
             monitor.log_validation(
                 step, ValidationResult({"loss": 5 / step, "nll": 1 / step, "bleu": 2.0 * step})
@@ -324,7 +271,7 @@ def test_a_resumed_run_has_the_same_records_apart_from_times(tmp_path: Path) -> 
 def test_the_validation_of_the_resumed_step_is_recorded_once(tmp_path: Path, lines: Any) -> None:
     result = ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3})
     monitor = Monitor(tmp_path, 0, 100)
-    monitor.update(10, 100, 0.0)
+    monitor.update(100, 0.0)
     monitor.log_training(10, TRAIN)
     monitor.close()  # a kill, before the validation of this step was recorded
     for _ in range(2):  # and another, after it
@@ -351,7 +298,7 @@ def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
 def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:
     """A resumed run never records earlier steps again."""
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.update(10, 100, 0.0)
+    monitor.update(100, 0.0)
     monitor.log_training(10, TRAIN)
     board = events(tmp_path, monitor)
     assert [event.step for event in board.Scalars("train/loss")] == [10]
@@ -359,7 +306,7 @@ def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> Non
 
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.update(1, 0, 0.0)
+    monitor.update(0, 0.0)
     monitor.log_training(1, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
     monitor.close()
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -390,9 +337,9 @@ class Cells(HTMLParser):
 
 
 SAMPLES = [
-    TranslationSample("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
-    TranslationSample("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
-    TranslationSample("-", "| |", "$x$"),
+    ("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
+    ("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
+    ("-", "| |", "$x$"),
 ]
 
 

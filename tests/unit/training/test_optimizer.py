@@ -47,11 +47,10 @@ def train(model: Transformer, config: OptimizerConfig) -> Iterator[dict[str, Ten
     optimizer = make_optimizer(model, config)
     yield {name: p.detach().clone() for name, p in model.named_parameters()}
     for seed, lr in enumerate(RATES):
-        optimizer.set_lr(lr)
         optimizer.zero_grad()
         for name, gradient in gradients(model, seed).items():
             model.get_parameter(name).grad = gradient
-        optimizer.step()
+        optimizer.step(lr)
         yield {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
@@ -107,10 +106,9 @@ def test_restoring_the_state_resumes_exactly() -> None:
                 value.copy_(optimizer.state()[name])
         for each, trained in ((optimizer, model), (fresh, other)):
             if each is optimizer or seed >= 2:
-                each.set_lr(1e-2)
                 for name, gradient in gradients(model, seed).items():
                     trained.get_parameter(name).grad = gradient
-                each.step()
+                each.step(1e-2)
     torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(fresh.state(), optimizer.state(), rtol=0, atol=0)
     assert fresh.state().keys() == optimizer.state().keys()
@@ -119,14 +117,13 @@ def test_restoring_the_state_resumes_exactly() -> None:
 def test_weights_without_gradient_do_not_change() -> None:
     model = tiny()
     optimizer = make_optimizer(model, ADAM)
-    optimizer.set_lr(1.0)
     for name, gradient in gradients(model, 1).items():
         model.get_parameter(name).grad = gradient
-    optimizer.step()
+    optimizer.step(1.0)
     optimizer.zero_grad()
     assert all(parameter.grad is None for parameter in model.parameters())
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer.step()
+    optimizer.step(1.0)
     torch.testing.assert_close([p.detach() for p in model.parameters()], before, rtol=0, atol=0)
 
 

@@ -99,9 +99,7 @@ def test_the_best_validation(
     at = TrainingState()
     for step, value in enumerate(values, 1):
         at.step = step
-        at.record_validation(
-            {"bleu": 50.0, "nll": 0.0, by: value}, by, higher_is_better=by == "bleu"
-        )
+        at.record_validation({"bleu": 50.0, "nll": 0.0, by: value}, by)
     assert (at.best, at.best_step) == best
     assert at.stale == without_improvement
     assert TrainingState.from_json({**asdict(at), "format": 3}) == at
@@ -112,11 +110,11 @@ def test_nll_decides_while_bleu_is_0() -> None:
     best = []
     for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
         at.step = step
-        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu", higher_is_better=True)
+        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu")
         best.append(at.best_step)
     assert best == [1, 2, 2, 4, 4]
     old = asdict(at)
-    del old["best_nll"], old["num_records"]  # the first checkpoints of format 3 lack them
+    del old["best_nll"]  # the first checkpoints of format 3 lack it
     assert TrainingState.from_json(old).best == 1
 
 
@@ -130,5 +128,4 @@ def test_the_keys_of_a_checkpoint_are_those_of_format_3() -> None:
         "stale": 0,
         "skipped": 0,
         "totals": {},
-        "num_records": 0,
     }

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,8 +73,6 @@ def _handlers() -> Iterator[None]:
 
 class Bleu:
     """A validator with fixed scores, one at each validation; the last one repeats."""
-
-    higher_is_better: ClassVar = {"bleu": True}
 
     def __init__(self, *scores: float, then: Callable[[int], None] | None = None):
         self.scores, self.calls, self.then = scores or (0.0,), 0, then

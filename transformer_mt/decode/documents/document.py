@@ -103,8 +103,8 @@ class Document:
             codes[code] = (start, end)
             line += code
         line = " ".join(line.split()).encode("utf-8", "replace").decode()  # without surrogates
-        is_name = not codes and _IDENTIFIER.fullmatch(line)
-        if _LETTER.search(_CODE.sub("", line)) and not is_name:
+        text = _CODE.sub("", line)
+        if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
             place = pieces[first].start, pieces[last - 1].end
             self.units.append(Unit(line, *place, codes, quote))
 

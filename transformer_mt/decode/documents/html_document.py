@@ -25,6 +25,8 @@ _KEPT = _CODE | set(
     "iframe math noembed noframes object pre script style svg textarea xmp".split()
 )
 """Elements whose content is not translated."""
+_KEPT_CLASSES = {"notranslate", "sig"}
+"""What Google and others use for ``translate="no"``, and Sphinx for signatures of functions."""
 _VOID = set("area base br col embed hr img input link meta param source track wbr".split())
 _SIBLINGS = set("dd dt li option p td th tr".split())
 """Elements whose end tag may be missing before the next one of the same name."""
@@ -91,7 +93,7 @@ def _kind(tag: Token, parent: str, src_lang: str) -> str:
         return parent
     lang = attributes.get("lang") or src_lang
     foreign = tag.name != "html" and base_language(lang) != base_language(src_lang)
-    hidden = translate == "no" or "notranslate" in attributes.get("class", "").split()
+    hidden = translate == "no" or not _KEPT_CLASSES.isdisjoint(attributes.get("class", "").split())
     if not (tag.name in _KEPT or foreign or hidden):
         return ""
     if tag.name == "svg":

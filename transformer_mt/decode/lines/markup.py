@@ -125,6 +125,7 @@ def extract_markup(
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
+    element_end = -1  # of the last pair or placeholder
     for match in MARKUP.finditer(line):
         text += _normalize_between(line[previous_end : match.start()], normalize)
         previous_end = match.end()
@@ -133,6 +134,10 @@ def extract_markup(
             text += character
             has_entities = True
             continue
+        if match.start() == element_end and not match["closes"]:
+            text += " "  # <b>an element</b><i>and another</i> share no word
+        if match["closes"] or match["verbatim"]:
+            element_end = previous_end
         if verbatim := match["verbatim"] or entity:
             number = next(unused, "")
             if number:

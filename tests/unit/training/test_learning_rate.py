@@ -9,7 +9,7 @@ import pytest
 from transformer_mt.config import ScheduleConfig
 from transformer_mt.errors import InputError
 from transformer_mt.registries import SCHEDULES
-from transformer_mt.training.schedule import learning_rate
+from transformer_mt.training.optimizer import learning_rate
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 
