@@ -25,8 +25,8 @@ _KEPT = _CODE | set(
     "iframe math noembed noframes object pre script style svg textarea xmp".split()
 )
 """Elements whose content is not translated."""
-_KEPT_CLASSES = {"notranslate", "sig"}
-"""What Google and others use for ``translate="no"``, and Sphinx for signatures of functions."""
+_KEPT_CLASSES = {"notranslate", "sig", "code-header"}
+"""Google's for ``translate="no"``; those of Sphinx and rustdoc for signatures of functions."""
 _VOID = set("area base br col embed hr img input link meta param source track wbr".split())
 _SIBLINGS = set("dd dt li option p td th tr".split())
 """Elements whose end tag may be missing before the next one of the same name."""

@@ -43,6 +43,7 @@ _EMPTY_ELEMENTS = re.compile("area|br|col|embed|hr|img|input|link|meta|source|tr
 _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
+_PUNCTUATION = re.compile(r"[^\w\s<>]*")
 _LETTER = re.compile(r"[^\W\d_]")
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
@@ -125,7 +126,7 @@ def extract_markup(
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
-    element_end = -1  # of the last pair or placeholder
+    last_end = len(line)  # of the last pair or placeholder
     for match in MARKUP.finditer(line):
         text += _normalize_between(line[previous_end : match.start()], normalize)
         previous_end = match.end()
@@ -134,10 +135,11 @@ def extract_markup(
             text += character
             has_entities = True
             continue
-        if match.start() == element_end and not match["closes"]:
-            text += " "  # <b>an element</b><i>and another</i> share no word
+        if not match["closes"] and _PUNCTUATION.fullmatch(line, last_end, match.start()):
+            # <b>One element</b>/<i>another</i> share no word; {h}:{m} is one.
+            text += " " if match["name"] or match.start() == last_end else ""
         if match["closes"] or match["verbatim"]:
-            element_end = previous_end
+            last_end = previous_end
         if verbatim := match["verbatim"] or entity:
             number = next(unused, "")
             if number:
