@@ -158,16 +158,16 @@ class Document:
         return "".join(parts), failed
 
     def places(self, codes: Iterable[str]) -> list[str]:
-        """Names the elements that tags and placeholders of lines stand for, with their lines."""
-        numbers = [
-            int(re.sub(r"\W|x", "", code).translate(str.maketrans(_LETTERS, _DIGITS)))
-            for code in codes
-        ]
-        names = (re.match(r"<?[^\s/>]*", self.parts[number]) for number in numbers)
-        return [
-            f"{name[0] if name else ''}> in line {self.line_number(number)}"
-            for name, number in zip(names, numbers, strict=True)
-        ]
+        """Names what tags and placeholders of lines stand for: ``<a> in line 5``."""
+        places = []
+        for code in codes:
+            if _CODE.fullmatch(code):
+                digits = re.sub(r"\W|x", "", code).translate(str.maketrans(_LETTERS, _DIGITS))
+                name = self.parts[int(digits)].split()[0].rstrip("/>")
+                places.append(f"{name}> in line {self.line_number(int(digits))}")
+            else:  # a placeholder of the document's own, such as {name}
+                places.append(code)
+        return places
 
     def line_number(self, part: int) -> int:
         """The line of the document in which a part starts, from 1."""

@@ -127,6 +127,7 @@ def extract_markup(
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
     last_end = len(line)  # of the last pair or placeholder
+    glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
         text += _normalize_between(line[previous_end : match.start()], normalize)
         previous_end = match.end()
@@ -137,7 +138,9 @@ def extract_markup(
             continue
         if not match["closes"] and _PUNCTUATION.fullmatch(line, last_end, match.start()):
             # <b>One element</b>/<i>another</i> share no word; {h}:{m} is one.
-            text += " " if match["name"] or match.start() == last_end else ""
+            if match["name"] or match.start() == last_end:
+                text += " "
+                glued.append(len(text))
         if match["closes"] or match["verbatim"]:
             last_end = previous_end
         if verbatim := match["verbatim"] or entity:
@@ -166,6 +169,7 @@ def extract_markup(
             for number, verbatim, position in placeholders
         },
         has_entities,
+        {bisect_left(starts, position) for position in glued},
     )
 
 

@@ -48,6 +48,8 @@ class ExtractedLine:
     """For each number that replaces verbatim text: this text, and the index of its source word."""
     has_entities: bool = False
     """Whether the line has entities: then the translation needs them too."""
+    glued: set[int] = field(default_factory=set)
+    """Indices of the words that no space precedes in the line, only tags or punctuation."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class _Span:
     """Whether a space goes between it and a tag on its left and on its right."""
     kind: str = ""
     """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
+    glued: bool = False
+    """Whether it follows what it follows in the line, where no space is between."""
 
 
 _MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
@@ -79,7 +83,11 @@ def restore_markup(
     words = translation.split()
     aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
     _fix_placeholders(source, words, aligned, unplaced)
-    spans = [_Span("", (False, False)), *_render(source.root, words, aligned, 0, len(words), unplaced)]
+    word_spans = [
+        _Span(word, glued=i > 0 and aligned[i] in source.glued and aligned[i - 1] == aligned[i] - 1)
+        for i, word in enumerate(words)
+    ]
+    spans = [_Span("", (False, False)), *_render(source.root, word_spans, aligned, 0, len(words), unplaced)]
     output = ""
     for left, right in pairwise(spans):
         text = right.text
@@ -118,7 +126,7 @@ def _placeholder(number: str) -> re.Pattern[str]:
 
 def _render(
     tag: Tag,
-    words: Sequence[str],
+    words: Sequence[_Span],
     aligned: Sequence[int],
     lo: int,
     hi: int,
@@ -127,7 +135,7 @@ def _render(
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
     position = lo
     for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
-        yield from map(_Span, words[position:start])
+        yield from words[position:start]
         position = end
         spaces = (child.space_before, child.space_after)
         if child.closing is None:
@@ -137,13 +145,14 @@ def _render(
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
-        yield _Span(child.text, (not left, child.space_after), spaces, "opening")
+        glued = start < end and words[start].glued
+        yield _Span(child.text, (not left, child.space_after), spaces, "opening", glued)
         yield from content
         closing = child.closing
         spaces = (closing.space_before, closing.space_after)
         yield _Span(closing.text, (closing.space_before, not right), spaces, "closing")
         yield from right
-    yield from map(_Span, words[position:hi])
+    yield from words[position:hi]
 
 
 def _move_punctuation(
@@ -229,6 +238,8 @@ def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int
 
 
 def _needs_space(left: _Span, right: _Span) -> bool:
+    if right.glued:
+        return False
     if left.kind and right.kind:
         spaces = (left.space_to_tag[1], right.space_to_tag[0])  # may be far apart in the line
         return all(spaces) if left.kind == right.kind != "alone" else any(spaces)
