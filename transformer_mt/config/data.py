@@ -222,7 +222,7 @@ class DataConfig(Checked, prefix="data."):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            all(weight > 0 and math.isfinite(weight) for weight in self.weights),
+            min(self.weights, default=1) > 0 and math.isfinite(sum(self.weights)),
             f"data.weights={list(self.weights)} must all be > 0",
         )
         numbers = len(self.weights)

@@ -6,7 +6,7 @@ any process group exists.
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -78,8 +78,12 @@ class Prepared:
 
     @cached_property
     def valid_store(self) -> TokenStore:
-        """The validation pairs, encoded in memory."""
-        return encode_pairs(self.valid, Tokenizer(self.tokenizer_model), Normalizer.of(self.config))
+        """The validation pairs, normalised and encoded in memory, without cleaning."""
+        tokenizer, normalizer = Tokenizer(self.tokenizer_model), Normalizer.of(self.config)
+        src = tokenizer.encode(normalizer.src(pair.src) for pair in self.valid)
+        tgt = tokenizer.encode(normalizer.tgt(pair.tgt) for pair in self.valid)
+        src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
+        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
 
     @property
     def report(self) -> CleaningReport:
@@ -152,19 +156,6 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
     given = expand_user(job.tokenizer.path).resolve()
     copy = Path(job.run_dir) / run_layout.TOKENIZER
     return copy if copy.exists() and not given.exists() else given
-
-
-def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, normalizer: Normalizer) -> TokenStore:
-    """Normalises and encodes pairs in memory, without cleaning, as for validation."""
-    pairs = list(pairs)
-    src, tgt = (
-        Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(lines)])
-        for lines in (
-            [normalizer.src(pair.src) for pair in pairs],
-            [normalizer.tgt(pair.tgt) for pair in pairs],
-        )
-    )
-    return TokenStore(src, tgt)
 
 
 def _learn_vocabulary(job: TrainJob, folder: Path) -> None:

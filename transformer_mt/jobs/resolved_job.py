@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import TrainJob
+from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
@@ -35,9 +35,9 @@ def _with_absolute_paths(job: TrainJob) -> TrainJob:
 
     data = replace(
         job.data,
-        train=[source.with_absolute_paths() for source in job.data.train],
-        valid=[source.with_absolute_paths() for source in job.data.valid],
-        test=[source.with_absolute_paths() for source in job.data.test],
+        train=list(map(SourceConfig.with_absolute_paths, job.data.train)),
+        valid=list(map(SourceConfig.with_absolute_paths, job.data.valid)),
+        test=list(map(SourceConfig.with_absolute_paths, job.data.test)),
     )
     tokenizer, train = job.tokenizer, job.train
     if tokenizer.path is not None:

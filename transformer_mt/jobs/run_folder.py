@@ -129,7 +129,7 @@ def record_start(
         "version": transformer_mt.__version__,
         "revision": revision,
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": dict(zip(_PACKAGES, map(version, _PACKAGES), strict=True)),
         "cuda": torch.version.cuda,
         "platform": platform.platform(),
         "ranks": world.size,

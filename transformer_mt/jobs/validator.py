@@ -1,6 +1,7 @@
 """The validator of a training job: translates the validation set and computes all metrics."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from transformer_mt.config import TrainJob
@@ -23,6 +24,7 @@ _MAX_MAP_TOKENS = 48
 """Maximum number of tokens of a side in an attention map."""
 
 
+@dataclass(frozen=True)
 class TranslationValidator:
     """Translates and scores the validation set; every rank calls it.
 
@@ -32,18 +34,19 @@ class TranslationValidator:
     their score is the result. This decision depends on the model alone: a resumed run repeats it.
     """
 
-    def __init__(self, job: TrainJob, tokenizer: Tokenizer, pairs: Sequence[Pair], world: World):
-        self._job, self._tokenizer, self._world = job, tokenizer, world
-        self._normalizer = Normalizer.of(job.data)
-        self._sources, self._references = [p.src for p in pairs], [p.tgt for p in pairs]
+    job: TrainJob
+    tokenizer: Tokenizer
+    pairs: Sequence[Pair]
+    """The validation set."""
+    world: World
 
     @cached_property
     def _probed_lines(self) -> list[int]:
         """Lines to translate first, the same at every validation; all if they are few."""
         # Without spaces between words BLEU is 0 for any model.
-        unspaced = any(score_diagnostics.unspaced([self._references], self._job.data.tgt_lang))
-        lines = len(self._sources)
-        return evenly_spaced(lines, lines if unspaced else _NUM_PROBED)
+        references = [pair.tgt for pair in self.pairs]
+        unspaced = any(score_diagnostics.unspaced([references], self.job.data.tgt_lang))
+        return evenly_spaced(len(self.pairs), len(self.pairs) if unspaced else _NUM_PROBED)
 
     @cached_property
     def _sample_lines(self) -> list[int]:
@@ -53,31 +56,31 @@ class TranslationValidator:
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
-        translator = Translator.of_model(model, self._tokenizer, self._job)
+        translator = Translator.of_model(model, self.tokenizer, self.job)
         hypotheses = self._translate(translator, self._probed_lines)
         metrics = self._score(hypotheses)
-        rest = [i for i in range(len(self._sources)) if i not in hypotheses]
-        if rest and metrics["bleu"] >= self._job.train.full_validation_bleu:
+        rest = [i for i in range(len(self.pairs)) if i not in hypotheses]
+        if rest and metrics["bleu"] >= self.job.train.full_validation_bleu:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
-        num_lines = len(hypotheses) if len(hypotheses) < len(self._sources) else None
-        if not self._world.is_main:
+        num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
+        if not self.world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
         samples = [
-            (self._sources[i], self._references[i], hypotheses[i]) for i in self._sample_lines
+            (self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]) for i in self._sample_lines
         ]
         attention = self._attention(model, samples)
         return ValidationResult(metrics, samples, attention, num_lines)
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""
-        sources = [self._sources[i] for i in lines]
-        return dict(zip(lines, translate_sharded(translator, sources, self._world), strict=True))
+        sources = [self.pairs[i].src for i in lines]
+        return dict(zip(lines, translate_sharded(translator, sources, self.world), strict=True))
 
     def _score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
         """All metrics of the translated lines."""
-        lines, data = sorted(hypotheses), self._job.data
-        texts, references = [hypotheses[i] for i in lines], [[self._references[i] for i in lines]]
+        lines, data = sorted(hypotheses), self.job.data
+        texts, references = [hypotheses[i] for i in lines], [[self.pairs[i].tgt for i in lines]]
         return {
             name: load(VALIDATION_METRICS, name)(
                 texts, references, data.tgt_lang, data.normalization
@@ -89,16 +92,16 @@ class TranslationValidator:
         self, model: Transformer, samples: Sequence[tuple[str, str, str]]
     ) -> AttentionMaps | None:
         """Attention weights of the longest sample that fits an attention map, if any does."""
-        max_tokens = _MAX_MAP_TOKENS
+        normalizer, max_tokens = Normalizer.of(self.job.data), _MAX_MAP_TOKENS
         if model.config.positions == "learned":
             max_tokens = min(max_tokens, model.config.max_positions)
-        lines = [self._normalizer.src(source) for source, _, _ in samples]
-        sources = [[*ids, EOS] for ids in self._tokenizer.encode(lines)]
+        lines = [normalizer.src(source) for source, _, _ in samples]
+        sources = [[*ids, EOS] for ids in self.tokenizer.encode(lines)]
         fitting = [i for i, ids in enumerate(sources) if len(ids) <= max_tokens]
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (target,) = self._tokenizer.encode([self._normalizer.tgt(samples[chosen][2])])
+        (target,) = self.tokenizer.encode([normalizer.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
-        return attention_maps(model, src, tgt_in, self._tokenizer.pieces)
+        return attention_maps(model, src, tgt_in, self.tokenizer.pieces)

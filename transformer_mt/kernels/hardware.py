@@ -112,13 +112,9 @@ def release_freed_memory() -> None:
 
 
 def _glibc() -> Any:
-    """glibc, if this process allocates with it; otherwise None."""
-    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
-        return None
-    process, glibc = ctypes.CDLL(None), ctypes.CDLL("libc.so.6")
-    functions = (ctypes.cast(library.malloc, ctypes.c_void_p) for library in (process, glibc))
-    own, original = (function.value for function in functions)
-    return glibc if own == original else None  # not jemalloc's or tcmalloc's
+    """glibc, if this is its system; under jemalloc or tcmalloc its settings have no effect."""
+    is_glibc = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+    return ctypes.CDLL("libc.so.6") if is_glibc else None
 
 
 def _cpu_info(key: str) -> str:

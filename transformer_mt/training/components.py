@@ -24,9 +24,6 @@ from transformer_mt.training.step import TrainStep
 
 log = logging.getLogger(__name__)
 
-_SAMPLED_STEPS = 8
-"""Updates whose padding is logged at the start."""
-
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -130,9 +127,8 @@ def log_components(
         f"{components.model.vocab_size:,}",
     )
     last_step = components.criteria.last_step
-    upcoming = range(done + 1, min(done + _SAMPLED_STEPS, last_step) + 1)
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s, %.1f%% padding",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
         f"{num_pairs:,}",
         f"{components.batches.steps_per_epoch:,}",
         f"{last_step:,}",
@@ -140,7 +136,6 @@ def log_components(
         world.device.type,
         components.kernels.precision,
         ", compiled" if components.batches.buffer_shape else "",
-        100 * components.batches.padding_share(upcoming),
     )
     if world.device.type == "cpu":
         log.info("matrix products by %s", components.kernels.products)

@@ -19,6 +19,8 @@ from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
 
+_LONG_RUN_SECONDS = 7 * 24 * 3600
+"""A run that would take longer is announced after its third update."""
 _SUMS = ("loss", "nll", "targets", "skipped")
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
@@ -82,6 +84,7 @@ class Monitor:
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         trackers: Record the run as well; the caller closes them.
+        num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
         is_main: Whether this is the main rank.
     """
 
@@ -93,10 +96,11 @@ class Monitor:
         peak_rate: float | None = None,
         trackers: Trackers | None = None,
         *,
+        num_records: int = 0,
         is_main: bool = True,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
-        self._metrics = MetricsLog(run_dir, steps_done) if is_main else None
+        self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
@@ -107,6 +111,7 @@ class Monitor:
         )
         self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
         self._targets, self._data_seconds = 0, 0.0
+        self._first_updates: list[float] = []
 
     def update(self, num_targets: int, data_seconds: float) -> None:
         """Counts one update; called for each of them, without waiting for the device.
@@ -118,6 +123,11 @@ class Monitor:
         self._targets += num_targets
         self._data_seconds += data_seconds
         self._bar.update(1)
+        # The first update may include compilation; the next two give an estimate.
+        if len(self._first_updates) < 3:
+            self._first_updates.append(time.perf_counter())
+            if len(self._first_updates) == 3:
+                self._warn_if_long((self._first_updates[2] - self._first_updates[0]) / 2)
 
     def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
@@ -177,10 +187,9 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> None:
-        """Writes the records to disk, before a checkpoint."""
-        if self._metrics:
-            self._metrics.sync()
+    def sync(self) -> int:
+        """Writes the records to disk, before a checkpoint, and returns their number."""
+        return self._metrics.sync() if self._metrics else 0
 
     def close(self) -> None:
         """Closes the progress bar and ``metrics.jsonl``."""
@@ -192,6 +201,16 @@ class Monitor:
         if self._metrics:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
+
+    def _warn_if_long(self, seconds_per_update: float) -> None:
+        steps = self._max_steps - self._interval_first_step
+        seconds = seconds_per_update * steps
+        if seconds > _LONG_RUN_SECONDS:
+            self.note(
+                f"warning: an update takes {seconds_per_update:.0f} s on this machine; {steps:,} "
+                f"would take {seconds / 86400:.0f} days. To see the whole pipeline in minutes: "
+                "mt-train experiment=quickstart"
+            )
 
 
 def format_values(values: Mapping[str, float]) -> str:

@@ -141,8 +141,15 @@ class Trainer:
         if world.is_main and world.device.type == "cuda":
             sample, precision = self._data.train.sample, parts.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        last_step, is_main = self._criteria.last_step, world.is_main
-        return Monitor(self._run_dir, state.step, last_step, peak_rate, trackers, is_main=is_main)
+        return Monitor(
+            self._run_dir,
+            state.step,
+            self._criteria.last_step,
+            peak_rate,
+            trackers,
+            num_records=state.num_records,
+            is_main=world.is_main,
+        )
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
@@ -264,7 +271,7 @@ class Trainer:
                 step = self._state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self._state.totals = self._sums.state()
-        self._monitor.sync()
+        self._state.num_records = self._monitor.sync()
         self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
 
     def _stop(self, signals: Signals) -> None:

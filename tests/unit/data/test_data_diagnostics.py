@@ -9,10 +9,8 @@ from support.tokenizers import WORDS as GERMAN
 from support.tokenizers import small_tokenizer
 
 from transformer_mt.data.data_diagnostics import diagnose
-from transformer_mt.data.prepare import encode_pairs
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 
 EOS = 3
@@ -88,7 +86,8 @@ def test_text_in_a_script_that_the_vocabulary_lacks(
     tokenizer = small_tokenizer(tmp_path / "model", **settings)
 
     def warnings(pairs: list[Pair]) -> list[str]:
-        store = encode_pairs(pairs, tokenizer, Normalizer("none", "de", "ru"))
+        src, tgt = (Side.from_lists(tokenizer.encode(side)) for side in zip(*pairs, strict=True))
+        store = TokenStore(src, tgt)
         return list(diagnose(store, store, [], tokenizer))
 
     german = [Pair(f"{a} {b}", b) for a in GERMAN for b in GERMAN]

@@ -144,6 +144,38 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     ]
 
 
+@pytest.mark.parametrize(
+    ("damage", "left"), [("delete", 0), ("overwrite", 1), ("truncate", 1), ("", 2)]
+)
+def test_lost_records_are_one_line_on_resume(
+    tmp_path: Path, lines: Any, damage: str, left: int
+) -> None:
+    monitor = Monitor(tmp_path, 0, 100)
+    for step in (10, 20):
+        monitor.update(100, 0.0)
+        monitor.log_training(step, TRAIN)
+    at_checkpoint = monitor.sync()
+    monitor.update(100, 0.0)
+    monitor.log_training(30, TRAIN)  # after the checkpoint: a resumed run repeats it
+    monitor.close()
+    path = tmp_path / "metrics.jsonl"
+    first, second, third = path.read_text().splitlines(keepends=True)
+    match damage:
+        case "delete":
+            path.unlink()
+        case "overwrite":
+            path.write_text("\x00" * 50 + "\n" + second + third)
+        case "truncate":
+            path.write_text(first + second[:-9])
+    before = len(lines())
+    Monitor(tmp_path, 20, 100, num_records=at_checkpoint).close()
+    warnings = lines()[before:]
+    assert len(warnings) == (left < 2)
+    assert all(
+        f"{path} was damaged or deleted: it has {left} of 2 records" in line for line in warnings
+    )
+
+
 def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path, 0, 100)
     assert monitor._metrics
@@ -164,6 +196,22 @@ def test_metrics_jsonl_is_never_truncated_in_place(
     Monitor(tmp_path, 10, 100).close()
     assert path.read_text() == first
     assert path.stat().st_ino != before  # another file took its name
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(60.0, True), (0.5, False)])
+def test_a_long_run_is_announced_after_three_updates(
+    tmp_path: Path, lines: Any, clock: list[float], seconds: float, warned: bool
+) -> None:
+    monitor = Monitor(tmp_path, 0, 100_000)
+    for step in range(1, 6):
+        clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
+        monitor.update(100, 0.0)
+    monitor.close()
+    warnings = [line for line in lines() if "experiment=quickstart" in line]
+    assert len(warnings) == warned
+    if warned:
+        assert "60 s" in warnings[0]
+        assert "69 days" in warnings[0]  # 100,000 minutes
 
 
 def test_perplexity_is_finite_for_any_loss() -> None:

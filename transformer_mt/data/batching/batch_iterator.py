@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from transformer_mt.batch import IGNORE_INDEX, Batch
+from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
 from transformer_mt.data.batching.plan import GlobalBatch
@@ -20,7 +20,6 @@ from transformer_mt.data.batching.subword_regularization import SampledSegmentat
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.store.workers import map_ordered, num_workers
-from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import background_thread
@@ -99,15 +98,21 @@ class BatchIterator:
             InputError: The tokens do not match their checksums; or a sampling process was killed.
         """
         shares = (self.global_batch(step) for step in steps)
-        rank, world_size = self._world.rank, self._world.size
+        rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
         if self._segmentation:
             stored = map(self._share, steps)
             shares = map_ordered(self._segmentation, stored, self._sampling_processes)
             rank, world_size = 0, 1
         with closing(shares):
             for store, batch in shares:
-                parts = self._micro_batches(store, batch, rank, world_size)
-                if self._world.device.type == "cuda":
+                if self.buffer_shape is not None:
+                    parts = buffered_batches(store, batch, self.buffer_shape, rank, world_size)
+                else:
+                    limit, few_shapes = self._max_tokens, device == "cpu"
+                    parts = micro_batches(
+                        store, batch, limit, rank, world_size, few_shapes=few_shapes
+                    )
+                if device == "cuda":
                     parts = [part.pin_memory() for part in parts]
                 yield parts, batch.num_targets
 
@@ -120,17 +125,6 @@ class BatchIterator:
         if self._segmentation is None or self._world.size == 1:
             return num_targets
         return int(self._world.sum(torch.tensor(num_targets)).item())
-
-    def padding_share(self, steps: Iterable[int]) -> float:
-        """Share of padding in this rank's rows of the given updates, as the pairs are stored."""
-        rows = tokens = 0
-        for step in steps:
-            share = self.global_batch(step)
-            for batch in self._micro_batches(*share, self._world.rank, self._world.size):
-                rows += len(batch.src.tokens) + len(batch.tgt_out)
-                tokens += int((batch.src.tokens != PAD).sum())
-                tokens += int((batch.tgt_out != IGNORE_INDEX).sum())
-        return 1 - tokens / rows if rows else 0.0
 
     def worst_case(self) -> list[Batch]:
         """Micro-batches that need the most memory, made of the longest pairs."""
@@ -145,16 +139,6 @@ class BatchIterator:
         """The pairs of an update over all ranks, as they are stored. Thread-safe."""
         with self._lock:
             return self._plan[step - 1]
-
-    def _micro_batches(
-        self, store: TokenStore, batch: GlobalBatch, rank: int, world_size: int
-    ) -> list[Batch]:
-        """One rank's share of a batch."""
-        if self.buffer_shape is not None:
-            return buffered_batches(store, batch, self.buffer_shape, rank, world_size)
-        few_shapes = self._world.device.type == "cpu"
-        limit = self._max_tokens
-        return micro_batches(store, batch, limit, rank, world_size, few_shapes=few_shapes)
 
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,19 +182,9 @@ def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask
     boundaries = np.cumsum([0, *(chunk.kept for chunk in chunks)])
     kept = np.ones(boundaries[-1], np.bool_)
     masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
-    for name in (name for name in DUPLICATE_KEYS if name in report.dropped):  # active filters
-        for duplicates in _find_duplicates(chunks, masks, boundaries, name):
-            kept[duplicates] = False
-            report.dropped[name] += len(duplicates)
-    return masks
-
-
-def _find_duplicates(
-    chunks: list[EncodedChunk], masks: list[Mask], boundaries: npt.NDArray[np.int64], name: str
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Corpus indices of the kept pairs whose hash occurred before, in parts, each in order."""
     passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
-    for remainder in range(passes):  # equal hashes meet in the same pass
+    active = [name for name in DUPLICATE_KEYS if name in report.dropped]
+    for name, remainder in product(active, range(passes)):  # equal hashes meet in the same pass
         indices, hashes = [], []
         for chunk, mask, start in zip(chunks, masks, boundaries, strict=False):
             column = chunk.hashes(name)
@@ -202,4 +192,7 @@ def _find_duplicates(
             indices.append(start + selected)
             hashes.append(column[selected])
         _, first = np.unique(np.concatenate(hashes), return_index=True)
-        yield np.delete(np.concatenate(indices), first)
+        duplicates = np.delete(np.concatenate(indices), first)
+        kept[duplicates] = False
+        report.dropped[name] += len(duplicates)
+    return masks

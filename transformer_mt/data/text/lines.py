@@ -68,21 +68,16 @@ def read_lines(path: str | Path) -> Iterator[str]:
         InputError: The file cannot be opened, is damaged, or is not UTF-8.
     """
     with open_binary(path) as stream:
-        yield from decode_lines(stream, str(path))
-
-
-def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Streams the decoded lines of an open stream; as ``raw_lines``, and must be UTF-8."""
-    for number, line in enumerate(raw_lines(stream, name), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            byte = line[error.start]
-            column = len(line[: error.start].decode()) + 1
-            raise InputError(
-                f"{name}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}): "
-                "convert it, e.g. iconv -f latin1 -t utf-8"
-            ) from error
+        for number, line in enumerate(raw_lines(stream, str(path)), 1):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                column = len(line[: error.start].decode()) + 1
+                raise InputError(
+                    f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}"
+                    "): convert it, e.g. iconv -f latin1 -t utf-8"
+                ) from error
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:

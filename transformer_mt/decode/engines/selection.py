@@ -80,24 +80,31 @@ class EngineRequest:
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
             models.append(member)
+        known = vars(self).get("checksums")  # computed before
+        if known is not None and known != self._compute_checksums():
+            raise InputError(f"{self.folder} was changed while it was read: try again")
         return models
 
     @cached_property
     def checksums(self) -> list[str]:
         """Checksum of each model and its vocabulary."""
+        try:
+            return self._compute_checksums()
+        except OSError:
+            assert self.models  # loading them explains what is wrong
+            raise
+
+    def _compute_checksums(self) -> list[str]:
         weights = self.folder / run_layout.WEIGHTS
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
             weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
-        try:
-            return [checksum(self.folder, self.trained.model, weights)] + [
-                checksum(other, model_folder.read_config(other).model, other / run_layout.WEIGHTS)
-                for other in self.ensemble
-            ]
-        except OSError:
-            assert self.models  # loading them explains what is wrong
-            raise
+        first = checksum(self.folder, self.trained.model, weights)
+        return [first] + [
+            checksum(folder, model_folder.read_config(folder).model, folder / run_layout.WEIGHTS)
+            for folder in self.ensemble
+        ]
 
     def converted(self, compute_type: str) -> tuple[Path, str | None]:
         """The folder's model in CTranslate2's format; see ``find_or_convert``."""

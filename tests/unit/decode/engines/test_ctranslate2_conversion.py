@@ -271,3 +271,15 @@ def test_the_cache_can_be_moved(
     moved = EngineRequest(folder, device="cpu", cache_dir=str(tmp_path / "moved"))
     place, _ = moved.converted("float32")
     assert place.is_relative_to(tmp_path / "moved")
+
+
+def test_weights_that_change_while_they_are_read(folder: Path) -> None:
+    request = EngineRequest(folder, device="cpu")
+    assert request.checksums
+    model = random_model()
+    with torch.no_grad():
+        model.embedding.weight[5, 5] += 1
+    random_weights(folder, model)
+    with pytest.raises(InputError, match="was changed while it was read"):
+        request.converted("float32")
+    assert not (folder / "ctranslate2" / "float32").exists()

@@ -54,16 +54,15 @@ def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[P
     Raises:
         InputError: A line has too few columns, or another number of them than the first.
     """
-    assert source.tsv is not None
     src, tgt = (int(column) for column in chosen_columns(source, "1", "2"))
     needed, columns = max(src, tgt), 0
-    for number, line in enumerate(read_lines(source.tsv), 1):
+    for number, line in enumerate(read_lines(source.name), 1):
         values = line.split("\t")
         columns = columns or len(values)
         if len(values) < needed or len(values) != columns:
             expected = f"needs {needed}" if len(values) < needed else f"line 1 has {columns}"
             raise InputError(
-                f"{source.tsv}, line {number}: has {len(values)} tab-separated column(s), "
+                f"{source.name}, line {number}: has {len(values)} tab-separated column(s), "
                 f"{expected}: correct or delete the line"
             )
         yield Pair(values[src - 1], values[tgt - 1])
@@ -71,10 +70,9 @@ def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[P
 
 def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     """Streams two fields of a JSON-lines file."""
-    assert source.jsonl is not None
     columns = chosen_columns(source, src_lang, tgt_lang)
-    for number, line in enumerate(read_lines(source.jsonl), 1):
-        where = f"{source.jsonl}, line {number}"
+    for number, line in enumerate(read_lines(source.name), 1):
+        where = f"{source.name}, line {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:

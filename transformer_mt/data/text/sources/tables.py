@@ -19,9 +19,7 @@ def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = source.parquet
-    assert path is not None
-    columns = chosen_columns(source, src_lang, tgt_lang)
+    path, columns = source.name, chosen_columns(source, src_lang, tgt_lang)
     with open_binary(path) as stream:
         try:
             file = pq.ParquetFile(stream)
@@ -46,8 +44,7 @@ def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pai
 def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
     import datasets
 
-    assert source.hub is not None
-    folder = Path(source.hub)
+    folder = Path(source.name)
     if folder.is_absolute() and not folder.is_dir():
         raise InputError(
             f"cannot load {source}: there is no such folder; it should hold a download of that "
@@ -59,7 +56,7 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
     selection = {"data_dir": source.config} if own_folder else {"name": source.config}
     try:
         return datasets.load_dataset(
-            source.hub, split=source.split, revision=source.revision, **selection
+            source.name, split=source.split, revision=source.revision, **selection
         )
     except Exception as error:  # whatever it is, the dataset is not available
         generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
