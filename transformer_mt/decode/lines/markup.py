@@ -44,6 +44,7 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
 _PUNCTUATION = re.compile(r"[^\w\s<>]*")
+_BLANK = re.compile(r"\s*")
 _LETTER = re.compile(r"[^\W\d_]")
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
@@ -169,7 +170,7 @@ def extract_markup(
             for number, verbatim, position in placeholders
         },
         has_entities,
-        {bisect_left(starts, position) for position in glued},
+        {bisect_left(starts, position) for position in glued if text[position : position + 1].strip()},
     )
 
 
@@ -186,14 +187,16 @@ def _add_tag(
 ) -> None:
     """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
-    left, right = text[:position][-1:].strip(), text[position : position + 1].strip()
+    left = text[max(position - 1, 0) : position].strip()
+    right = text[position : position + 1].strip()
     tag = Tag(
         match[0],
         word,
         word,
         # The ends of a line count as spaces: in the translation, words may follow there.
-        space_before=not line[: match.start()].strip() or line[match.start() - 1].isspace(),
-        space_after=not line[match.end() :].strip() or line[match.end()].isspace(),
+        space_before=_BLANK.fullmatch(line, 0, match.start()) is not None
+        or line[match.start() - 1].isspace(),
+        space_after=_BLANK.fullmatch(line, match.end()) is not None or line[match.end()].isspace(),
         left=left,
         right=right,
         name=name,
@@ -202,11 +205,15 @@ def _add_tag(
         candidates = [i for i, opened in enumerate(open_tags) if i and opened.name == name]
         if candidates:
             _close_unclosed(open_tags, candidates[-1] + 1)
+            if not left:  # as in <b>note: </b>text
+                tag.left, tag.right = text[max(position - 2, 0) : position].strip()[-1:], ""
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
     elif not (match["alone"] or match["empty"] or _EMPTY_ELEMENTS.fullmatch(name)):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
+        if not right:
+            tag.left, tag.right = "", text[position : position + 2].strip()[:1]
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return

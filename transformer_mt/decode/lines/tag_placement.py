@@ -25,9 +25,11 @@ class Tag:
     space_before: bool = True
     space_after: bool = True
     left: str = ""
-    """Character of the text directly to the left; empty if there is none, or a space."""
+    """Character of the text directly to the left; empty if there is none, or a space. A closing tag
+    has the last one that is not a space."""
     right: str = ""
-    """Character of the text directly to the right; empty if there is none, or a space."""
+    """Character of the text directly to the right; empty if there is none, or a space. The opening
+    tag of a pair has the first one that is not a space."""
     name: str = ""
     """Name of the element."""
     closing: "Tag | None" = None
