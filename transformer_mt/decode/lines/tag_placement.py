@@ -210,7 +210,8 @@ def _place_children(
             longest[i] = run
     placed = []
     for i, tag in enumerate(parent.children):
-        if tag.start < tag.end and (tag.start, tag.end) == (parent.start, parent.end):
+        fills_parent = (tag.start, tag.end) == (parent.start, parent.end)
+        if fills_parent and child_of.get(tag.start) == i:
             longest[i] = range(lo, hi)
         if i in longest:
             placed.append((longest[i].start, longest[i].stop, tag))
