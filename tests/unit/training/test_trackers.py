@@ -64,6 +64,21 @@ def test_a_failure_is_one_warning(
     assert warnings() == [f"warning: the tracker wandb is switched off: {reason}"]
 
 
+def test_a_tracker_that_accepts_nothing_is_never_waited_for(
+    tmp_path: Path, warnings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_wandb.install(tmp_path, monkeypatch, "init hangs")
+    monkeypatch.setattr(module, "_MAX_QUEUED", 4)
+    trackers = tracked(tmp_path)
+    for step in range(1, 9):  # would wait for ever
+        trackers.log_scalars("train", step, {"loss": 1.0})
+    (warning,) = warnings()
+    assert warning.endswith("it has not accepted the last 4 records")
+    monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.1)
+    trackers.close(True)
+    assert len(warnings()) == 1
+
+
 def test_one_that_fails_leaves_the_others_alone(
     tmp_path: Path, warnings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

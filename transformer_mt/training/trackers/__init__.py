@@ -33,6 +33,8 @@ from transformer_mt.registries import TRACKERS, load
 PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
 
+_MAX_QUEUED = 1000
+"""Maximum number of records that wait for a tracker."""
 _CLOSE_SECONDS = 15.0
 """Maximum time that the end of a run waits for its trackers."""
 
@@ -134,12 +136,11 @@ class Trackers:
         for recorder in self._recorders:
             recorder.join(max(0.0, deadline - time.monotonic()))
             if recorder.is_alive():
-                recorder.warn(f"it did not finish within {_CLOSE_SECONDS:.0f} s")
+                recorder.switch_off(f"it did not finish within {_CLOSE_SECONDS:.0f} s")
 
     def _send(self, method: str, *arguments: object) -> None:
         for recorder in self._recorders:
-            if recorder.is_alive():  # one that has failed needs no calls
-                recorder.calls.put((method, arguments))
+            recorder.send(method, arguments)
 
 
 class _Recorder(threading.Thread):
@@ -151,7 +152,8 @@ class _Recorder(threading.Thread):
     def __init__(self, tracker: str, run: TrackedRun):
         super().__init__(name=f"tracker {tracker}", daemon=True)
         self._tracker, self._run = tracker, run
-        self.calls: queue.SimpleQueue[tuple[str, tuple[object, ...]]] = queue.SimpleQueue()
+        self._calls: queue.Queue[tuple[str, tuple[object, ...]]] = queue.Queue(_MAX_QUEUED)
+        self._switched_off = threading.Lock()
         self.start()
 
     def run(self) -> None:
@@ -161,16 +163,26 @@ class _Recorder(threading.Thread):
             if tracker.location:
                 self._log(logging.INFO, f"{self._tracker}: {tracker.location}")
             method = ""
-            while method != "close":
-                method, arguments = self.calls.get()
+            while method != "close" and not self._switched_off.locked():
+                method, arguments = self._calls.get()
                 getattr(tracker, method)(*arguments)
         except (Exception, SystemExit) as error:
-            self.warn(" ".join(str(error).split()) or type(error).__name__)
+            self.switch_off(" ".join(str(error).split()) or type(error).__name__)
 
-    def warn(self, reason: str) -> None:
-        """Logs that the tracker no longer records."""
-        text = f"warning: the tracker {self._tracker} is switched off: {reason}"
-        self._log(logging.WARNING, text)
+    def send(self, method: str, arguments: tuple[object, ...]) -> None:
+        """Queues a call; never waits."""
+        if self._switched_off.locked():
+            return
+        try:
+            self._calls.put_nowait((method, arguments))
+        except queue.Full:
+            self.switch_off(f"it has not accepted the last {_MAX_QUEUED} records")
+
+    def switch_off(self, reason: str) -> None:
+        """Stops recording, with one warning however often it is called."""
+        if self._switched_off.acquire(blocking=False):
+            text = f"warning: the tracker {self._tracker} is switched off: {reason}"
+            self._log(logging.WARNING, text)
 
     @staticmethod
     def _log(level: int, text: str) -> None:
