@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import cast
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -13,6 +14,9 @@ from transformer_mt.decode.translator import Translation
 
 class Capitals:
     """Translates word by word; ``reverse`` also turns the order of words round."""
+
+    cut_lines = short_translations = 0
+    engine = SimpleNamespace(name="torch", compute_type="float32")
 
     class _Vocabulary:
         def encode(self, lines: Sequence[str]) -> list[list[int]]:

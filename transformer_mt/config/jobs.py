@@ -8,7 +8,6 @@ from transformer_mt.config.checks import Checked, number, one_of, require, requi
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
 
-
 _DOCUMENT_FORMATS = {
     ".html": "html",
     ".htm": "html",

@@ -23,7 +23,8 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 _DECLARED = re.compile(
-    rb"""(?:<meta\b[^>]*[\s;"']charset|<\?xml\b[^>]*\sencoding)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
+    rb"""(?:<meta\b[^>]*[\s;"']charset|<\?xml\b[^>]*\sencoding)\s*=\s*["']?([\w.:-]+)""",
+    re.IGNORECASE,
 )
 _ALIASES = {"iso-8859-1": "windows-1252", "us-ascii": "windows-1252", "utf-16": "utf-8"}
 """Encodings that are declared, and what they mean, as the HTML standard says."""
@@ -68,8 +69,10 @@ def translate_document(job: TranslateJob) -> InputStats:
         sink.flush()
     processor.log_input_stats(stats)
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
-    _warn("could not be placed by word alignment", document.places(processor.unplaced))
-    _warn("was left as it is", [f"line {document.line_number(unit.start)}" for unit in failed])
+    places = document.places(processor.unplaced)
+    _warn("element(s) could not be placed by word alignment", places)
+    places = [f"line {document.line_number(unit.start)}" for unit in failed]
+    _warn("text(s) have no usable translation and were left as they are", places)
     return stats
 
 
@@ -78,7 +81,7 @@ def _warn(problem: str, places: list[str]) -> None:
     if places:
         listed = ", ".join(map(printable, places[:_MAX_LISTED]))
         more = ", …" if len(places) > _MAX_LISTED else ""
-        log.warning(f"{len(places):,} element(s) {problem}: {listed}{more}")
+        log.warning(f"{len(places):,} {problem}: {listed}{more}")
 
 
 def _decode(content: bytes) -> tuple[str, str]:

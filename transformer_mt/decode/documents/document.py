@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 _WORD, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
 _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
-"""One word that is a name in a program or of a file, such as ``os.path``, ``max_len``, ``run()``."""
+"""One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
 _CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
@@ -143,18 +143,22 @@ class Document:
         pairs = zip(self.units, translations, strict=True)
         # Attributes first: their tags are parts of texts.
         for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
-            codes, text = dict(unit.codes), ""
+            codes, text, has_words = dict(unit.codes), "", False
             for i, piece in enumerate(_CODE.split(translation)):
                 if i % 2:
                     start, end = codes.pop(piece, (0, 0))
                     text += "".join(parts[start:end])
                 else:  # what the line has as entities is escaped, and perhaps nothing else
                     text += escape(unescape(piece), quote=unit.quote is not None)
-            if codes or not text:
+                    has_words |= bool(piece.strip())
+            if codes or not has_words:
                 failed.append(unit)
                 continue
             rest = unit.end - unit.start - 1
-            parts[unit.start : unit.end] = [f"{unit.quote or ''}{text}{unit.quote or ''}", *[""] * rest]
+            parts[unit.start : unit.end] = [
+                f"{unit.quote or ''}{text}{unit.quote or ''}",
+                *[""] * rest,
+            ]
         return "".join(parts), failed
 
     def places(self, codes: Iterable[str]) -> list[str]:

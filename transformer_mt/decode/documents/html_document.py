@@ -12,23 +12,22 @@ from itertools import pairwise
 
 from transformer_mt.data.text.languages import base_language
 from transformer_mt.decode.documents.document import Document, Piece, Token
+from transformer_mt.decode.lines.markup import EMPTY_ELEMENTS
 from transformer_mt.errors import InputError
 
 _TRANSLATED_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
-_CODE = set("code kbd samp tt var".split())
-_INLINE = _CODE | set(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i img ins label mark math nobr q rb rp "
-    "rt ruby s small span strike strong sub sup svg time u wbr".split()
+_INLINE = re.compile(
+    "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|ins|kbd|label|mark|math|nobr"
+    "|q|rb|rp|rt|ruby|s|samp|small|span|strike|strong|sub|sup|svg|time|tt|u|var|wbr"
 )
 """Elements inside a sentence. Any other one, ``br`` too, ends a unit."""
-_KEPT = _CODE | set(
-    "iframe math noembed noframes object pre script style svg textarea xmp".split()
+_KEPT = re.compile(
+    "code|iframe|kbd|math|noembed|noframes|object|pre|samp|script|style|svg|textarea|tt|var|xmp"
 )
 """Elements whose content is not translated."""
 _KEPT_CLASSES = {"notranslate", "sig", "code-header"}
 """Google's for ``translate="no"``; those of Sphinx and rustdoc for signatures of functions."""
-_VOID = set("area base br col embed hr img input link meta param source track wbr".split())
-_SIBLINGS = set("dd dt li option p td th tr".split())
+_SIBLINGS = re.compile("dd|dt|li|option|p|td|th|tr")
 """Elements whose end tag may be missing before the next one of the same name."""
 _ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 
@@ -52,10 +51,10 @@ def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
                 if name == token.name:
                     break
         elif token.kind in ("opening", "empty"):
-            if token.name == elements[-1][0] and token.name in _SIBLINGS:
+            if token.name == elements[-1][0] and _SIBLINGS.fullmatch(token.name):
                 num_open[elements.pop()[0]] -= 1
             kind = _kind(token, elements[-1][1], src_lang)
-            if token.kind == "opening" and token.name not in _VOID:
+            if token.kind == "opening":
                 elements.append((token.name, kind))
                 num_open[token.name] += 1
 
@@ -67,13 +66,12 @@ def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
             _add_start_tag(document, token, tgt_lang)
         else:
             document.parts.append(token.raw)
-        if kind == "block" or (not kind and token.name and token.name not in _INLINE):
+        if kind == "block" or (not kind and token.name and not _INLINE.fullmatch(token.name)):
             document.add_unit(pieces)
             pieces = []
             continue
         if not kind:
-            is_pair = token.kind in ("opening", "closing") and token.name not in _VOID
-            kind = token.kind if is_pair else "alone"
+            kind = token.kind if token.kind in ("opening", "closing") else "alone"
         elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
             start = pieces.pop().start
         pieces.append(Piece(kind, start, len(document.parts), token.name))
@@ -88,17 +86,17 @@ def _kind(tag: Token, parent: str, src_lang: str) -> str:
     """
     attributes, translate = tag.attributes, tag.attributes.get("translate", "").lower()
     if parent == "block":
-        return "" if translate == "yes" and tag.name not in _KEPT else "block"
+        return "" if translate == "yes" and not _KEPT.fullmatch(tag.name) else "block"
     if parent:
         return parent
     lang = attributes.get("lang") or src_lang
     foreign = tag.name != "html" and base_language(lang) != base_language(src_lang)
     hidden = translate == "no" or not _KEPT_CLASSES.isdisjoint(attributes.get("class", "").split())
-    if not (tag.name in _KEPT or foreign or hidden):
+    if not (_KEPT.fullmatch(tag.name) or foreign or hidden):
         return ""
     if tag.name == "svg":
         return "alone"
-    return "verbatim" if tag.name in _INLINE else "block"
+    return "verbatim" if _INLINE.fullmatch(tag.name) else "block"
 
 
 def _add_start_tag(document: Document, tag: Token, tgt_lang: str) -> None:
@@ -122,9 +120,8 @@ def _add_start_tag(document: Document, tag: Token, tgt_lang: str) -> None:
 def _tokens(text: str) -> Iterator[Token]:
     """The tokens of a page; text that the parser hands out in pieces is one token."""
     parser = _Parser()
-    # The comment at the end closes what is open there, and the parser need not guess.
     try:
-        parser.feed(text + _END)
+        parser.feed(text + "<!---->")  # closes what is open at the end
     except AssertionError as error:  # of a declaration
         raise InputError(f"line {parser.getpos()[0]}: {error}") from None
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -132,9 +129,6 @@ def _tokens(text: str) -> Iterator[Token]:
     for (start, end), token in zip(pairwise([*starts, len(text)]), parser.tokens, strict=True):
         if start < len(text):
             yield token._replace(raw=text[start : min(end, len(text))])
-
-
-_END = "<!---->"
 
 
 class _Parser(HTMLParser):
@@ -147,7 +141,7 @@ class _Parser(HTMLParser):
         """Line, from 1, and column of each token."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("opening", tag, attrs)
+        self._add("empty" if EMPTY_ELEMENTS.fullmatch(tag) else "opening", tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._add("empty", tag, attrs)
@@ -162,7 +156,10 @@ class _Parser(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        self._add("other")
+
+    handle_pi = unknown_decl = handle_comment
 
     def _add(self, kind: str, name: str = "", attrs: list[tuple[str, str | None]] = []) -> None:  # noqa: B006
         attributes = {key: value or "" for key, value in attrs}

@@ -38,7 +38,7 @@ def parse_xliff(text: str, src_lang: str, tgt_lang: str) -> Document:
             if len(translated) == 1 and name != "xliff":
                 raise InputError(f"not XLIFF: the root element is <{printable(token.name)}>")
             if name in _LANGUAGES:
-                token = _with_languages(token, src_lang, tgt_lang)  # noqa: PLW2901
+                token = _with_languages(token, src_lang, tgt_lang)
         if token.kind == "opening":
             setting = token.attributes.get("translate", "")
             translated.append({"yes": True, "no": False}.get(setting, translated[-1]))

@@ -38,7 +38,7 @@ MARKUP = re.compile(
 )
 """A tag, verbatim text such as a placeholder or an address, or an entity."""
 
-_EMPTY_ELEMENTS = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
+EMPTY_ELEMENTS = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr")
 """HTML elements without content."""
 _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
@@ -137,11 +137,12 @@ def extract_markup(
             text += character
             has_entities = True
             continue
-        if not match["closes"] and _PUNCTUATION.fullmatch(line, last_end, match.start()):
-            # <b>One element</b>/<i>another</i> share no word; {h}:{m} is one.
-            if match["name"] or match.start() == last_end:
-                text += " "
-                glued.append(len(text))
+        adjacent = match.start() == last_end
+        if match["name"] and _PUNCTUATION.fullmatch(line, last_end, match.start()):
+            adjacent = True
+        if adjacent and not match["closes"]:  # <b>one element</b>/<i>another</i> share no word
+            text += " "
+            glued.append(len(text))
         if match["closes"] or match["verbatim"]:
             last_end = previous_end
         if verbatim := match["verbatim"] or entity:
@@ -170,7 +171,11 @@ def extract_markup(
             for number, verbatim, position in placeholders
         },
         has_entities,
-        {bisect_left(starts, position) for position in glued if text[position : position + 1].strip()},
+        {
+            bisect_left(starts, position)
+            for position in glued
+            if text[position : position + 1].strip()
+        },
     )
 
 
@@ -210,7 +215,7 @@ def _add_tag(
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
-    elif not (match["alone"] or match["empty"] or _EMPTY_ELEMENTS.fullmatch(name)):
+    elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
         if not right:
             tag.left, tag.right = "", text[position : position + 2].strip()[:1]

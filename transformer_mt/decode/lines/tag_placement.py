@@ -89,7 +89,10 @@ def restore_markup(
         _Span(word, glued=i > 0 and aligned[i] in source.glued and aligned[i - 1] == aligned[i] - 1)
         for i, word in enumerate(words)
     ]
-    spans = [_Span("", (False, False)), *_render(source.root, word_spans, aligned, 0, len(words), unplaced)]
+    spans = [
+        _Span("", (False, False)),
+        *_render(source.root, word_spans, aligned, 0, len(words), unplaced),
+    ]
     output = ""
     for left, right in pairwise(spans):
         text = right.text

@@ -25,7 +25,7 @@ PAGE = """<!DOCTYPE html>
 <body onload='go("now")'>
   <h1>Boats<a class="headerlink" href="#boats" title="Link to this heading">¶</a></h1>
   <p id=first
-     class="lead">A <a href="x?a=1&b=2" title="x < y">small <b>red</b></a> boat&nbsp;&mdash; here.<br>
+     class="lead">A <a href="x?a=1&b=2" title="x < y">small <b>red</b></a> boat&nbsp;&mdash; it.<br>
      On a new line, AT&T.
   <ul><li>A man<li><a href="dog.html">A dog</a></ul>
   <img src="boat.png" alt='A "boat"'> <input placeholder=Search aria-label="Search here">
@@ -44,11 +44,11 @@ def test_a_page() -> None:
         .replace(">Boats<", ">BOATS<")
         .replace("Link to this heading", "LINK TO THIS HEADING")
         .replace('title="x < y">small <b>red</b>', 'title="X &lt; Y">SMALL <b>RED</b>')
-        .replace("boat&nbsp;&mdash; here.<br>", "BOAT — HERE.<br>")
+        .replace("boat&nbsp;&mdash; it.<br>", "BOAT — IT.<br>")
         .replace("On a new line, AT&T.", "ON A NEW LINE, AT&amp;T.")
         .replace("A man", "A MAN")
         .replace("A dog", "A DOG")
-        .replace("A \"boat\"'", "A &quot;BOAT&quot;'")
+        .replace('A "boat"\'', "A &quot;BOAT&quot;'")
         .replace("placeholder=Search", 'placeholder="SEARCH"')
         .replace('"Search here"', '"SEARCH HERE"')
         .replace("Call ", "CALL ")
@@ -85,7 +85,10 @@ def test_untranslated(page: str) -> None:
 @pytest.mark.parametrize(
     ("page", "expected"),
     [
-        ("<body translate=no><p>no<p translate=yes>yes", "<body translate=no><p>no<p translate=yes>YES"),
+        (
+            "<body translate=no><p>no<p translate=yes>yes",
+            "<body translate=no><p>no<p translate=yes>YES",
+        ),
         ("<li translate=no>no<li>yes", "<li translate=no>no<li>YES"),
         ("See <span translate=no>Foo</span> now", "SEE <span translate=no>Foo</span> NOW"),
         ("<b>one<p>two</b> three</p>", "<b>ONE<p>TWO</b> THREE</p>"),
@@ -123,11 +126,17 @@ def test_identity_keeps_the_text_of_every_unit() -> None:
     document = parse_html(PAGE, "en", "de")
     text, failed = document.translated([unit.line for unit in document.units])
     assert not failed
-    assert text.split() == (
-        PAGE.replace('lang="en-US"', 'lang="de"').replace("x < y", "x &lt; y")
-        .replace("&nbsp;&mdash;", " —").replace("AT&T", "AT&amp;T").replace('"boat"', "&quot;boat&quot;")
-        .replace("=Search", '="Search"')
-    ).split()
+    assert (
+        text.split()
+        == (
+            PAGE.replace('lang="en-US"', 'lang="de"')
+            .replace("x < y", "x &lt; y")
+            .replace("&nbsp;&mdash;", " —")
+            .replace("AT&T", "AT&amp;T")
+            .replace('"boat"', "&quot;boat&quot;")
+            .replace("=Search", '="Search"')
+        ).split()
+    )
 
 
 def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
@@ -142,7 +151,10 @@ def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
 def test_elements_are_named_with_their_line() -> None:
     document = parse_html("<p>\none <a href=x>two</a>, <code>x</code></p>", "en", "de")
     assert document.places([*document.units[0].codes, "{name}"]) == [
-        "<a> in line 2", "<a> in line 2", "<code> in line 2", "{name}",
+        "<a> in line 2",
+        "<a> in line 2",
+        "<code> in line 2",
+        "{name}",
     ]
 
 
