@@ -160,7 +160,8 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
     with torch.device("meta"):
         model = Transformer(job.model, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
-    model.embedding.reset_sinusoids()
+    for embedding in {model.source_embedding, model.embedding}:
+        embedding.reset_sinusoids()
     for name, tensor in ckpt.parameters(model).items():
         if not tensor.isfinite().all():
             raise InputError(

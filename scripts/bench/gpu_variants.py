@@ -294,9 +294,16 @@ def block_mask(queries: Tensor, keys: Tensor, n: int, m: int, causal: bool) -> B
 
 
 def flex_varlen(
-    query: Tensor, key: Tensor, value: Tensor, queries: CuSeqlens, keys: CuSeqlens, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: CuSeqlens,
+    keys: CuSeqlens,
+    causal: bool,
+    dropout: float = 0.0,
 ) -> Tensor:
     """``kernels.packed_attention.varlen_attention`` implemented with FlexAttention."""
+    assert dropout == 0
     mask = block_mask(queries.cu_seqlens, keys.cu_seqlens, len(query), len(key), causal)
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     options: Any = {"fwd_BLOCK_M": BLOCK, "fwd_BLOCK_N": BLOCK}

@@ -26,7 +26,6 @@ from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import choose_kernels
 from transformer_mt.model.embedding import sinusoids
-from transformer_mt.model.layers import LAYER_NORM_EPS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep, autocast
 
@@ -104,7 +103,7 @@ class TorchPeer(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.transformer = nn.Transformer(
             c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout,
-            layer_norm_eps=LAYER_NORM_EPS, batch_first=True,
+            layer_norm_eps=c.layer_norm_eps, batch_first=True,
         )  # fmt: skip
         # PyTorch adds a final norm to both stacks, which the paper does not have.
         self.transformer.encoder.norm = self.transformer.decoder.norm = None
@@ -143,11 +142,11 @@ class MarianPeer(nn.Module):
         from transformers import MarianConfig, MarianMTModel
 
         c = _post_norm(ours.config)
-        settings = model_settings(c, ours.vocab_size, MAX_POSITIONS)
+        settings = model_settings(ours, MAX_POSITIONS)
         self.model = MarianMTModel(MarianConfig(**settings, attn_implementation="sdpa"))
         for module in self.model.modules():
             if isinstance(module, nn.LayerNorm):
-                module.eps = LAYER_NORM_EPS
+                module.eps = c.layer_norm_eps
         table = sinusoids(MAX_POSITIONS, c.d_model)
         positions = {f"model.{side}.embed_positions.weight": table for side in _STACKS}
         _fill(self.model, {**marian_weights(ours), **positions})

@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.batch import IGNORE_INDEX, Packed
+from transformer_mt.batch import IGNORE_INDEX, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan
@@ -29,6 +29,7 @@ from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import ModelStep
 from transformer_mt.distributed.world import World
+from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import LossModule, TrainStep, autocast
@@ -97,6 +98,31 @@ def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu() -> None:
         off = (found[-1] - expected[-1]).norm() / expected[-1].norm()
         assert off < 0.1, name  # NaN fails too; bf16 on a CPU is off by up to 0.05
     assert (torch.cat(found) - torch.cat(expected)).norm() < 0.05 * torch.cat(expected).norm()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_dropout_of_the_variable_length_kernel(causal: bool) -> None:
+    """Mean and seed; and with a seed the output is linear in the values, as its gradient says."""
+    number, length, p = 64, 64, 0.25
+    side = CuSeqlens(torch.arange(number + 1, dtype=torch.int32, device=GPU) * length, length)
+    zeros = torch.zeros(number * length, 4, 64, device=GPU, dtype=torch.bfloat16)
+    value = (zeros + 1).requires_grad_()
+
+    def attention(seed: int, value: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return varlen_attention(zeros, zeros, value, side, side, causal, p)
+
+    out = attention(1, value)
+    assert torch.equal(out, attention(1, value))
+    assert not torch.equal(out, attention(2, value))
+    assert out.float().mean().item() == pytest.approx(1, abs=0.02)
+    last = out.view(number, length, -1)[:, -1].float()  # with all keys in either case
+    assert last.std().item() == pytest.approx((p / (1 - p) / length) ** 0.5, rel=0.1)
+    weights = torch.randn_like(out)
+    (grad,) = torch.autograd.grad((out.float() * weights.float()).sum(), value)
+    assert grad.float().sum().item() == pytest.approx(
+        (out.float() * weights).sum().item(), rel=0.02
+    )
 
 
 def test_changing_a_pair_does_not_change_others_bit_for_bit() -> None:

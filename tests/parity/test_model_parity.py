@@ -17,6 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.distributed.world import World
+from transformer_mt.kernels import dropout, packed_attention
+from transformer_mt.kernels.dropout import kept
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 
@@ -45,6 +47,8 @@ def sequences(packed: Packed) -> list[Tensor]:
 
 NAMES = {
     r"^embedding\.weight": "embedding",
+    r"^untied_source\.weight": "source_embedding",
+    r"^untied_output": "output",
     r"^embedding\.positions": "positions",
     r"^(encoder|decoder)\.": r"\1.layers.",
     r"^(encoder|decoder)_norm\.": r"\1.norm.",
@@ -52,7 +56,7 @@ NAMES = {
     r"feed_forward\.": "",
     r"self_attention\.": "self_attn.",
     r"cross_attention\.": "multihead_attn.",
-    r"\b(qkv|q|kv)_proj\.weight": "in_proj_weight",
+    r"\b(qkv|q|kv)_proj\.(weight|bias)": r"in_proj_\2",
 }
 """Patterns of our parameter names → their names in ``Twin``."""
 
@@ -68,13 +72,14 @@ def by_layer(model: Transformer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
             [None] * len(values) if parameter.grad is None else parameter.grad.chunk(len(values))
         )
         for i, (value, grad) in enumerate(zip(values, grads, strict=True)):
-            yield f"decoder.{i}.cross_attention.kv_proj.weight", value, grad
+            kind = name.rpartition(".")[2]
+            yield f"decoder.{i}.cross_attention.kv_proj.{kind}", value, grad
 
 
 def counterpart(name: str, d_model: int) -> tuple[str, slice]:
     """Name of the twin's parameter that corresponds to one of ours, and the rows in it."""
     rows = {"q_proj": slice(d_model), "kv_proj": slice(d_model, None)}
-    mine = rows.get(name.split(".")[-2], slice(None))
+    mine = rows.get(name.split(".")[-2:][0], slice(None))
     for pattern, replacement in NAMES.items():
         name = re.sub(pattern, replacement, name)
     return name, mine
@@ -88,7 +93,8 @@ class Twin(nn.Module):
         c = model.config
         kwargs: dict[str, Any] = {
             "dropout": 0.0,
-            "layer_norm_eps": 1e-6,
+            "layer_norm_eps": c.layer_norm_eps,
+            "activation": {"swish": nn.functional.silu}.get(c.activation, c.activation),
             "batch_first": True,
             "norm_first": c.norm == "pre",
         }
@@ -96,13 +102,20 @@ class Twin(nn.Module):
         decoder_layer = nn.TransformerDecoderLayer(c.d_model, c.num_heads, c.d_ff, **kwargs)
 
         def norm() -> nn.LayerNorm | None:
-            return nn.LayerNorm(c.d_model, eps=1e-6) if c.norm == "pre" else None
+            return nn.LayerNorm(c.d_model, eps=c.layer_norm_eps) if c.norm == "pre" else None
 
         self.encoder = nn.TransformerEncoder(
             encoder_layer, c.num_encoder_layers, norm(), enable_nested_tensor=False
         )
         self.decoder = nn.TransformerDecoder(decoder_layer, c.num_decoder_layers, norm())
-        self.embedding = nn.Parameter(model.embedding.weight.detach().clone())
+        self.scale = math.sqrt(c.d_model) if c.scale_embeddings else 1.0
+        self.embedding = self.source_embedding = nn.Parameter(model.embedding.weight.detach())
+        if c.tied_embeddings != "all":
+            self.source_embedding = nn.Parameter(model.source_embedding.weight.detach())
+        self.output = self.embedding
+        if c.tied_embeddings == "none":
+            self.output = nn.Parameter(model.output_weight.detach())
+        self.output_bias = nn.Parameter(torch.zeros(model.vocab_size))
         self.double()
         for name, parameter in self.named_parameters():
             if name.endswith(("in_proj_bias", "attn.out_proj.bias")):
@@ -121,15 +134,18 @@ class Twin(nn.Module):
         causal = nn.Transformer.generate_square_subsequent_mask(
             tgt_tokens.shape[1], dtype=self.embedding.dtype
         )
-        hidden = self.encoder(self.embed(src_tokens), src_key_padding_mask=~src_real)
-        out = self.decoder(
-            self.embed(tgt_tokens), hidden, tgt_mask=causal, memory_key_padding_mask=~src_real
+        src_embedded = self.source_embedding[src_tokens] * self.scale
+        tgt_embedded = self.embedding[tgt_tokens] * self.scale
+        hidden = self.encoder(
+            src_embedded + self.positions[: src_tokens.shape[1]], src_key_padding_mask=~src_real
         )
-        return hidden[src_real], out[tgt_real] @ self.embedding.T
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        scale = math.sqrt(self.embedding.shape[1])
-        return self.embedding[tokens] * scale + self.positions[: tokens.shape[1]]
+        out = self.decoder(
+            tgt_embedded + self.positions[: tgt_tokens.shape[1]],
+            hidden,
+            tgt_mask=causal,
+            memory_key_padding_mask=~src_real,
+        )
+        return hidden[src_real], out[tgt_real] @ self.output.T + self.output_bias
 
 
 def padded(tokens: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -155,8 +171,43 @@ def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: s
         d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
         dropout=0.0, norm=norm, positions=positions, max_positions=8,
     )  # fmt: skip
+    assert_equal_to_pytorch(config, shape)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"attention_bias": True},
+    {"output_bias": True},
+    {"activation": "swish"},
+    {"activation": "gelu"},
+    {"layer_norm_eps": 0.1},
+    {"tied_embeddings": "decoder"},
+    {"tied_embeddings": "none"},
+    {"scale_embeddings": False},
+    # As in MarianMT.
+    {"attention_bias": True, "output_bias": True, "activation": "swish", "layer_norm_eps": 1e-5},
+]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: ",".join(option))
+def test_outputs_and_gradients_of_every_option_equal_pytorch(
+    option: dict[str, Any], norm: str
+) -> None:
+    config = ModelConfig(
+        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
+        dropout=0.0, norm=norm, max_positions=8, **option,
+    )  # fmt: skip
+    assert_equal_to_pytorch(config, "several_groups")
+
+
+def assert_equal_to_pytorch(config: ModelConfig, shape: str) -> None:
     model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
     twin = Twin(model)
+    assert_equal(model, twin, pairs)
+
+
+def assert_equal(model: Transformer, twin: Twin, pairs: Batch) -> None:
+    """Outputs of both stacks, and gradients of all parameters."""
     memory = model.encode(pairs.src)
     logits = model.logits(model.decode(pairs.tgt_in, memory, pairs.src))
     expected = twin(sequences(pairs.src), sequences(pairs.tgt_in))
@@ -167,11 +218,60 @@ def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: s
         for outputs in (ours, theirs):  # a random linear functional of each; gradients add up
             (outputs * weights).sum().backward(retain_graph=True)
     for name, _, ours in by_layer(model):  # type: ignore[assignment]
-        theirs_name, rows = counterpart(name, config.d_model)
+        theirs_name, rows = counterpart(name, model.config.d_model)
         gradient = twin.get_parameter(theirs_name).grad
         assert ours is not None
         assert gradient is not None
         torch.testing.assert_close(ours, gradient[rows], rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("shape", ["equal_lengths", "padding"])
+def test_dropout_within_layers_and_its_gradients_equal_pytorch_with_the_same_masks(
+    shape: str, norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = 0.4
+    config = ModelConfig(
+        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3, norm=norm,
+        dropout=0.0, attention_dropout=p, activation_dropout=p, max_positions=8,
+    )  # fmt: skip
+    masks: list[Tensor] = []
+
+    def recorded(shape: torch.Size, p: float) -> Tensor:
+        masks.append(kept(shape, p))
+        return masks[-1]
+
+    monkeypatch.setattr(packed_attention, "kept", recorded)
+    monkeypatch.setattr(dropout, "kept", recorded)
+    model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
+    twin = Twin(model)
+    sides = [padded(sequences(packed))[1] for packed in (pairs.src, pairs.tgt_in)]
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, p: float, causal: bool) -> Tensor:
+        given = masks.pop(0).view(*q.shape[:3], k.shape[2])
+        math_attention = torch.ops.aten._scaled_dot_product_attention_math
+        return math_attention(q, k, v, mask, p, causal, given)[0]
+
+    class Masked(nn.Module):
+        """Dropout of the tokens of one side, padding excepted."""
+
+        def __init__(self, real: Tensor):
+            super().__init__()
+            self.real = real
+
+        def forward(self, x: Tensor) -> Tensor:
+            given = torch.zeros(x.shape, dtype=torch.bool)
+            given[self.real] = masks.pop(0)
+            return x * given / (1 - p)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attention)
+    for layers, real in zip((twin.encoder.layers, twin.decoder.layers), sides, strict=True):
+        for layer in layers.children():
+            layer.dropout = Masked(real)
+            for part in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
+                part.dropout = p
+    assert_equal(model, twin, pairs)
+    assert not masks  # each was used once
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 12])

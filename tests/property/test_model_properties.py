@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,17 @@ from transformer_mt.model.transformer import Transformer
 VOCABULARY = 11
 LONGEST = 6
 
-VARIANTS = pytest.mark.parametrize(
-    ("norm", "positions"),
-    [("post", "sinusoidal"), ("pre", "sinusoidal"), ("post", "learned"), ("pre", "learned")],
-)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "post": {},
+    "pre": {"norm": "pre"},
+    "post, learned": {"positions": "learned"},
+    "pre, learned": {"norm": "pre", "positions": "learned"},
+    "biases": {"attention_bias": True, "output_bias": True, "activation": "swish"},
+    "untied": {"tied_embeddings": "none", "scale_embeddings": False, "activation": "gelu"},
+    "source apart": {"tied_embeddings": "decoder", "norm": "pre", "layer_norm_eps": 1e-3},
+    "dropout": {"attention_dropout": 0.5, "activation_dropout": 0.5},
+}
+VARIANTS = pytest.mark.parametrize("variant", CONFIGS)
 Pair = tuple[list[int], list[int]]
 Rows = list[list[int]]
 
@@ -35,11 +43,11 @@ pairs_of_tokens = st.lists(st.tuples(sequence, sequence), min_size=1, max_size=6
 
 
 @cache
-def transformer(norm: str, positions: str) -> Transformer:
+def transformer(variant: str) -> Transformer:
     """A float64 model with random weights, norms and biases included, in ``eval`` mode."""
     config = ModelConfig(
         d_model=8, d_ff=12, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, d_k=3, d_v=5,
-        dropout=0.5, norm=norm, positions=positions, max_positions=LONGEST,
+        dropout=0.5, max_positions=LONGEST, **CONFIGS[variant],
     )  # fmt: skip
     return random_transformer(config, VOCABULARY).eval()
 
@@ -64,9 +72,9 @@ def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
 @VARIANTS
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_later_tokens_do_not_change_earlier_logits(
-    norm: str, positions: str, pairs: list[Pair], data: st.DataObject
+    variant: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
-    model = transformer(norm, positions)
+    model = transformer(variant)
     source, target = packed([src for src, _ in pairs]), packed([tgt for _, tgt in pairs])
     n = target.tokens.numel()
     changed = data.draw(st.integers(0, n - 1), label="flat index of the changed token")
@@ -84,8 +92,8 @@ def test_later_tokens_do_not_change_earlier_logits(
 
 
 @VARIANTS
-def test_every_target_position_sees_every_source_token(norm: str, positions: str) -> None:
-    model, target = transformer(norm, positions), packed([[4, 5, 6]])
+def test_every_target_position_sees_every_source_token(variant: str) -> None:
+    model, target = transformer(variant), packed([[4, 5, 6]])
     source = packed([[7, 8, 9, 10]])
     before = logits(model, Batch(source, target, target.tokens))
     for i in range(4):
@@ -98,9 +106,9 @@ def test_every_target_position_sees_every_source_token(norm: str, positions: str
 @VARIANTS
 @given(pairs=pairs_of_tokens, data=st.data())
 def test_batching_does_not_change_a_pair(
-    norm: str, positions: str, pairs: list[Pair], data: st.DataObject
+    variant: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
-    model = transformer(norm, positions)
+    model = transformer(variant)
     store = TokenStore(
         Side.from_lists([src for src, _ in pairs]), Side.from_lists([tgt for _, tgt in pairs])
     )
@@ -122,9 +130,9 @@ def test_batching_does_not_change_a_pair(
     data=st.data(),
 )
 def test_cached_decoding_equals_full_decoding(
-    norm: str, positions: str, sources: Rows, beam_size: int, length: int, data: st.DataObject
+    variant: str, sources: Rows, beam_size: int, length: int, data: st.DataObject
 ) -> None:
-    model, shape = transformer(norm, positions), (len(sources), beam_size, length)
+    model, shape = transformer(variant), (len(sources), beam_size, length)
     seed = data.draw(st.integers(0, 2**32 - 1), label="seed of the targets")
     targets = torch.from_numpy(np.random.default_rng(seed).integers(VOCABULARY, size=shape))
     with torch.inference_mode():
@@ -140,9 +148,9 @@ def test_cached_decoding_equals_full_decoding(
 @VARIANTS
 @given(sources=st.lists(sequence, min_size=1, max_size=4), data=st.data())
 def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_decoding(
-    norm: str, positions: str, sources: Rows, data: st.DataObject
+    variant: str, sources: Rows, data: st.DataObject
 ) -> None:
-    model = transformer(norm, positions)
+    model = transformer(variant)
     beam_size = data.draw(st.integers(1, 3), label="beams")
     width = data.draw(st.sampled_from([1, beam_size]), label="beams in the first step")
     alive = list(range(len(sources)))

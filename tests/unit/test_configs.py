@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.optimizer import learning_rate
 from transformer_mt.training.progress import StoppingCriteria
 
 GROUPS = {
@@ -164,6 +165,19 @@ def test_the_large_batch_of_ott_et_al() -> None:
     assert 1 < job.train.batch_tokens * job.train.max_steps / (100_000 * 25_000) < 2
     big = train_job("experiment=wmt14_fast", "model=big")
     values(big.model, d_model=1024, dropout=0.3)
+
+
+def test_transformer_base_v2_of_tensor2tensor() -> None:
+    job, base = train_job("experiment=base_v2"), train_job()
+    assert (
+        replace(job.model, norm="post", attention_dropout=0.0, activation_dropout=0.0) == base.model
+    )
+    values(job.model, norm="pre", dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
+    assert (job.optimizer, job.train) == (base.optimizer, base.train)
+    for step in (1, 4000, 8000, 20_000):  # learning_rate.py: 5000 · 0.002 · 0.2 = 2
+        expected = 5000 * 0.002 * 0.2 * 512**-0.5 * min(step * 8000**-1.5, step**-0.5)
+        found = learning_rate(step, job.schedule, d_model=512, max_steps=100_000)
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:

@@ -30,9 +30,29 @@ class ModelConfig(Checked, prefix="model."):
     dropout: float = number(0.1, at_least=0, below=1)
     """Probability P_drop (§5.4), on the output of each sub-layer and on the sums of embeddings and
     positional encodings."""
+    attention_dropout: float = number(0.0, at_least=0, below=1)
+    """Probability of dropout on the attention weights (§3.2.1), after the softmax; 0 in the paper's
+    base model, 0.1 in the authors' later one (``experiment=base_v2``)."""
+    activation_dropout: float = number(0.0, at_least=0, below=1)
+    """Probability of dropout within the feed-forward networks (§3.3), after the activation; 0 in
+    the paper's base model, 0.1 in the authors' later one."""
+    attention_bias: bool = False
+    """Whether the four projections of attention (§3.2.2) have a bias, as in MarianMT."""
+    activation: str = one_of("relu", "swish", "gelu")
+    """Activation of the feed-forward networks (§3.3). ``gelu`` is x Φ(x), not an approximation."""
     norm: str = one_of("post", "pre")
     """Layer normalisation. ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
     x + Sublayer(LayerNorm(x))."""
+    layer_norm_eps: float = number(1e-6, above=0, at_most=1)
+    """ε of layer normalisation, (x − μ) / √(σ² + ε); 1e-5 in MarianMT."""
+    tied_embeddings: str = one_of("all", "decoder", "none")
+    """Which matrices are one, of the embeddings of the source, those of the target and the output
+    layer. ``all``, as in the paper (§3.4), needs one vocabulary for both languages; ``decoder``:
+    the last two; ``none``: each is its own."""
+    scale_embeddings: bool = True
+    """Whether embeddings are multiplied by √d_model (§3.4)."""
+    output_bias: bool = False
+    """Whether the output layer has a bias, as in MarianMT."""
     positions: str = one_of("sinusoidal", "learned")
     """Positional encoding. Sinusoids are the paper's (§3.5); learned positions are row E of its
     Table 3."""

@@ -8,10 +8,11 @@ Three differences are compensated, so that the logits agree to rounding:
 
 * MarianMT computes its sinusoids itself, all sines before the cosines, and never stores positions:
   the dimensions of the model are reordered. Pegasus stores positions, ours or learned ones.
-* Both have ε = 1e-5 in LayerNorm(x) = (x − μ) / √(σ² + ε), ours is 1e-6. A residual stream that is
-  √10 times as large has the variance 10 σ², which makes 1e-5 act like 1e-6: layers that read the
-  stream are divided by √10, those that write to it multiplied. Embeddings plus Marian's own
-  sinusoids cannot be enlarged, so the first norm of each of its stacks keeps the larger ε.
+* Both have ε = 1e-5 in LayerNorm(x) = (x − μ) / √(σ² + ε), ours is 1e-6 by default. A residual
+  stream that is √10 times as large has the variance 10 σ², which makes 1e-5 act like 1e-6: layers
+  that read the stream are divided by √10, those that write to it multiplied. Embeddings plus
+  Marian's own sinusoids cannot be enlarged, so the first norm of each of its stacks keeps the
+  larger ε.
 * All heads have d_model / num_heads dimensions. Smaller ones (Table 3, rows B) are padded with
   zeros, and queries are scaled to give the same attention scores.
 
@@ -30,13 +31,12 @@ from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.errors import InputError
 from transformer_mt.model.embedding import sinusoids
-from transformer_mt.model.layers import LAYER_NORM_EPS, DecoderLayer, EncoderLayer, FeedForward
+from transformer_mt.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_mt.model.transformer import Transformer
 
 NUM_POSITIONS = 1024
 """Minimum number of sinusoidal positions; the model itself has no limit."""
-_SCALE = math.sqrt(1e-5 / LAYER_NORM_EPS)
-"""Factor by which the residual stream is enlarged."""
+_LAYER_NORM_EPS = 1e-5
 _CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
@@ -60,6 +60,11 @@ def check_shape(config: ModelConfig) -> None:
             "MarianMT has sinusoids only, and no other post-norm class has learned positions "
             "without a norm after them; set format=ctranslate2"
         )
+    if config.norm == "pre" and config.tied_embeddings != "all":
+        raise InputError(
+            f"format=transformers does not support model.tied_embeddings={config.tied_embeddings} "
+            "with model.norm=pre: Pegasus has one matrix; set format=ctranslate2"
+        )
     if config.d_model % config.num_heads:
         raise InputError(
             f"format=transformers does not support model.num_heads={config.num_heads}, which does "
@@ -73,14 +78,16 @@ def check_shape(config: ModelConfig) -> None:
             )
 
 
-def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> dict[str, Any]:
+def model_settings(model: Transformer, num_positions: int) -> dict[str, Any]:
     """Content of ``config.json``."""
+    config = model.config
     model_type, name = _CLASSES[config.norm]
     return {
         "architectures": [name],
         "model_type": model_type,
         "is_encoder_decoder": True,
-        "vocab_size": vocab_size,
+        "vocab_size": model.src_vocab_size,
+        "decoder_vocab_size": model.vocab_size,
         "d_model": config.d_model,
         "encoder_layers": config.num_encoder_layers,
         "encoder_attention_heads": config.num_heads,
@@ -89,12 +96,13 @@ def model_settings(config: ModelConfig, vocab_size: int, num_positions: int) -> 
         "decoder_attention_heads": config.num_heads,
         "decoder_ffn_dim": config.d_ff,
         "max_position_embeddings": num_positions,
-        "activation_function": "relu",
+        "activation_function": config.activation,
         "dropout": config.dropout,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
-        "scale_embedding": True,
-        "tie_word_embeddings": True,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "scale_embedding": config.scale_embeddings,
+        "share_encoder_decoder_embeddings": config.tied_embeddings == "all",
+        "tie_word_embeddings": config.tied_embeddings != "none",
         **_TOKENS,
     }
 
@@ -150,16 +158,25 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
     config = model.config
     pre = config.norm == "pre"
     order = torch.arange(config.d_model) if pre else _sines_first(config.d_model)
-    plain, large = _Basis(order, 1.0), _Basis(order, _SCALE)
+    scale = math.sqrt(_LAYER_NORM_EPS / config.layer_norm_eps)
+    plain, large = _Basis(order, 1.0), _Basis(order, scale)
     embedded = large if pre else plain
-    weights = {
+    bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
+    weights = {"final_logits_bias": bias[None]}
+    if config.tied_embeddings == "all":
         # One matrix: the last norm undoes the scale of the input.
-        "model.shared.weight": embedded.write(model.embedding.weight.T).T,
-        "final_logits_bias": torch.zeros(1, model.vocab_size),
-    }
+        weights["model.shared.weight"] = embedded.write(model.embedding.weight.T).T
+    else:
+        for stack, embedding in (
+            ("encoder", model.source_embedding),
+            ("decoder", model.embedding),
+        ):
+            weights[f"model.{stack}.embed_tokens.weight"] = plain.write(embedding.weight.T).T
+    if config.tied_embeddings == "none":
+        weights["lm_head.weight"] = plain.read(model.output_weight)
     if pre:
         positions = embedded.write(_positions(model, num_positions).T).T
-        final = _Basis(order, 1 / _SCALE)
+        final = _Basis(order, 1 / scale)
         for stack, norm, basis in (
             ("encoder", model.encoder_norm, plain),
             ("decoder", model.decoder_norm, final),
@@ -168,7 +185,7 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
             weights |= _norm(f"model.{stack}.layer_norm", norm, basis)
 
     sources = model.source_projection
-    cross_kv = sources.proj.weight.split(sources.sizes)
+    cross_kv = _with_bias(sources.proj).split(sources.sizes)
     for stack, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
         stream = embedded
         for i, layer in enumerate(layers):
@@ -178,17 +195,19 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
             last = within if i < len(layers) - 1 else plain
             read = plain if pre else stream
             own = layer.self_attention
-            q, k, v = own.qkv_proj.weight.split(own.sizes)
+            q, k, v = _with_bias(own.qkv_proj).split(own.sizes)
             heads = _pad_heads(q, k, v, own.out_proj.weight, config)
-            weights |= _attention(f"{name}.self_attn", heads, read, read, stream)
+            bias = own.out_proj.bias
+            weights |= _attention(f"{name}.self_attn", heads, bias, read, read, stream)
             weights |= _norm(f"{name}.self_attn_layer_norm", layer.residual1.norm, within)
             read, stream = within, large
             final_norm = layer.residual2.norm
             if isinstance(layer, DecoderLayer):
                 cross = layer.cross_attention
                 k, v = cross_kv[2 * i : 2 * i + 2]
-                heads = _pad_heads(cross.q_proj.weight, k, v, cross.out_proj.weight, config)
-                weights |= _attention(f"{name}.encoder_attn", heads, read, plain, stream)
+                q, bias = _with_bias(cross.q_proj), cross.out_proj.bias
+                heads = _pad_heads(q, k, v, cross.out_proj.weight, config)
+                weights |= _attention(f"{name}.encoder_attn", heads, bias, read, plain, stream)
                 weights |= _norm(f"{name}.encoder_attn_layer_norm", final_norm, within)
                 final_norm = layer.residual3.norm
             weights |= _feed_forward(name, layer.feed_forward, read, stream)
@@ -223,11 +242,18 @@ def _positions(model: Transformer, number: int) -> Tensor:
     return sinusoids(number, model.config.d_model)
 
 
+def _with_bias(linear: nn.Linear) -> Tensor:
+    """[M, D + 1], the weight of a layer and, as its last column, its bias or zeros."""
+    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    return torch.cat([linear.weight, bias[:, None]], dim=1)
+
+
 def _pad_heads(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, config: ModelConfig
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pads heads with zeros to d_model / num_heads dimensions; each weight is then [D, D].
+    """Pads heads with zeros to d_model / num_heads dimensions.
 
+    Queries, keys and values are [H · size, D + 1] (``_with_bias``) before, [D, D + 1] after.
     Scores are divided by the root of the number of dimensions, so queries are scaled.
     """
     heads, size = config.num_heads, config.d_model // config.num_heads
@@ -240,15 +266,22 @@ def _pad_heads(
 
 
 def _attention(
-    name: str, heads: tuple[Tensor, ...], query: _Basis, memory: _Basis, output: _Basis
+    name: str,
+    heads: tuple[Tensor, ...],
+    out_bias: Tensor | None,
+    query: _Basis,
+    memory: _Basis,
+    output: _Basis,
 ) -> Weights:
     q, k, v, out = heads
-    weights = {"q": query.read(q), "k": memory.read(k), "v": memory.read(v)}
-    weights["out"] = output.write(out)
+    bias = torch.zeros(len(out)) if out_bias is None else out_bias
+    weights = {"out": (output.write(out), output.write(bias))}
+    for key, weight, basis in (("q", q, query), ("k", k, memory), ("v", v, memory)):
+        weights[key] = basis.read(weight), weight[:, -1]
     return {
         f"{name}.{key}_proj.{kind}": tensor
-        for key, weight in weights.items()
-        for kind, tensor in (("weight", weight), ("bias", torch.zeros(len(weight))))
+        for key, pair in weights.items()
+        for kind, tensor in zip(("weight", "bias"), pair, strict=True)
     }
 
 

@@ -70,7 +70,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     decode, normalization = source.trained.decode, source.trained.data.normalization
     transformers_model.check_shape(model.config)
     positions = transformers_model.num_positions(model.config, decode)
-    settings = transformers_model.model_settings(model.config, tokenizer.vocab_size, positions)
+    settings = transformers_model.model_settings(model, positions)
     generation = transformers_model.generation_settings(decode, positions)
     files.write_json(folder / "config.json", settings)
     files.write_json(folder / "generation_config.json", generation)

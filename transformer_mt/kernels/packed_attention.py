@@ -3,6 +3,7 @@
 What is fast depends on the device. A GPU has a kernel for sequences of different lengths. Elsewhere
 each bucket of sequences is padded to one length; PyTorch's fused kernel is made for long ones. In
 training on a CPU, the three steps of the equation are faster for sentences, in bf16 several times.
+Dropout of the attention weights is part of each kernel: on a CPU with a mask of random bits.
 
 Shapes: B sequences, T and S lengths of queries and keys, of one bucket; N, M packed rows of queries
 and keys; P padded rows of all buckets; H heads; K, K' sizes of a head's keys and values.
@@ -10,6 +11,7 @@ and keys; P padded rows of all buckets; H heads; K, K' sizes of a head's keys an
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_mt.batch import Boundaries, Bucket, Buckets, CuSeqlens
+from transformer_mt.kernels.dropout import kept
 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
@@ -33,6 +36,7 @@ def packed_attention(
     key_boundaries: Boundaries,
     num_heads: int,
     causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Multi-head attention of query sequence i to key sequence i, on projected packed tokens.
 
@@ -44,6 +48,7 @@ def packed_attention(
         key_boundaries: Boundaries of the key sequences, in the same buckets.
         num_heads: H.
         causal: Query t attends to keys up to t only (§3.2.3).
+        dropout: Probability of dropout on the attention weights.
 
     Returns:
         [N, H·K'], the concatenated heads, before the output projection.
@@ -51,13 +56,14 @@ def packed_attention(
     if isinstance(query_boundaries, CuSeqlens):
         assert isinstance(key_boundaries, CuSeqlens)
         q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
-        return varlen_attention(q, k, v, query_boundaries, key_boundaries, causal).flatten(1)
+        boundaries = query_boundaries, key_boundaries
+        return varlen_attention(q, k, v, *boundaries, causal, dropout).flatten(1)
     assert isinstance(key_boundaries, Buckets)
     if query.device.type == "cpu":
         longest = max(query_boundaries.max_length, key_boundaries.max_length)
         if torch.is_grad_enabled() and longest <= _WRITTEN_OUT_LENGTH:
             heads: Tensor = _WrittenOut.apply(
-                query, key, value, query_boundaries, key_boundaries, num_heads, causal
+                query, key, value, query_boundaries, key_boundaries, num_heads, causal, dropout
             )
             return heads
         # The fused kernel's backward pass is several times slower in bf16 than in fp32.
@@ -66,7 +72,10 @@ def packed_attention(
     outputs = [
         # Padding follows the tokens, so the causal mask already hides it.
         scaled_dot_product_attention(
-            q, k, v, None if causal or bucket.mask is None else bucket.mask[:, None, None], causal
+            *(q, k, v),
+            None if causal or bucket.mask is None else bucket.mask[:, None, None],
+            causal,
+            dropout,
         )
         for q, k, v, bucket in zip(
             pad_heads(query, query_boundaries, num_heads),
@@ -83,7 +92,12 @@ def packed_attention(
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, equation (1), by PyTorch's fused kernels.
 
@@ -93,6 +107,7 @@ def scaled_dot_product_attention(
         value: [B, H, S, K'].
         mask: [B, 1, 1 or T, S]: bool, or float to add to the scores; None allows every key.
         causal: Query t attends to keys up to t only (§3.2.3).
+        dropout: Probability of dropout on the attention weights.
 
     Returns:
         [B, H, T, K'].
@@ -101,7 +116,7 @@ def scaled_dot_product_attention(
     kernels = sdpa_kernel(_KERNELS) if query.device.type == "cuda" else nullcontext()
     # Autocast would convert fp32 inputs to bf16.
     with kernels, torch.autocast(query.device.type, enabled=False):
-        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
 
 
 def varlen_attention(
@@ -111,12 +126,21 @@ def varlen_attention(
     query_boundaries: CuSeqlens,
     key_boundaries: CuSeqlens,
     causal: bool,
+    dropout: float = 0.0,
 ) -> Tensor:
     """``packed_attention`` without padding: [N, H, K], [M, H, K] and [M, H, K] → [N, H, K].
 
     On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
     one mask over all pairs of tokens gives the same result, for tests.
     """
+    if query.device.type == "cuda" and dropout > 0:
+        # What ``varlen_attn`` calls, which has no dropout itself.
+        sizes = query_boundaries.max_length, key_boundaries.max_length
+        lengths = query_boundaries.cu_seqlens, key_boundaries.cu_seqlens
+        dropped: Tensor = torch.ops.aten._flash_attention_forward(
+            query, key, value, *lengths, *sizes, dropout, causal, return_debug_mask=False
+        )[0]
+        return dropped
     if query.device.type == "cuda":
         # Imported here: it loads the compiler, which doubles the start-up time of every command.
         from torch.nn.attention.varlen import varlen_attn
@@ -146,7 +170,7 @@ def varlen_attention(
         mask = mask.tril()
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
     with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(q, k, v, mask)[0].transpose(0, 1)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout)[0].transpose(0, 1)
 
 
 def has_varlen_kernel(key_size: int, value_size: int) -> bool:
@@ -236,6 +260,7 @@ class _WrittenOut(torch.autograd.Function):
         keys: Buckets,
         num_heads: int,
         causal: bool,
+        dropout: float,
     ) -> Tensor:
         gather, place = head_rows(queries, num_heads)
         key_gather, _ = head_rows(keys, num_heads)
@@ -244,7 +269,8 @@ class _WrittenOut(torch.autograd.Function):
             for x, rows in ((query, gather), (key, key_gather), (value, key_gather))
         ]
         output = query.new_empty(len(gather), padded[-1].shape[1])
-        weights = []
+        weights: list[Tensor] = []
+        masks: list[Tensor] = []
         sides = queries, keys, keys, queries
         parts = [_split(x, y, num_heads) for x, y in zip((*padded, output), sides, strict=True)]
         with torch.autocast("cpu", enabled=False):
@@ -252,14 +278,21 @@ class _WrittenOut(torch.autograd.Function):
                 mask = _additive_mask(bucket, num_heads, causal, q.dtype)
                 scores = torch.baddbmm(mask, q, k.mT, alpha=1 / math.sqrt(q.shape[-1]))
                 weights.append(scores.softmax(-1))
-                torch.bmm(weights[-1], v, out=out)
-        ctx.save_for_backward(*padded, *weights)
-        ctx.constants = queries, keys, num_heads
+                if dropout == 0:
+                    torch.bmm(weights[-1], v, out=out)
+                    continue
+                masks.append(kept(scores.shape, dropout).to(q.dtype))
+                rest = weights[-1] * masks[-1]
+                torch.baddbmm(out, rest, v, beta=0, alpha=1 / (1 - dropout), out=out)
+        ctx.save_for_backward(*padded, *weights, *masks)
+        ctx.constants = queries, keys, num_heads, dropout
         return output.index_select(0, place).view(len(query), -1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (query, key, value, *weights), (queries, keys, num_heads) = ctx.saved_tensors, ctx.constants
+        query, key, value, *saved = ctx.saved_tensors
+        queries, keys, num_heads, dropout = ctx.constants
+        weights, masks = saved[: len(keys.buckets)], saved[len(keys.buckets) :]
         place, key_place = head_rows(queries, num_heads)[1], head_rows(keys, num_heads)[1]
         packed = grad.reshape(len(place), -1)
         # The gradient of padding is zero.
@@ -268,17 +301,22 @@ class _WrittenOut(torch.autograd.Function):
         tensors = query, key, value, d_output, *grads
         sides = queries, keys, keys, queries, queries, keys, keys
         parts = [_split(x, y, num_heads) for x, y in zip(tensors, sides, strict=True)]
-        for q, k, v, d_out, d_q, d_k, d_v, p in zip(*parts, weights, strict=True):
+        for i, (q, k, v, d_out, d_q, d_k, d_v, p) in enumerate(zip(*parts, weights, strict=True)):
             scale = 1 / math.sqrt(q.shape[-1])
-            torch.bmm(p.mT, d_out, out=d_v)
-            d_weights = torch.bmm(d_out, v.mT)
+            if masks:
+                product = partial(torch.baddbmm, beta=0, alpha=1 / (1 - dropout))
+                product(d_v, (p * masks[i]).mT, d_out, out=d_v)
+                d_weights = product(p, d_out, v.mT).mul_(masks[i])
+            else:
+                torch.bmm(p.mT, d_out, out=d_v)
+                d_weights = torch.bmm(d_out, v.mT)
             d_scores = torch._softmax_backward_data(d_weights, p, -1, p.dtype)
             torch.baddbmm(d_q, d_scores, k, beta=0, alpha=scale, out=d_q)
             torch.baddbmm(d_k, d_scores.mT, q, beta=0, alpha=scale, out=d_k)
         places = place, key_place, key_place
         selected = [d.index_select(0, index) for d, index in zip(grads, places, strict=True)]
         d_query, d_key, d_value = [d.view(-1, num_heads * d.shape[1]) for d in selected]
-        return d_query, d_key, d_value, None, None, None, None
+        return d_query, d_key, d_value, None, None, None, None, None
 
 
 def _additive_mask(keys: Bucket, num_heads: int, causal: bool, dtype: torch.dtype) -> Tensor:

@@ -32,18 +32,14 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embeddings scaled by √d_model, plus positional encodings.
-
-    One matrix for the source, the target and, transposed, the output layer: "we share the same
-    weight matrix between the two embedding layers and the pre-softmax linear transformation"
-    (§3.4).
-    """
+    """Token embeddings scaled by √d_model, plus positional encodings."""
 
     sinusoids: Tensor
 
     def __init__(self, vocab_size: int, config: ModelConfig):
         super().__init__()
         self.d_model = config.d_model
+        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, config.d_model))
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
@@ -69,7 +65,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
-        embedded = nn.functional.embedding(tokens, self.weight) * math.sqrt(self.d_model)
+        embedded = nn.functional.embedding(tokens, self.weight) * self.scale
         return embedded + self._table(max_length)[positions]
 
     def reserve(self, length: int) -> bool:

@@ -15,11 +15,16 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Boundaries
 from transformer_mt.config import ModelConfig
+from transformer_mt.kernels.dropout import dropout
 from transformer_mt.kernels.packed_attention import packed_attention, scaled_dot_product_attention
 from transformer_mt.kernels.products import Linear
 
-LAYER_NORM_EPS = 1e-6
-"""As in the authors' code; PyTorch's default is 1e-5."""
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "swish": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+}
+"""Activations of the feed-forward networks, by ``model.activation``."""
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of one layer: packed [M, H·K] and [M, H·K'], or split into heads."""
@@ -31,7 +36,7 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention (§3.2.2), without biases, as in the paper.
+    """Multi-head self-attention (§3.2.2); without biases, as in the paper, by default.
 
     W_i^Q, W_i^K and W_i^V of all heads are one matrix, ``qkv_proj``.
     """
@@ -40,15 +45,19 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.num_heads = config.num_heads
         self.causal = causal
+        self.dropout = config.attention_dropout
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
-        self.qkv_proj = Linear(config.d_model, sum(self.sizes), bias=False)
-        self.out_proj = Linear(values, config.d_model, bias=False)
+        self.qkv_proj = Linear(config.d_model, sum(self.sizes), config.attention_bias)
+        self.out_proj = Linear(values, config.d_model, config.attention_bias)
 
     def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
         """[N, D] → [N, D]; each token attends within its own sequence."""
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
-        heads = packed_attention(q, k, v, boundaries, boundaries, self.num_heads, self.causal)
+        heads = packed_attention(
+            *(q, k, v, boundaries, boundaries, self.num_heads, self.causal),
+            dropout=self.dropout if self.training else 0.0,
+        )
         return self.out_proj(heads)
 
     def step(self, x: Tensor, cache: Tensor, slots: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
@@ -84,7 +93,7 @@ class CrossKVProjection(nn.Module):
         super().__init__()
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, values] * config.num_decoder_layers
-        self.proj = Linear(config.d_model, sum(self.sizes), bias=False)
+        self.proj = Linear(config.d_model, sum(self.sizes), config.attention_bias)
 
     def forward(self, memory: Tensor) -> list[KeyValue]:
         """[M, D] encoder output → keys [M, H·K] and values [M, H·K'] of each decoder layer."""
@@ -101,15 +110,20 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads = config.num_heads
-        self.q_proj = Linear(config.d_model, config.num_heads * config.key_size, bias=False)
-        self.out_proj = Linear(config.num_heads * config.value_size, config.d_model, bias=False)
+        self.dropout = config.attention_dropout
+        keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
+        self.q_proj = Linear(config.d_model, keys, config.attention_bias)
+        self.out_proj = Linear(values, config.d_model, config.attention_bias)
 
     def forward(
         self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
     ) -> Tensor:
         """[N, D] target tokens and this layer's packed keys and values → [N, D]."""
         q = self.q_proj(x)
-        heads = packed_attention(q, *cross_kv, boundaries, src_boundaries, self.num_heads)
+        heads = packed_attention(
+            *(q, *cross_kv, boundaries, src_boundaries, self.num_heads),
+            dropout=self.dropout if self.training else 0.0,
+        )
         return self.out_proj(heads)
 
     def step(self, x: Tensor, cross_kv: KeyValue, mask: Tensor | None) -> Tensor:
@@ -130,11 +144,7 @@ class CrossAttention(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Residual dropout (§5.4).
-
-    On a CPU the mask is drawn from random bits, several times faster than ``nn.Dropout``, and the
-    result is fp32 at least: bf16 would round 1 / (1 − p) by up to 0.4%.
-    """
+    """Dropout (§5.4), by ``kernels.dropout``."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -146,29 +156,25 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""
-        if not self.training or self.p == 0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return nn.functional.dropout(x, self.p)
-        # Each 64-bit draw gives four 16-bit numbers, so p is exact to 1/65536.
-        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        threshold = min(round(self.p * 65536), 65535) - 32768
-        keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= threshold
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        return x * keep.to(dtype).mul_(1 / (1 - self.p))
+        return dropout(x, self.p) if self.training and self.p > 0 else x
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward network: FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, equation (2)."""
+    """Position-wise feed-forward network: FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, equation (2).
+
+    ``model.activation`` may replace the max(0, ·) of ReLU.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.linear1 = Linear(config.d_model, config.d_ff)
         self.linear2 = Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, D] → [N, D]."""
-        return self.linear2(torch.relu(self.linear1(x)))
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class Residual(nn.Module):
@@ -180,7 +186,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 

@@ -16,7 +16,6 @@ from transformer_mt.kernels.products import PackedLinear
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
 from transformer_mt.model.layers import (
-    LAYER_NORM_EPS,
     CrossKVProjection,
     DecoderLayer,
     Dropout,
@@ -29,61 +28,89 @@ class Transformer(nn.Module):
 
     Args:
         config: Sizes and variants.
-        vocab_size: Number of pieces V, shared by source and target.
+        vocab_size: Number of pieces V of the target.
+        src_vocab_size: Number of pieces of the source; None: one vocabulary for both.
     """
 
     packed_output: PackedLinear | None = None
     """The output layer of ``for_inference`` on a CPU."""
 
-    def __init__(self, config: ModelConfig, vocab_size: int):
+    def __init__(self, config: ModelConfig, vocab_size: int, src_vocab_size: int | None = None):
         super().__init__()
         self.config = config
+        # "We share the same weight matrix between the two embedding layers and the pre-softmax
+        # linear transformation" (§3.4), unless ``tied_embeddings`` says otherwise.
         self.embedding = Embedding(vocab_size, config)
+        self.untied_source: Embedding | None = None
+        self.untied_output: nn.Parameter | None = None
+        if config.tied_embeddings != "all":
+            self.untied_source = Embedding(src_vocab_size or vocab_size, config)
+        if config.tied_embeddings == "none":
+            self.untied_output = nn.Parameter(torch.empty_like(self.embedding.weight))
+            if not self.untied_output.is_meta:
+                nn.init.normal_(self.untied_output, std=config.d_model**-0.5)
+        self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.source_projection = CrossKVProjection(config)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Only pre-norm needs a final norm: a post-norm layer ends in one.
-        pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model, LAYER_NORM_EPS) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model, LAYER_NORM_EPS) if pre else nn.Identity()
+        pre, norm = config.norm == "pre", (config.d_model, config.layer_norm_eps)
+        self.encoder_norm = nn.LayerNorm(*norm) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(*norm) if pre else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 _init_linear(module)
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces, V."""
+        """Number of pieces of the target, V."""
         return self.embedding.weight.shape[0]
 
-    def embed(self, packed: Packed) -> Tensor:
+    @property
+    def src_vocab_size(self) -> int:
+        """Number of pieces of the source."""
+        return self.source_embedding.weight.shape[0]
+
+    @property
+    def source_embedding(self) -> Embedding:
+        """Embedding of the source."""
+        return self.embedding if self.untied_source is None else self.untied_source
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Matrix of the output layer, [V, D]."""
+        return self.embedding.weight if self.untied_output is None else self.untied_output
+
+    def embed(self, embedding: Embedding, packed: Packed) -> Tensor:
         """Embeddings plus positional encodings, with dropout (§5.4): [N, D]."""
         max_length = packed.boundaries.max_length
-        return self.dropout(self.embedding(packed.tokens, packed.positions, max_length))
+        return self.dropout(embedding(packed.tokens, packed.positions, max_length))
 
     def encode(self, src: Packed) -> Tensor:
         """Encoder output, the memory of the decoder: [M, D]."""
-        x = self.embed(src)
+        x = self.embed(self.source_embedding, src)
         for layer in self.encoder:
             x = layer(x, src.boundaries)
         return self.encoder_norm(x)
 
     def decode(self, tgt_in: Packed, memory: Tensor, src: Packed) -> Tensor:
         """Decoder output for whole target sequences (teacher forcing): [N, D]."""
-        x = self.embed(tgt_in)
+        x = self.embed(self.embedding, tgt_in)
         for layer, cross_kv in zip(self.decoder, self.source_projection(memory), strict=True):
             x = layer(x, tgt_in.boundaries, cross_kv, src.boundaries)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Output layer before the softmax, tied to the embeddings (§3.4): [N, D] → [N, V]."""
-        weight = self.embedding.weight
+        """Output layer before the softmax (§3.4): [N, D] → [N, V]."""
+        weight, bias = self.output_weight, self.output_bias
         if self.packed_output is not None:
             return self.packed_output(hidden)
         if weight.device.type == "cuda" and weight.itemsize < 4:
             # In fp32: bf16 would round a logit of 10 to a multiple of 0.06.
-            return torch.mm(hidden, weight.detach().T, out_dtype=torch.float32)
-        return nn.functional.linear(hidden, weight)
+            logits = torch.mm(hidden, weight.detach().T, out_dtype=torch.float32)
+            return logits if bias is None else logits.add_(bias)
+        return nn.functional.linear(hidden, weight, bias)
 
     def forward(self, batch: Batch) -> Tensor:
         """Decoder output at each target position: [N, D]."""
@@ -165,7 +192,7 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
                 setattr(parent, name, PackedLinear(child.weight, child.bias, dtype))
-    packed.packed_output = PackedLinear(packed.embedding.weight, None, dtype)
+    packed.packed_output = PackedLinear(packed.output_weight, packed.output_bias, dtype)
     return packed
 
 

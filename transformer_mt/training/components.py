@@ -95,7 +95,8 @@ class TrainingComponents:
             # Long enough for validation, too: a table of another size would cause a recompilation.
             max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
             lengths = shape.max_length, data.valid.max_length, max_translation + BLOCK
-            self.model.embedding.reserve(max(lengths))
+            for embedding in {self.model.source_embedding, self.model.embedding}:
+                embedding.reserve(max(lengths))
         self.ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
         self.criteria = StoppingCriteria(config, self.batches.steps_per_epoch)
         self.step = TrainStep(

@@ -29,7 +29,7 @@ _VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """``F.cross_entropy(hidden @ weight.T, targets, label_smoothing=ε, reduction="sum")``.
+    """``F.cross_entropy(hidden @ weight.T + bias, targets, label_smoothing=ε, reduction="sum")``.
 
     d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
@@ -42,6 +42,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
         needs_grad: bool,
@@ -61,17 +62,19 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         rows = hidden.to(exact) * counted
         columns = weight.to(exact).sum(0)
         grad_hidden, grad_weight = [], torch.zeros_like(weight) if needs_grad else None
+        grad_bias = None if bias is None else torch.zeros_like(bias)
         nll = hidden.new_zeros((), dtype=exact)
         with torch.autocast(device, enabled=False):
             matrix = weight.to(dtype)
             matrix = F.pad(matrix, (0, 0, 0, padding)) if padding else matrix
+            vector = None if bias is None else F.pad(bias.to(dtype), (0, padding))
             for x, y, keep in zip(
                 rows.to(dtype).chunk(chunks),
                 targets.clamp(min=0)[:, None].chunk(chunks),
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = kernel.forward(x, matrix, None)[:, :vocab_size]
+                logits = kernel.forward(x, matrix, vector)[:, :vocab_size]
                 grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
@@ -79,23 +82,29 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 grad = F.pad(grad, (0, padding)) if padding else grad
                 grad_hidden.append(kernel.input_gradient(grad, matrix))
                 grad_weight += kernel.weight_gradient(grad, x)[:vocab_size]
+                if grad_bias is not None:
+                    grad_bias += (keep.to(dtype).T @ grad)[0, :vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
             target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
-            loss = nll + label_smoothing * (target_logits - (rows @ columns).sum() / vocab_size)
+            all_logits = (rows @ columns).sum()
+            if bias is not None:
+                target_logits += (bias.to(exact)[targets.clamp(min=0)] * counted[:, 0]).sum()
+                all_logits += bias.to(exact).sum() * counted.sum()
+            loss = nll + label_smoothing * (target_logits - all_logits / vocab_size)
         if grad_weight is not None:
             share = label_smoothing / vocab_size
             grad_weight -= rows.sum(0) * share
+            if grad_bias is not None:
+                grad_bias -= counted.sum() * share
             grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
-            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight)
+            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
-    def backward(
-        ctx: Any, grad_loss: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None, None
+    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
+        grads = [None if x is None else x * grad_loss for x in ctx.saved_tensors]
+        return *grads, None, None, None
 
 
 def _logits_gradient(
@@ -132,7 +141,11 @@ def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -141,16 +154,17 @@ def smoothed_cross_entropy(
 
     Args:
         hidden: [N, D] decoder output.
-        weight: [V, D] output matrix; logits are ``hidden @ weight.T``, in the autocast dtype if
-            autocast is on, and the softmax is in fp32.
+        weight: [V, D] output matrix; logits are ``hidden @ weight.T + bias``, in the autocast dtype
+            if autocast is on, and the softmax is in fp32.
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
+        bias: [V] output bias, if any.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, targets, label_smoothing, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
     )
     return loss, nll

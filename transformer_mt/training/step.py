@@ -29,8 +29,9 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
         with autocast(batch.tgt_out.device, self.precision):
-            weight = self.model.embedding.weight
-            return self._loss(self.model(batch), weight, batch.tgt_out, self.label_smoothing)
+            hidden, targets = self.model(batch), batch.tgt_out
+            weight, bias = self.model.output_weight, self.model.output_bias
+            return self._loss(hidden, weight, targets, self.label_smoothing, bias)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.

@@ -314,7 +314,8 @@ class Trainer:
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
         """A new model with the final weights, which only the main rank has."""
         # Not the model in training: its layers may be compiled, for batches of one shape only.
-        model = Transformer(self._job.model, self.model.vocab_size).to(self._world.device)
+        sizes = self.model.vocab_size, self.model.src_vocab_size
+        model = Transformer(self._job.model, *sizes).to(self._world.device)
         parameters = ckpt.parameters(model)
         for name, tensor in weights.items():
             parameters[name].copy_(tensor)

@@ -66,7 +66,7 @@ def validation_loss(
         with autocast(world.device, precision):
             hidden = model(batch)
             losses = smoothed_cross_entropy(
-                hidden, model.embedding.weight, batch.tgt_out, smoothing
+                hidden, model.output_weight, batch.tgt_out, smoothing, model.output_bias
             )
         sums += torch.stack(losses) * batch.weight
     loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()

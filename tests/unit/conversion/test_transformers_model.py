@@ -13,10 +13,16 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, model_folder, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig, ExportJob, ModelConfig
-from transformer_mt.conversion.transformers_model import check_shape, generation_settings
+from transformer_mt.conversion.transformers_model import (
+    check_shape,
+    convert_weights,
+    generation_settings,
+    model_settings,
+)
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
 
 FIXTURE = Path(__file__).parents[2] / "e2e/fixtures/run_2_3"
 
@@ -34,6 +40,18 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "one layer": ("MarianMTModel", {"num_encoder_layers": 1, "num_decoder_layers": 1}),
     "small heads": ("MarianMTModel", {"d_k": 3, "d_v": 5}),
     "small heads, pre": ("PegasusForConditionalGeneration", {"d_k": 8, "d_v": 2, "norm": "pre"}),
+    "pre, other options": (
+        "PegasusForConditionalGeneration",
+        {
+            "attention_bias": True,
+            "output_bias": True,
+            "norm": "pre",
+            "d_k": 5,
+            "activation": "gelu",
+            "layer_norm_eps": 1e-4,
+            "scale_embeddings": False,
+        },
+    ),
 }
 
 SOURCES = [[5, 9, 200, 17, 4, EOS], [30, 31, EOS], [288, EOS]]
@@ -105,6 +123,23 @@ def test_logits_are_equal(transformers: Any, tmp_path: Path, name: str) -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("tied", ["decoder", "none"])
+def test_vocabularies_of_different_sizes(transformers: Any, tied: str) -> None:
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    config = ModelConfig(d_model=16, d_ff=32, num_heads=2, tied_embeddings=tied, **layers)
+    torch.manual_seed(1)
+    ours = Transformer(config, 290, src_vocab_size=310).eval()
+    settings = transformers.MarianConfig(**model_settings(ours, 50))
+    theirs = transformers.MarianMTModel(settings).eval()
+    missing, unexpected = theirs.load_state_dict(convert_weights(ours, 50), strict=False)
+    assert not unexpected
+    assert {name.split(".")[-2] for name in missing} <= {"embed_positions", "lm_head"}
+    theirs.tie_weights()
+    assert (ours.src_vocab_size, ours.vocab_size) == (310, 290)
+    for a, b in zip(our_logits(ours), their_logits(theirs), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "arguments"),
     [({"beam_size": 1}, {"num_beams": 1}), ({"beam_size": 4, "length_penalty": 0.0}, {})],
@@ -137,6 +172,10 @@ def test_translations_are_equal(
         ({"num_heads": 3, "d_k": 4, "d_v": 4}, r"num_heads=3, .* divide model\.d_model=16"),
         ({"d_k": 9}, r"model\.d_k=9, .* larger than d_model / num_heads = 16 / 2"),
         ({"d_v": 16}, r"model\.d_v=16, .* larger than"),
+        (
+            {"norm": "pre", "tied_embeddings": "none"},
+            r"model\.tied_embeddings=none with model\.norm=pre: .*ctranslate2",
+        ),
     ],
 )
 def test_shapes_without_a_class_are_refused(shape: dict[str, Any], reason: str) -> None:

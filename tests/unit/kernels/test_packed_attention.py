@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_mt.batch import Boundaries, Buckets, CuSeqlens
 from transformer_mt.kernels import packed_attention as module
-from transformer_mt.kernels.packed_attention import packed_attention
+from transformer_mt.kernels.dropout import kept
+from transformer_mt.kernels.packed_attention import packed_attention, pad_heads
 
 H, K, V = 2, 3, 5
 QUERIES, KEYS = [3, 4, 1, 2], [2, 5, 4, 1]
@@ -74,3 +76,90 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
     gradients = [torch.autograd.grad((y * weights).sum(), inputs) for y in (got, expected)]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shapes", [None, [(3, 6), (3, 7)]])
+def test_dropout_and_its_gradients_equal_pytorchs_with_the_same_mask(
+    causal: bool, shapes: list[tuple[int, int]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masks: list[Tensor] = []
+
+    def recorded(shape: torch.Size, p: float) -> Tensor:
+        masks.append(kept(shape, p))
+        return masks[-1]
+
+    monkeypatch.setattr(module, "kept", recorded)
+    torch.manual_seed(2)
+    key_lengths = QUERIES if causal else KEYS
+    rows = [sum(lengths) + (3 if shapes else 0) for lengths in (QUERIES, key_lengths, key_lengths)]
+    inputs = [
+        torch.randn(n, H * size, dtype=torch.float64, requires_grad=True)
+        for n, size in zip(rows, (K, K, V), strict=True)
+    ]
+    queries, keys = buckets(QUERIES, shapes, rows[0]), buckets(key_lengths, shapes, rows[1])
+    query, key, value = inputs
+    got = packed_attention(query, key, value, queries, keys, H, causal, dropout=0.4)
+
+    sides = zip(inputs, (queries, keys, keys), strict=True)
+    padded = [pad_heads(x, boundaries, H) for x, boundaries in sides]
+    outputs = []
+    for q, k, v, bucket, mask in zip(*padded, keys.buckets, masks, strict=True):
+        hidden = None
+        if not causal and bucket.mask is not None:
+            hidden = torch.zeros(bucket.mask.shape).masked_fill(~bucket.mask, -torch.inf)
+            hidden = hidden[:, None, None].double()
+        out, _ = torch.ops.aten._scaled_dot_product_attention_math(
+            q, k, v, hidden, 0.4, causal, mask.view(*q.shape[:3], k.shape[2])
+        )
+        outputs.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
+    expected = torch.cat(outputs)[queries.unpad_indices]
+    tokens = sum(QUERIES)
+    torch.testing.assert_close(got[:tokens], expected[:tokens])
+    assert 0.5 < torch.cat([mask.flatten() for mask in masks]).double().mean() < 0.7
+    weights = torch.randn(tokens, H * V, dtype=torch.float64)
+    gradients = [torch.autograd.grad((y[:tokens] * weights).sum(), inputs) for y in (got, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("kernel", ["written out", "fused", "variable length"])
+def test_dropout_keeps_the_mean_and_depends_on_the_seed(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel == "fused":
+        monkeypatch.setattr(module, "_WRITTEN_OUT_LENGTH", 0)
+    length, number, p = 32, 50, 0.3
+    side: Boundaries = Buckets.from_lengths(np.full(number, length), [number])
+    if kernel == "variable length":
+        ends = torch.arange(number + 1, dtype=torch.int32) * length
+        side = CuSeqlens(ends, length)
+    query = torch.zeros(number * length, H * K)  # all weights are 1 / length
+
+    def outputs(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return packed_attention(query, query, query + 1, side, side, H, dropout=p)
+
+    found = outputs(1)
+    assert torch.equal(outputs(1), found)
+    assert not torch.equal(outputs(2), found)
+    torch.testing.assert_close(found.mean(), torch.tensor(1.0), rtol=0, atol=0.01)
+    deviation = math.sqrt(p / (1 - p) / length)
+    torch.testing.assert_close(found.std(), torch.tensor(deviation), rtol=0.05, atol=0)
+
+
+def test_dropout_of_the_gpu_kernel_is_traceable_and_has_a_gradient() -> None:
+    shape = (100, 8, 64)
+    with FakeTensorMode(), torch.no_grad():
+        side = CuSeqlens(torch.empty(9, dtype=torch.int32, device="cuda"), 64)
+        query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="cuda")
+        out = module.varlen_attention(query, key, value, side, side, True, 0.1)
+        assert (out.shape, out.dtype) == (shape, torch.bfloat16)
+    query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="meta").requires_grad_()
+    ends = torch.empty(9, dtype=torch.int32, device="meta")
+    out = torch.ops.aten._flash_attention_forward(
+        query, key, value, ends, ends, 64, 64, 0.1, True, return_debug_mask=False
+    )[0]
+    assert [grad.shape for grad in torch.autograd.grad(out.sum(), (query, key, value))] == [
+        shape
+    ] * 3

@@ -1,6 +1,7 @@
 """The compiled training step for buffers of a fixed shape, on a CPU."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from transformer_mt.training.step import TrainStep
 
 VOCABULARY = 131
 CPU = torch.device("cpu")
+OPTIONS: dict[str, Any] = {"attention_bias": True, "output_bias": True, "activation": "swish"}
+OPTIONS |= {"tied_embeddings": "none"}
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +45,15 @@ def text() -> TokenStore:
     return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
 
 
-def model(dropout: float, reserve: int) -> Transformer:
+def model(dropout: float, reserve: int, **options: Any) -> Transformer:
     torch.manual_seed(1)
     config = ModelConfig(
         d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
-        dropout=dropout,
+        dropout=dropout, **options,
     )  # fmt: skip
     made = Transformer(config, VOCABULARY)
-    made.embedding.reserve(reserve)
+    for embedding in {made.source_embedding, made.embedding}:
+        embedding.reserve(reserve)
     return made
 
 
@@ -57,13 +61,14 @@ def step(of: Transformer, compiled: bool) -> TrainStep:
     return TrainStep(of, OptimizerConfig(), 0.1, "fp32", World(CPU), compiled=compiled)
 
 
-def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
+@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["defaults", "options"])
+def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, Any]) -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
     assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
     shape = plan_buffers(store, plan, 256)  # two buffers an update
     assert shape.parts == 2
-    eager, compiled = model(0.0, shape.max_length), model(0.0, shape.max_length)
+    eager, compiled = (model(0.0, shape.max_length, **options) for _ in range(2))
     by_pairs, by_buffers = step(eager, False), step(compiled, True)
     losses = []
     for number in range(200):
@@ -81,11 +86,12 @@ def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
     assert mine[-20:].mean() < mine[:20].mean() - 0.5  # it learns
 
 
-def test_dropout_depends_on_the_seed_of_each_update() -> None:
+@pytest.mark.parametrize("dropout", ["dropout", "attention_dropout", "activation_dropout"])
+def test_dropout_depends_on_the_seed_of_each_update(dropout: str) -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
     shape = plan_buffers(store, plan, 512)
-    trained = step(model(0.3, shape.max_length), True)
+    trained = step(model(**{"dropout": 0.0, dropout: 0.3, "reserve": shape.max_length}), True)
     buffers, targets = buffered_batches(store, plan[0], shape), plan[0].num_targets
     first, second, again = (float(trained(buffers, targets, 0.0, s).loss) for s in (1, 2, 1))
     assert first == again

@@ -109,7 +109,13 @@ def trainer(
             src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE], cleaning=cleaning
         ),
         model=ModelConfig(
-            d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+            d_model=8,
+            d_ff=16,
+            num_heads=2,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            attention_dropout=0.1,
+            activation_dropout=0.1,
         ),
         schedule=ScheduleConfig(warmup_steps=10),
         train=TrainConfig(**settings),

@@ -7,14 +7,12 @@ The result is a plain CTranslate2 model that any program can load; its tokens ar
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines.converted_models import SINUSOIDS, special_tokens
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import (
-    LAYER_NORM_EPS,
     DecoderLayer,
     EncoderLayer,
     FeedForward,
@@ -43,39 +41,45 @@ def save(
 def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
     """The model as a CTranslate2 specification, as its own converters make them."""
     from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
 
     config = model.config
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
+        activation=Activation[config.activation.upper()],
     )
-    embedding = _copy(model.embedding.weight)
-    if config.positions == "learned":
-        positions = _copy(model.embedding.positions)
-    else:  # CTranslate2's default has other frequencies, and all sines before the cosines
-        positions = sinusoids(SINUSOIDS, config.d_model)
-    spec.encoder.embeddings[0].weight = embedding
-    spec.decoder.embeddings.weight = embedding
-    spec.decoder.projection.weight = embedding
-    spec.encoder.position_encodings.encodings = positions
-    spec.decoder.position_encodings.encodings = positions
+    for stack, embedding, out in (
+        (spec.encoder, model.source_embedding, spec.encoder.embeddings[0]),
+        (spec.decoder, model.embedding, spec.decoder.embeddings),
+    ):
+        out.weight = _copy(embedding.weight)
+        stack.scale_embeddings = config.scale_embeddings
+        # CTranslate2's default has other frequencies, and all sines before the cosines.
+        stack.position_encodings.encodings = (
+            _copy(embedding.positions)
+            if config.positions == "learned"
+            else sinusoids(SINUSOIDS, config.d_model)
+        )
+    spec.decoder.projection.weight = _copy(model.output_weight)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _copy(model.output_bias)
 
     for layer, out in zip(model.encoder, spec.encoder.layer, strict=True):
         assert isinstance(layer, EncoderLayer)
         _set_self_attention(out.self_attention, layer.self_attention, layer.residual1.norm)
         _set_feed_forward(out.ffn, layer.feed_forward, layer.residual2.norm)
     # Projections of the source to keys and values: one matrix, two parts for each layer.
-    sources = model.source_projection
-    parts = sources.proj.weight.split(sources.sizes)
+    size = sum(model.source_projection.sizes[:2])
     for i, (layer, out) in enumerate(zip(model.decoder, spec.decoder.layer, strict=True)):
         assert isinstance(layer, DecoderLayer)
         _set_self_attention(out.self_attention, layer.self_attention, layer.residual1.norm)
         _set_norm(out.attention.layer_norm, layer.residual2.norm)
         queries, keys_values, outputs = out.attention.linear
-        queries.weight = _copy(layer.cross_attention.q_proj.weight)
-        keys_values.weight = torch.cat(parts[2 * i : 2 * i + 2]).detach()
-        outputs.weight = _copy(layer.cross_attention.out_proj.weight)
+        _set_linear(queries, layer.cross_attention.q_proj)
+        _set_linear(keys_values, model.source_projection.proj, slice(size * i, size * (i + 1)))
+        _set_linear(outputs, layer.cross_attention.out_proj)
         _set_feed_forward(out.ffn, layer.feed_forward, layer.residual3.norm)
     if config.norm == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
@@ -84,22 +88,28 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
     pieces = list(tokenizer.vocabulary)  # CTranslate2 may pad it
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPS
+    spec.config.layer_norm_epsilon = config.layer_norm_eps
     for name, value in special_tokens(pieces).items():
         setattr(spec.config, name, value)
     return spec
 
 
 def _set_self_attention(spec: Spec, attention: SelfAttention, norm: nn.Module) -> None:
-    spec.linear[0].weight = _copy(attention.qkv_proj.weight)
-    spec.linear[1].weight = _copy(attention.out_proj.weight)
+    _set_linear(spec.linear[0], attention.qkv_proj)
+    _set_linear(spec.linear[1], attention.out_proj)
     _set_norm(spec.layer_norm, norm)
 
 
 def _set_feed_forward(spec: Spec, network: FeedForward, norm: nn.Module) -> None:
-    for out, linear in ((spec.linear_0, network.linear1), (spec.linear_1, network.linear2)):
-        out.weight, out.bias = _copy(linear.weight), _copy(linear.bias)
+    _set_linear(spec.linear_0, network.linear1)
+    _set_linear(spec.linear_1, network.linear2)
     _set_norm(spec.layer_norm, norm)
+
+
+def _set_linear(spec: Spec, linear: nn.Linear, rows: slice = slice(None)) -> None:
+    spec.weight = _copy(linear.weight[rows])
+    if linear.bias is not None:
+        spec.bias = _copy(linear.bias[rows])
 
 
 def _set_norm(spec: Spec, norm: nn.Module) -> None:
