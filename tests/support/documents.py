@@ -9,7 +9,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.documents.document import Document
 from transformer_mt.decode.lines.markup import MarkupTranslator
-from transformer_mt.decode.translator import Translation
+from transformer_mt.decode.translator import Translation, Translator
 
 
 class Capitals:
@@ -41,7 +41,7 @@ class Capitals:
 
 def capitals(document: Document, *, reverse: bool = False) -> str:
     """A document with the words of its units in capitals."""
-    translator = MarkupTranslator(Capitals(reverse=reverse))
+    translator = MarkupTranslator(cast(Translator, Capitals(reverse=reverse)))
     lines = [unit.line for unit in document.units]
     best = translator.translate_nbest(lines, 1)
     text, failed = document.translated([translations[0].text for translations in best])
