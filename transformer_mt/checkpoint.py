@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,6 +171,20 @@ def save_tensors(
     """Writes a safetensors file atomically, with a checksum and other entries in its header."""
     with atomic(path) as temporary:
         _write(tensors, temporary, {**(header or {}), "sha256": _tensors_digest(tensors)})
+
+
+def read_tensors(
+    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None]
+) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
+    with _opened(path) as file:
+        names = file.keys()
+        check({name: tuple(file.get_slice(name).get_shape()) for name in names})
+        return {name: file.get_tensor(name) for name in names}
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -1,8 +1,8 @@
 """Names of models: a folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub.
 
-Of a repository only the three files that translation needs are downloaded, into the cache that
-all programs share (``HF_HOME``). Like any untrusted folder, they are verified when they are loaded
-(``model_folder``).
+Of a repository only the files that translation needs are downloaded, into the cache that all
+programs share (``HF_HOME``): of a model of ours, or of a MarianMT model of transformers. Like any
+untrusted folder, they are verified when they are loaded (``model_folder``).
 """
 
 import re
@@ -10,12 +10,19 @@ from pathlib import Path
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, first_line, printable
-from transformer_mt.files import expand_user
+from transformer_mt.files import expand_user, read_json
+from transformer_mt.registries import IMPORT_FORMATS
 
 PREFIX = "hf://"
 
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_FILES = [run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS]
+CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
+"""A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
+_CONFIGS = [run_layout.CONFIG, CONFIG_JSON]
+_FILES = [
+    *(*_CONFIGS, run_layout.WEIGHTS, *run_layout.VOCABULARY),
+    *("generation_config.json", "tokenizer_config.json"),
+]
 _REFUSALS = {
     "GatedRepoError": "{} is gated: accept its conditions at {}, and log in with hf auth login",
     "RepositoryNotFoundError": (
@@ -71,16 +78,21 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
 
     folder = Path()
     try:
-        for names in (
-            [run_layout.CONFIG],
-            _FILES,
-        ):  # of what is no model, no weights are downloaded
+        # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
+        for names in (_CONFIGS, _FILES, [PICKLE]):
             # Without a connection, this is the copy in the cache.
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
-            if missing := [name for name in names if not (folder / name).exists()]:
+            foreign = foreign_type(folder)
+            if foreign is None and names is _CONFIGS and not (folder / run_layout.CONFIG).exists():
                 raise InputError(
-                    f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
+                    f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
                 )
+            if names is _FILES and (foreign is None or (folder / run_layout.WEIGHTS).exists()):
+                break
+        if missing := _missing(folder, foreign):
+            raise InputError(
+                f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
+            )
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
@@ -90,3 +102,33 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
                 raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
         raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
     return folder
+
+
+def _missing(folder: Path, kind: str | None) -> list[str]:
+    """The files that a model lacks."""
+    sides = [*run_layout.SIDE_TOKENIZERS, *run_layout.PIECES[: kind is not None]]
+    is_joint = (folder / run_layout.TOKENIZER).exists() or not (folder / sides[0]).exists()
+    needed = [run_layout.WEIGHTS] if kind is None else []
+    needed += [run_layout.TOKENIZER] if is_joint and kind is None else sides * (not is_joint)
+    return [name for name in needed if not (folder / name).exists()]
+
+
+def foreign_type(folder: Path) -> str | None:
+    """Type of a model of another library (``registries.IMPORT_FORMATS``) in a folder, if it is one.
+
+    Raises:
+        InputError: Its configuration is damaged, or its type is not supported.
+    """
+    path = folder / CONFIG_JSON
+    if (folder / run_layout.CONFIG).exists() or not path.exists():
+        return None
+    try:
+        kind = read_json(path, {}).get("model_type")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {printable(first_line(error))}") from None
+    if kind is not None and str(kind) not in IMPORT_FORMATS:
+        raise InputError(
+            f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "
+            f"only those of type {', '.join(IMPORT_FORMATS)} can be used"
+        )
+    return None if kind is None else str(kind)

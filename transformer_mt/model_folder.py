@@ -13,11 +13,13 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt import run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.store import cache
+from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import read_regular, sha256, write_text
+from transformer_mt.files import cache_path, read_regular, write_text
+from transformer_mt.registries import IMPORT_FORMATS, load
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -25,6 +27,8 @@ if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
+_IMPORT_VERSION = 1
+"""Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
 _MAX_CONFIG_BYTES = 2**18
 """Maximum size of ``config.yaml``: room for a thousand data sources."""
@@ -40,7 +44,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     """Writes the resolved configuration of a run and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
     if vocabulary is not None:
-        values[_CHECKSUM] = sha256(vocabulary)
+        values[_CHECKSUM] = vocabulary_checksum(vocabulary)
     values["format"] = FORMAT  # the last key: a truncated file has none
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     write_text(folder / run_layout.CONFIG, text)
@@ -117,6 +121,36 @@ def _excerpt(content: object) -> str:
     return printable(" ".join(str(content)[:500].split()))
 
 
+def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
+    """The folder of a model: a local one, or that of a repository of the Hub after its download.
+
+    A model of another library (``registries.IMPORT_FORMATS``) is converted once; its folder is in
+    the cache.
+
+    Raises:
+        InputError: There is no such repository, or the model cannot be converted.
+    """
+    folder = hub_models.resolve(reference)
+    kind = hub_models.foreign_type(folder)
+    if kind is None:
+        return folder
+    try:
+        files = sorted(path for path in folder.resolve().iterdir() if path.is_file())
+        states = [(str(path), *_identity(path)) for path in files]
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from None
+    entry = cache_path(cache_dir) / "imported" / cache.key(_IMPORT_VERSION, states)
+    convert = load(IMPORT_FORMATS, kind)
+    cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
+    return entry
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """What changes when a file does; a checksum of its weights would take a second."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     """Loads the tokenizer of a model folder, and the configuration of its training.
 
@@ -126,10 +160,10 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     if not folder.is_dir():
         raise InputError(f"no model folder {folder.absolute()}")
     job, checksum = _read_config(folder)
-    vocabulary = folder / run_layout.TOKENIZER
-    tokenizer = Tokenizer(vocabulary)
-    if checksum not in (None, sha256(vocabulary)):
-        raise InputError(f"{vocabulary} is damaged or of another training run: copy it again")
+    tokenizer = Tokenizer.load(folder)
+    if checksum not in (None, vocabulary_checksum(folder)):
+        names = " or ".join(path.name for path in vocabulary_files(folder))
+        raise InputError(f"{folder / names} is damaged or of another training run: copy it again")
     return tokenizer, job
 
 
@@ -158,7 +192,7 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
     with torch.device("meta"):
-        model = Transformer(job.model, tokenizer.vocab_size)
+        model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
     for embedding in {model.source_embedding, model.embedding}:
         embedding.reset_sinusoids()
@@ -174,7 +208,7 @@ def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:
     """The files of a model folder and of its training data: what each is called, and its path."""
     for name in (
         run_layout.CONFIG,
-        run_layout.TOKENIZER,
+        *run_layout.VOCABULARY,
         run_layout.WEIGHTS,
         run_layout.METRICS,
         run_layout.TEST_SCORES,

@@ -73,6 +73,12 @@ EXPORT_FORMATS: Registry = {
 """``format`` of mt-export."""
 
 
+IMPORT_FORMATS: Registry = {
+    "marian": "transformer_mt.conversion.marian_import:import_model",
+}
+"""Models of Hugging Face transformers that are used like model folders, by ``model_type``."""
+
+
 def load(registry: Registry, name: str) -> Any:
     """The implementation of a registered name; imports its module."""
     entry = registry[name]

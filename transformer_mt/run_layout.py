@@ -6,7 +6,13 @@ Paths are relative to the run folder; those of a checkpoint's files to the check
 CONFIG = "config.yaml"
 """Resolved configuration."""
 TOKENIZER = "tokenizer.model"
-"""SentencePiece vocabulary; it has the same name in the cache."""
+"""SentencePiece vocabulary of both languages; it has the same name in the cache."""
+SIDE_TOKENIZERS = ("source.spm", "target.spm")
+"""SentencePiece models of source and target, instead of ``tokenizer.model``."""
+PIECES = ("vocab.json", "target_vocab.json")
+"""Ids of the pieces of ``SIDE_TOKENIZERS``, unless each has its own: of both, or of each."""
+VOCABULARY = (TOKENIZER, *SIDE_TOKENIZERS, *PIECES)
+"""Files that a vocabulary may have."""
 WEIGHTS = "model.safetensors"
 """Weights: of the final model in the run folder, of one step in a checkpoint."""
 TEST_SCORES = "test.json"

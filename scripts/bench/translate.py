@@ -254,7 +254,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
     converted = _converted(model, compute_type, scratch)
     return CTranslate2Engine(
         converted,
-        model.tokenizer.vocabulary,
+        model.tokenizer,
         model.model.config,
         config,
         lambda: torch_engine,

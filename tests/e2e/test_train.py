@@ -712,8 +712,11 @@ def test_fine_tuning_resumes_without_the_base_model(
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["model.d_ff=64", "model.norm=pre"], "set model.d_ff=32 model.norm=post"),
-        (["data.normalization=nfc"], "set data.normalization=none"),
+        (
+            ["model.d_ff=64", "model.norm=pre"],
+            "another model.d_ff=64, model.norm=pre: leave it out",
+        ),
+        (["data.normalization=nfc"], "another data.normalization=nfc: leave"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
         (["train.init_from={corpus}"], "there is no model.safetensors"),
     ],

@@ -210,10 +210,11 @@ class DataConfig(Checked, prefix="data."):
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
-    normalization: str = one_of("none", "nfc", "standard", "moses_lowercase")
+    normalization: str = one_of("none", "nfc", "standard", "moses", "moses_lowercase")
     """Text normalisation, in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
-    control characters; ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k
+    control characters; ``moses`` writes Moses' punctuation, as MarianMT expects it;
+    ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k
     scores."""
     workers: int | None = number(None, at_least=0, at_most=4096)
     """Processes that clean, encode, and sample segmentations (``tokenizer.sampling``). null: one
@@ -235,9 +236,6 @@ class DataConfig(Checked, prefix="data."):
             require_language(f"data.{key}", getattr(self, key))
         if self.mirror is not None:
             self._read_mirror(files.expand_user(self.mirror).resolve())
-        for part in ("train", "valid"):
-            message = f"data.{part} has no sources; mt-train --help shows examples"
-            require(bool(getattr(self, part)), message)
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
 
@@ -259,8 +257,11 @@ class DataConfig(Checked, prefix="data."):
 
 @dataclass(kw_only=True, frozen=True)
 class TokenizerConfig(Checked, prefix="tokenizer."):
-    """SentencePiece vocabulary, shared by both languages (§5.1)."""
+    """SentencePiece vocabulary, shared by both languages (§5.1) or one for each."""
 
+    joint: bool = True
+    """Whether both languages share one vocabulary (§5.1). With ``false``, as for two scripts, each
+    has its own of ``vocab_size`` pieces, and ``model.tied_embeddings`` must not be ``all``."""
     type: str = one_of("bpe", "unigram")
     """Subword model. The paper's is BPE."""
     vocab_size: int = number(37000, at_least=8, at_most=10_000_000)
@@ -277,7 +278,8 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     seed: int = 1
     """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
-    """Existing SentencePiece model to use. null: train one."""
+    """Existing SentencePiece model to use. Or a folder with those of both languages, ``source.spm``
+    and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping
     a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the exponent of a

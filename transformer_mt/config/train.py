@@ -58,8 +58,9 @@ class TrainConfig(Checked, prefix="train."):
     seed: int = number(1, at_least=0, below=2**63)
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model folder to fine-tune, or ``hf://ORG/NAME[@REVISION]``. Training starts from its weights
-    and vocabulary, with a new optimizer state and schedule."""
+    """Model to fine-tune: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
+    Weights, architecture, vocabulary and ``data.normalization`` are its own, dropout, optimizer and
+    schedule those of the run."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
@@ -206,6 +207,11 @@ class TrainJob(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.tokenizer.joint or self.model.tied_embeddings != "all",
+            "tokenizer.joint=false gives each language a vocabulary of its own: set "
+            "model.tied_embeddings=decoder or none",
+        )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         message = f"trackers=[{','.join(self.trackers)}] has a name twice"

@@ -36,7 +36,7 @@ from transformer_mt.model.transformer import Transformer
 
 NUM_POSITIONS = 1024
 """Minimum number of sinusoidal positions; the model itself has no limit."""
-_LAYER_NORM_EPS = 1e-5
+LAYER_NORM_EPS = 1e-5
 _CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
@@ -157,8 +157,8 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
     """
     config = model.config
     pre = config.norm == "pre"
-    order = torch.arange(config.d_model) if pre else _sines_first(config.d_model)
-    scale = math.sqrt(_LAYER_NORM_EPS / config.layer_norm_eps)
+    order = torch.arange(config.d_model) if pre else sines_first(config.d_model)
+    scale = math.sqrt(LAYER_NORM_EPS / config.layer_norm_eps)
     plain, large = _Basis(order, 1.0), _Basis(order, scale)
     embedded = large if pre else plain
     bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
@@ -231,7 +231,7 @@ class _Basis:
         return weight[self.order] * self.scale
 
 
-def _sines_first(d_model: int) -> Tensor:
+def sines_first(d_model: int) -> Tensor:
     """The order of our dimensions in MarianMT: all sines, then all cosines."""
     return torch.arange(d_model).view(-1, 2).T.flatten()
 

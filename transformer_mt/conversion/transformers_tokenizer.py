@@ -11,6 +11,7 @@ from typing import Any
 
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
+from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import BREAKS, EOS, UNK, Tokenizer
 from transformer_mt.data.text.normalization import QUOTE_SPACE, REPLACEMENTS
 from transformer_mt.errors import InputError
@@ -21,6 +22,25 @@ _SPACE = "▁"
 """SentencePiece's mark of a space."""
 _SPECIAL = ("pad", "unk", "bos", "eos")
 """Roles of the first pieces, by id."""
+
+
+def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
+    """The files of the tokenizer of a model, by name."""
+    data = trained.data
+    settings = tokenizer_settings(tokenizer, trained.decode.max_source_tokens)
+    return {
+        "tokenizer.json": convert_tokenizer(tokenizer, data.normalization),
+        "tokenizer_config.json": settings | languages(data),
+    }
+
+
+def languages(data: DataConfig) -> Json:
+    """What ``tokenizer_config.json`` says about the text; transformers needs no normalisation."""
+    return {
+        "source_lang": data.src_lang,
+        "target_lang": data.tgt_lang,
+        "normalization": data.normalization,  # for our own import
+    }
 
 
 def tokenizer_settings(tokenizer: Tokenizer, max_source_tokens: int) -> Json:

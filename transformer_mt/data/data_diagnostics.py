@@ -32,9 +32,10 @@ def diagnose(
         tokenizer: The vocabulary.
     """
     chosen = evenly_spaced(len(train), _NUM_TRAIN)
-    for name, side in (("source", train.src), ("target", train.tgt)):
+    sides = ("source", train.src, tokenizer), ("target", train.tgt, tokenizer.tgt)
+    for name, side, pieces in sides:
         tokens = np.concatenate([side[i] for i in chosen])
-        spelled = np.isin(tokens, list(tokenizer.spelling)).mean()
+        spelled = np.isin(tokens, list(pieces.spelling)).mean()
         if spelled > _MAX_SHARE:
             yield (
                 f"{spelled:.0%} of the {name} tokens of the training data are bytes or unknown, "
@@ -42,12 +43,12 @@ def diagnose(
                 "a vocabulary of this text"
             )
     same = sum(np.array_equal(train.src[i], train.tgt[i]) for i in chosen)
-    if same > _MAX_SHARE * len(chosen):
+    if tokenizer.is_joint and same > _MAX_SHARE * len(chosen):
         yield (
             f"{same / len(chosen):.0%} of the training pairs have the same text on both sides: is "
             "this the right file? (cleaning=standard drops them)"
         )
-    if _is_swapped(train, valid):
+    if tokenizer.is_joint and _is_swapped(train, valid):
         yield (
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"

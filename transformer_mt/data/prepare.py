@@ -7,7 +7,7 @@ any process group exists.
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,11 +35,13 @@ from transformer_mt.data.subwords.tokenizer import (
     one_line,
     reservoir_sample,
     train_tokenizer_on_file,
+    vocabulary_checksum,
+    vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, read_json, sha256
+from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class Prepared:
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
-    """The SentencePiece model."""
+    """The vocabulary: a SentencePiece model, or a folder with those of both languages."""
     corpus: Path
     """Folder of the encoded training data."""
     valid: list[Pair]
@@ -79,9 +81,9 @@ class Prepared:
     @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
-        tokenizer, normalizer = Tokenizer(self.tokenizer_model), Normalizer.of(self.config)
+        tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
         src = tokenizer.encode(normalizer.src(pair.src) for pair in self.valid)
-        tgt = tokenizer.encode(normalizer.tgt(pair.tgt) for pair in self.valid)
+        tgt = tokenizer.tgt.encode(normalizer.tgt(pair.tgt) for pair in self.valid)
         src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
         return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
 
@@ -121,13 +123,14 @@ def prepare(job: TrainJob) -> Prepared:
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
-        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k != "sampling"}
+        irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
+        tokenizer = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, tokenizer)}"
         cache.build_once(entry, lambda to: _learn_vocabulary(job, to))
-        vocabulary = entry / run_layout.TOKENIZER
-    Tokenizer(vocabulary)  # an invalid one, too, is reported before encoding
+        vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
+    Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    settings = [asdict(data.cleaning), data.window_pairs, sha256(vocabulary), held_out]
+    settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
@@ -154,8 +157,8 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
     if job.tokenizer.path is None:
         return None
     given = expand_user(job.tokenizer.path).resolve()
-    copy = Path(job.run_dir) / run_layout.TOKENIZER
-    return copy if copy.exists() and not given.exists() else given
+    copy = Path(job.run_dir)
+    return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 
 def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
@@ -164,18 +167,26 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     size = max(1, job.tokenizer.max_sentences // 2)
     sample = reservoir_sample(_read_reported(data), size, job.tokenizer.seed)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
-    clean, text = partial(clean_text, data), folder / "text"
+    clean = partial(clean_text, data)
+    names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
+    texts = [folder / f"{name}.text" for name in names]
     with (
         closing(map_ordered(clean, parts, num_workers(data.workers))) as cleaned,
-        text.open("w", encoding="utf-8", newline="\n") as file,
+        ExitStack() as stack,
     ):
+        opened = [
+            stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
+        ]
         for pairs_of_part in cleaned:
-            file.writelines(one_line(side) + "\n" for pair in pairs_of_part for side in pair)
+            for pair in pairs_of_part:
+                for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
+                    file.write(one_line(side) + "\n")
     train = partial(train_tokenizer_on_file, config=job.tokenizer)
-    # SentencePiece does not notice Ctrl-C, unless it takes but a moment.
-    model = run_in_process(train, text) if len(parts) > 1 else train(text)
-    text.unlink()
-    (folder / run_layout.TOKENIZER).write_bytes(model)
+    for name, text in zip(names, texts, strict=True):
+        # SentencePiece does not notice Ctrl-C, unless it takes but a moment.
+        model = run_in_process(train, text) if len(parts) > 1 else train(text)
+        text.unlink()
+        (folder / name).write_bytes(model)
 
 
 def _read_reported(data: DataConfig) -> Iterator[Pair]:
@@ -210,7 +221,7 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
         folder,
         map(EncodedChunk.read, chunks, masks),
         num_shards=max(1, report.kept // data.window_pairs),
-        vocab_size=Tokenizer(task.vocabulary).vocab_size,
+        vocab_size=Tokenizer.load(task.vocabulary).num_ids,
         num_sources=len(data.train),
     )
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)

@@ -262,19 +262,19 @@ class Translator:
             self._check_length(ids)
             for ids in self.tokenizer.encode(list(map(self.normalizer.src, sources)))
         ]
-        tgt_ids = self.tokenizer.encode([self.normalizer.tgt(line) for line in targets])
+        tgt_ids = self.tokenizer.tgt.encode([self.normalizer.tgt(line) for line in targets])
         tgt = [self._check_length(ids) for ids in tgt_ids]
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
             score = log_prob / length_penalty(len(terms), self._config.length_penalty)
-            pieces = self.tokenizer.pieces([*ids, EOS])
+            pieces = self.tokenizer.tgt.pieces([*ids, EOS])
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
-        return PrefixEncoder(self.tokenizer)
+        return PrefixEncoder(self.tokenizer.tgt)
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[Prefix]:
         limit, encoded = self.engine.max_tokens, []
@@ -298,10 +298,10 @@ class Translator:
         """The translation of a line from the hypotheses of its parts."""
         translations = []
         for hypothesis in parts:
-            (text,) = self.tokenizer.decode([hypothesis.tokens])
+            (text,) = self.tokenizer.tgt.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
             text = self.normalizer.restore(one_line(text).strip())
-            pieces = self.tokenizer.pieces([*hypothesis.tokens, EOS])
+            pieces = self.tokenizer.tgt.pieces([*hypothesis.tokens, EOS])
             num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
             score, log_prob = hypothesis.score, hypothesis.log_prob
             translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))

@@ -49,12 +49,14 @@ def compute_attention(sentence: str, model: Transformer, translator: Translator)
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
         raise InputError("attention: the sentence is too long for this model: use a shorter one")
-    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
+    ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
     src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in best.pieces[:-1])]
     return Attention(
         sentence=sentence,
         translation=best.text,
-        maps=attention_maps(model, src, tgt_in, tokenizer.pieces),
+        maps=attention_maps(
+            model, src, tgt_in, tokenizer.pieces(src), tokenizer.tgt.pieces(tgt_in)
+        ),
     )
 
 

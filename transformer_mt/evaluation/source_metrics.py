@@ -116,7 +116,7 @@ def perplexity(
     ppl = Score(
         name="PPL",
         score=math.exp(min(nll, 700)),  # exp overflows above 709
-        signature=f"nrefs:1|tok:subwords-{translator.tokenizer.vocab_size}|version:{__version__}",
+        signature=f"nrefs:1|tok:subwords-{translator.tokenizer.tgt.vocab_size}|version:{__version__}",
         segments=len(reference),
         verbose=f"{subwords:,} subwords",
     )

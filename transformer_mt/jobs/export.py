@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files, hub_models, model_folder, run_layout
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.conversion import transformers_model
-from transformer_mt.conversion.transformers_tokenizer import (
-    convert_tokenizer,
-    normalization_gap,
-    tokenizer_settings,
+from transformer_mt.conversion import (
+    marian_tokenizer,
+    transformers_model,
+    transformers_tokenizer,
 )
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import to_json
@@ -33,13 +32,13 @@ def export(job: ExportJob) -> Path:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
             a library is missing, or the output is not a new or empty folder outside the model.
     """
-    source, output = hub_models.resolve(job.model), files.expand_user(job.output)
+    source, output = model_folder.locate(job.model), files.expand_user(job.output)
     target = output.resolve()
     _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     with files.new_folder(target) as folder:
         kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
-    log.info("exported %s as %s: %s", source, kind, output)
+    log.info("exported %s as %s: %s", job.model, kind, output)
     return output
 
 
@@ -66,21 +65,32 @@ def _check_output(source: Path, output: Path) -> None:
 
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
-    model, tokenizer = source.model, source.tokenizer
-    decode, normalization = source.trained.decode, source.trained.data.normalization
+    model, tokenizer, trained = source.model, source.tokenizer, source.trained
     transformers_model.check_shape(model.config)
-    positions = transformers_model.num_positions(model.config, decode)
+    positions = transformers_model.num_positions(model.config, trained.decode)
     settings = transformers_model.model_settings(model, positions)
-    generation = transformers_model.generation_settings(decode, positions)
-    files.write_json(folder / "config.json", settings)
-    files.write_json(folder / "generation_config.json", generation)
-    files.write_json(folder / "tokenizer.json", convert_tokenizer(tokenizer, normalization))
-    tokenizer_config = tokenizer_settings(tokenizer, decode.max_source_tokens)
-    files.write_json(folder / "tokenizer_config.json", tokenizer_config)
+    generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
+    if tokenizer.tgt is tokenizer:
+        converted = transformers_tokenizer.tokenizer_files(tokenizer, trained)
+        gap = transformers_tokenizer.normalization_gap(trained.data.normalization)
+    else:
+        converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+        settings |= marian_tokenizer.token_settings(tokenizer)
+        generation |= marian_tokenizer.generation_settings(tokenizer)
+        weights = marian_tokenizer.renumbered(weights, tokenizer)
+        gap = marian_tokenizer.normalization_gap(trained.data.normalization)
+    converted |= {"config.json": settings, "generation_config.json": generation}
+    for name, content in converted.items():
+        files.write_json(folder / name, content)
+    for path in vocabulary_files(source.path):
+        if path.name not in converted:
+            shutil.copyfile(path, folder / path.name)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
-    if (gap := normalization_gap(normalization)) is not None:
-        log.warning("the tokenizer differs from data.normalization=%s: %s", normalization, gap)
+    if gap is not None:
+        log.warning(
+            "the tokenizer differs from data.normalization=%s: %s", trained.data.normalization, gap
+        )
     return transformers_model.class_name(model.config)
 
 
@@ -90,7 +100,7 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
     converted_models.check_shape(source.model.config)
     try:
         ctranslate2_conversion.save(
-            folder, source.model, source.tokenizer, source.path / run_layout.TOKENIZER, compute_type
+            folder, source.model, source.tokenizer, source.path, compute_type
         )
     except ImportError as error:
         raise InputError(
@@ -101,8 +111,9 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs, and writes the model card."""
-    for name in (run_layout.CONFIG, run_layout.TOKENIZER, run_layout.WEIGHTS):
+    for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
+    copy_vocabulary(source.path, folder)
     if (scores := read_test_scores(source.path)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, scores, folder)

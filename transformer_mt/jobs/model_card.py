@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.data.text.languages import base_language
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
@@ -83,6 +84,7 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         repository=name if "/" in name else f"ORG/{name}",
         version=starts[-1]["version"] if starts else transformer_mt.__version__,
         job=job,
+        tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
+from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
@@ -15,15 +16,18 @@ def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
 
     Raises:
-        InputError: See ``with_initial_vocabulary``.
+        InputError: There are no data; or see ``with_initial_model``.
     """
+    for part in ("train", "valid"):
+        message = f"data.{part} has no sources; mt-train --help shows examples"
+        require(bool(getattr(job.data, part)), message)
     job = _with_absolute_paths(job)
     if job.train.init_from is not None:
-        job = with_initial_vocabulary(job, job.train.init_from)
+        job = with_initial_model(job, job.train.init_from)
     vocabulary = existing_vocabulary(job)
     if vocabulary is None or not vocabulary.exists():
         return job
-    size = Tokenizer(vocabulary).vocab_size
+    size = Tokenizer.load(vocabulary).vocab_size
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
 
 
@@ -48,15 +52,14 @@ def _with_absolute_paths(job: TrainJob) -> TrainJob:
     return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
 
 
-def with_initial_vocabulary(job: TrainJob, reference: str) -> TrainJob:
-    """The job with the vocabulary of the model that it starts from (``train.init_from``).
+def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
+    """The job with architecture and vocabulary of the model that it starts from (``init_from``).
 
-    A model of the Hub is pinned to its present commit, or to the one that an earlier start of the
-    run has recorded.
+    Dropout is the job's own. A model of the Hub is pinned to its present commit, or to the one that
+    an earlier start of the run has recorded.
 
     Raises:
-        InputError: There is no such model, its sizes or text normalization differ from the job's,
-            or the job names another vocabulary.
+        InputError: There is no such model, or the job sets something else than the model has.
     """
     recorded = _recorded(Path(job.run_dir), reference)
     if recorded is not None:
@@ -66,29 +69,50 @@ def with_initial_vocabulary(job: TrainJob, reference: str) -> TrainJob:
     job = replace(job, train=replace(job.train, init_from=reference))
     if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
         path = job.tokenizer.path or recorded.tokenizer.path
-        return replace(job, tokenizer=replace(job.tokenizer, path=path))
-    folder = hub_models.resolve(reference)
+        return _adopt(job, recorded, replace(job.tokenizer, path=path))
+    folder = model_folder.locate(reference, job.cache_dir)
     if not (folder / run_layout.WEIGHTS).exists():
-        raise InputError(f"train.init_from={folder}: there is no {run_layout.WEIGHTS}")
-    _, trained = model_folder.load_tokenizer(folder)
-    needed = [
-        f"model.{key}={'null' if value is None else value}"
-        for key, value in asdict(trained.model).items()
-        if key != "dropout" and getattr(job.model, key) != value
-    ]
-    if trained.data.normalization != job.data.normalization:
-        needed.append(f"data.normalization={trained.data.normalization}")
-    if needed:
-        raise InputError(
-            f"the model of train.init_from={folder} differs from this one: set {' '.join(needed)}"
-        )
-    vocabulary = str(folder / run_layout.TOKENIZER)
+        raise InputError(f"train.init_from={reference}: there is no {run_layout.WEIGHTS}")
+    tokenizer, trained = model_folder.load_tokenizer(folder)
+    vocabulary = str(folder / run_layout.TOKENIZER if tokenizer.tgt is tokenizer else folder)
     if job.tokenizer.path not in (None, vocabulary):
         raise InputError(
-            f"tokenizer.path={job.tokenizer.path}: with train.init_from={folder} the vocabulary of "
-            "that folder is used; leave tokenizer.path out"
+            f"tokenizer.path={job.tokenizer.path}: with train.init_from={reference} the vocabulary "
+            "of that model is used; leave tokenizer.path out"
         )
-    return replace(job, tokenizer=replace(job.tokenizer, path=vocabulary))
+    return _adopt(job, trained, replace(job.tokenizer, path=vocabulary))
+
+
+def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> TrainJob:
+    """The job with the architecture and the text normalisation of a model.
+
+    Raises:
+        InputError: The job has another value that is not the default either.
+    """
+    old, new = (
+        {f"model.{key}": value for key, value in asdict(each.model).items()}
+        | {"data.normalization": each.data.normalization}
+        for each in (trained, job)
+    )
+    defaults = dotted({"model": asdict(ModelConfig()), "data": {"normalization": "none"}})
+    conflicts = [
+        f"{key}={value}"
+        for key, value in new.items()
+        if value not in (old[key], defaults[key]) and not key.endswith("dropout")
+    ]
+    if conflicts:
+        raise InputError(
+            f"the model of train.init_from={job.train.init_from} has another "
+            f"{', '.join(conflicts)}: leave it out, as architecture and normalisation are that "
+            "model's"
+        )
+    dropout = {key: value for key, value in asdict(job.model).items() if key.endswith("dropout")}
+    return replace(
+        job,
+        model=replace(trained.model, **dropout),
+        data=replace(job.data, normalization=trained.data.normalization),
+        tokenizer=replace(tokenizer, joint=trained.tokenizer.joint),
+    )
 
 
 def _recorded(run_dir: Path, reference: str) -> TrainJob | None:

@@ -59,7 +59,7 @@ _DATA = {
 
 _OF_A_RUN = (
     run_layout.WEIGHTS,
-    run_layout.TOKENIZER,
+    *run_layout.VOCABULARY,
     run_layout.CHECKPOINTS,
     run_layout.METRICS,
     run_layout.TEST_SCORES,

@@ -22,6 +22,7 @@ import transformer_mt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.prepare import Prepared
+from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
@@ -103,8 +104,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
                 path.unlink(missing_ok=True)
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
-    with files.atomic(run_dir / run_layout.TOKENIZER) as temporary:
-        shutil.copyfile(data.tokenizer_model, temporary)
+    copy_vocabulary(data.tokenizer_model, run_dir)
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
     files.write_json(report, {**data.report.to_json(), **data.fingerprints})

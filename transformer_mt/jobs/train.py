@@ -121,10 +121,16 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             stack.enter_context(run_folder.logging_to(run_dir))  # a worker has no log yet
         world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)
-        tokenizer = Tokenizer(data.tokenizer_model)
+        tokenizer = Tokenizer.load(data.tokenizer_model)
         trainer = Trainer(
             job,
-            TrainingData(data.train, data.valid_store, tokenizer.vocab_size, data.segmentation),
+            TrainingData(
+                data.train,
+                data.valid_store,
+                tokenizer.tgt.vocab_size,
+                data.segmentation,
+                tokenizer.vocab_size,
+            ),
             TranslationValidator(job, tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
@@ -184,7 +190,7 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared) -> None:
-    train, tokenizer = data.train.sample, Tokenizer(data.tokenizer_model)
+    train, tokenizer = data.train.sample, Tokenizer.load(data.tokenizer_model)
     for message in data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer):
         log.warning("warning: %s", message)
     references = [[pair.tgt for pair in data.valid]]
@@ -202,7 +208,7 @@ def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
     scores = run_folder.read_test_scores(run_dir)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
-        model_folder.write_config(run_dir, job, run_dir / run_layout.TOKENIZER)
+        model_folder.write_config(run_dir, job, run_dir)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir, scores)
     log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)

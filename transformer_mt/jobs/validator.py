@@ -101,7 +101,8 @@ class TranslationValidator:
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        (target,) = self.tokenizer.encode([normalizer.tgt(samples[chosen][2])])
+        (target,) = self.tokenizer.tgt.encode([normalizer.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
-        return attention_maps(model, src, tgt_in, self.tokenizer.pieces)
+        pieces = self.tokenizer.pieces(src), self.tokenizer.tgt.pieces(tgt_in)
+        return attention_maps(model, src, tgt_in, *pieces)

@@ -7,7 +7,7 @@ here from the inputs of the attention layers, captured by hooks, with the layers
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +55,8 @@ def attention_maps(
     model: Transformer,
     src: Sequence[int],
     tgt_in: Sequence[int],
-    pieces: Callable[[Sequence[int]], list[str]],
+    src_pieces: Sequence[str],
+    tgt_pieces: Sequence[str],
 ) -> AttentionMaps:
     """Attention weights of all layers for one sentence pair, without dropout.
 
@@ -63,7 +64,8 @@ def attention_maps(
         model: On any device.
         src: S token ids, with the end symbol.
         tgt_in: T token ids, shifted right: beginning with the start symbol.
-        pieces: Text of token ids, as ``Tokenizer.pieces``.
+        src_pieces: Text of the source tokens.
+        tgt_pieces: Text of the target tokens.
     """
     training = model.training
     layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
@@ -83,8 +85,8 @@ def attention_maps(
         encoder=weights[: len(model.encoder)],
         decoder=decoder[::2],
         cross=decoder[1::2],
-        src=pieces(src),
-        tgt_in=pieces(tgt_in),
+        src=list(src_pieces),
+        tgt_in=list(tgt_pieces),
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import hub_models, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.subword_regularization import SampledSegmentation
@@ -34,9 +34,11 @@ class TrainingData:
     valid: TokenStore
     """Validation pairs."""
     vocab_size: int
-    """V."""
+    """Number of pieces of the target, V."""
     segmentation: SampledSegmentation | None = None
     """Samples the segmentation of the training pairs in each epoch (``tokenizer.sampling``)."""
+    src_vocab_size: int | None = None
+    """Number of pieces of the source; None: V."""
 
 
 class TrainingComponents:
@@ -71,9 +73,9 @@ class TrainingComponents:
     ):
         config, device = job.train, world.device
         torch.manual_seed(config.seed)
-        self.model = Transformer(job.model, data.vocab_size).to(device)
+        self.model = Transformer(job.model, data.vocab_size, data.src_vocab_size).to(device)
         if config.init_from is not None and not resuming:
-            folder = hub_models.resolve(config.init_from)
+            folder = model_folder.locate(config.init_from, job.cache_dir)
             ckpt.load_weights(self.model, folder / run_layout.WEIGHTS)
         self.max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self.micro_batch_tokens = min(self.max_tokens, config.batch_tokens // world.size)

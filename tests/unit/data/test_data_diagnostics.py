@@ -34,7 +34,8 @@ TRAIN, VALID = text(0, 3000), text(9000, 200)
 
 
 def warnings_of(train: list[Pair], valid: list[Pair]) -> list[str]:
-    vocabulary = cast(Tokenizer, SimpleNamespace(spelling=frozenset()))  # of all characters
+    side = SimpleNamespace(spelling=frozenset())  # of all characters
+    vocabulary = cast(Tokenizer, SimpleNamespace(is_joint=True, tgt=side, **vars(side)))
     return list(diagnose(encoded(train), encoded(valid), valid, vocabulary))
 
 

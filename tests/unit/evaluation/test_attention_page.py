@@ -63,7 +63,8 @@ def test_pieces_and_weights_are_those_of_the_model(
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
     assert found.maps.src == [*tokenizer.pieces(src), "</s>"]
     assert found.maps.tgt_in == ["<s>", *tokenizer.pieces(tgt)]
-    expected = attention_maps(model, [*src, EOS], [BOS, *tgt], tokenizer.pieces)
+    src, tgt = [*src, EOS], [BOS, *tgt]
+    expected = attention_maps(model, src, tgt, tokenizer.pieces(src), tokenizer.pieces(tgt))
     data = to_data(found)["kinds"]
     for kind, maps in zip(data, (expected.encoder, expected.decoder, expected.cross), strict=True):
         assert len(kind["layers"]) == len(maps)

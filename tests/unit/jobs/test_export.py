@@ -43,6 +43,7 @@ def test_transformers_folder_needs_no_transformers(
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
+        "tokenizer.model",  # for an import
     }
     settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
     assert (settings["model_type"], settings["vocab_size"]) == ("marian", 290)

@@ -62,7 +62,7 @@ def test_weights_equal_torch_multihead_attention(norm: str) -> None:
     with torch.no_grad():
         memory = model.encode(Packed.from_sequences([SRC]))
         with inputs_of([*own, *cross]) as seen:
-            maps = attention_maps(model, SRC, TGT, pieces)
+            maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
         for i, module in enumerate(own):
             (x,) = seen[i]
             wq, wk = module.get_parameter("qkv_proj.weight")[: 2 * D].chunk(2)
@@ -82,7 +82,7 @@ def all_maps(maps: AttentionMaps) -> list[Tensor]:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_shapes_sums_and_causality_with_different_value_size(norm: str) -> None:
-    maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT, pieces)
+    maps = attention_maps(model_of(norm, d_k=4, d_v=7), SRC, TGT, pieces(SRC), pieces(TGT))
     S, T = len(SRC), len(TGT)
     assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
@@ -96,7 +96,9 @@ def test_shapes_sums_and_causality_with_different_value_size(norm: str) -> None:
 
 def test_later_target_tokens_do_not_change_earlier_rows() -> None:
     model = model_of()
-    maps, longer = (attention_maps(model, SRC, tgt, pieces) for tgt in (TGT, [*TGT, 14, 15]))
+    maps, longer = (
+        attention_maps(model, SRC, tgt, pieces(SRC), pieces(tgt)) for tgt in (TGT, [*TGT, 14, 15])
+    )
     T = len(TGT)
     for short, long in zip(maps.decoder, longer.decoder, strict=True):
         torch.testing.assert_close(long[:, :T, :T], short)
@@ -108,25 +110,27 @@ def test_model_mode_hooks_and_random_state_are_restored() -> None:
     """No random number is drawn, so that a resumed run stays exact."""
     model = model_of().train()
     state = torch.get_rng_state()
-    maps = attention_maps(model, SRC, TGT, pieces)
+    maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
     assert model.training
     assert all(module.training and not module._forward_pre_hooks for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(weights.requires_grad for weights in all_maps(maps))
     for weights, again in zip(
-        all_maps(maps), all_maps(attention_maps(model.eval(), SRC, TGT, pieces)), strict=True
+        all_maps(maps),
+        all_maps(attention_maps(model.eval(), SRC, TGT, pieces(SRC), pieces(TGT))),
+        strict=True,
     ):
         assert torch.equal(weights, again)  # no dropout
     with pytest.raises(IndexError):
-        attention_maps(model, [99], TGT, pieces)  # no such token
+        attention_maps(model, [99], TGT, [], [])  # no such token
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
 def test_weights_are_fp32_under_autocast() -> None:
     model = model_of()
-    exact = all_maps(attention_maps(model, SRC, TGT, pieces))
+    exact = all_maps(attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT)))
     with torch.autocast("cpu", torch.bfloat16):
-        maps = attention_maps(model, SRC, TGT, pieces)
+        maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
     for weights, reference in zip(all_maps(maps), exact, strict=True):
         assert weights.dtype == torch.float32
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))

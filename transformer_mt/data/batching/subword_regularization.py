@@ -257,7 +257,7 @@ class SampledSegmentation:
     memory, positions and buffers that fit the corpus fit every epoch.
 
     Args:
-        vocabulary: The SentencePiece model that encoded the corpus.
+        vocabulary: The vocabulary that encoded the corpus, a file or a folder.
         strength: Strength of the ``SubwordRegularizer``.
         seed: Seed of all epochs.
         max_length: Length of the longest sequence of the corpus.
@@ -272,7 +272,9 @@ class SampledSegmentation:
         """The pairs of the share in a store of their own, and the batch of all of them."""
         seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
-        src, tgt = (self._sample(side, rngs) for side in (share.store.src, share.store.tgt))
+        sample_src, sample_tgt = self._regularizers
+        src = self._sample(sample_src, share.store.src, rngs)
+        tgt = self._sample(sample_tgt, share.store.tgt, rngs)
         chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
         return store, global_batch(chunks, tgt.lengths)
@@ -293,8 +295,10 @@ class SampledSegmentation:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _sample(self, side: Side, rngs: list[np.random.Generator]) -> Side:
-        sampled = Side.from_lengths(*self._regularizer(side.tokens, side.lengths, rngs))
+    def _sample(
+        self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
+    ) -> Side:
+        sampled = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
         too_long = sampled.lengths > self.max_length
         both = Side.from_lengths(
             np.concatenate([sampled.tokens, side.tokens]),
@@ -303,5 +307,9 @@ class SampledSegmentation:
         return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
 
     @cached_property
-    def _regularizer(self) -> SubwordRegularizer:
-        return SubwordRegularizer(Tokenizer(self.vocabulary), self.strength)
+    def _regularizers(self) -> tuple[SubwordRegularizer, SubwordRegularizer]:
+        """Those of source and target."""
+        tokenizer = Tokenizer.load(self.vocabulary)
+        src = SubwordRegularizer(tokenizer, self.strength)
+        joint = tokenizer.tgt is tokenizer
+        return src, src if joint else SubwordRegularizer(tokenizer.tgt, self.strength)

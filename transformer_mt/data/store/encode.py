@@ -88,7 +88,7 @@ class EncodeChunk:
 
     Args:
         data: The configuration.
-        vocabulary: A SentencePiece model.
+        vocabulary: A SentencePiece model, or a folder with those of both languages.
         folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
     """
@@ -122,7 +122,11 @@ class EncodeChunk:
         for row, pair in enumerate(map(self._cleaner.normalize, chunk.pairs), chunk.first_row):
             reason = self._cleaner.check_text(*pair)
             if reason is None:
-                src, tgt = ([*ids, EOS] for ids in self._tokenizer.encode(pair))
+                (src,), (tgt,) = (
+                    self._tokenizer.encode([pair.src]),
+                    self._tokenizer.tgt.encode([pair.tgt]),
+                )
+                src, tgt = [*src, EOS], [*tgt, EOS]
                 reason = self._cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
             if reason is not None:
                 report.add(reason, f"{name}:{row}", *pair)
@@ -132,7 +136,7 @@ class EncodeChunk:
             targets.append(tgt)
         arrays: dict[str, Any] = {}
         for key, side in (("src", Side.from_lists(sources)), ("tgt", Side.from_lists(targets))):
-            arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.vocab_size))
+            arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.num_ids))
             arrays[f"{key}_lengths"] = side.lengths
         for key, unique_text in DUPLICATE_KEYS.items():
             if key in report.dropped:  # the filter is active
@@ -150,7 +154,7 @@ class EncodeChunk:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.vocabulary)
+        return Tokenizer.load(self.vocabulary)
 
 
 def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:

@@ -1,8 +1,16 @@
-"""SentencePiece tokenizer with one vocabulary for both languages (§5.1)."""
+"""SentencePiece tokenizers: one vocabulary for both languages, as in the paper (§5.1), or two.
 
+A vocabulary is one file, ``tokenizer.model``, or the files of a folder: ``source.spm`` and
+``target.spm`` segment the two languages, and ``vocab.json``, where there is one, has the ids of
+the pieces of both, as in MarianMT, or of the source, those of the target being in
+``target_vocab.json``; without it each language has the ids of its own model.
+"""
+
+import hashlib
 import io
 import random
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +18,10 @@ from typing import TypeVar
 
 import sentencepiece as spm
 
+from transformer_mt import files, run_layout
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.text.lines import is_blank
-from transformer_mt.errors import InputError
-from transformer_mt.files import read_regular
+from transformer_mt.errors import InputError, first_line
 
 T = TypeVar("T")
 
@@ -21,7 +29,10 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
 
 _MAX_BYTES = 2**24
-"""Maximum size of a model file: half a million pieces take less, and memory 25 times as much."""
+"""Maximum size of a file: half a million pieces take less, and memory 25 times as much."""
+
+_TAG = re.compile(r">>[^<>\s]+<<")
+"""Language token at the start of a line, as ``>>deu<<``."""
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
@@ -32,35 +43,72 @@ class Tokenizer:
     """Converts text to subword ids and back with a trained SentencePiece model.
 
     Args:
-        model: Path of a ``tokenizer.model`` file, which is not trusted.
+        model: Path of a SentencePiece model, which is not trusted.
+        pieces: The vocabulary, by id, if it is not that of the model: what the model produces and
+            it lacks is ``<unk>``, and a line may start with one of its language tokens.
+        tgt: Tokenizer of the target language; None: this one.
 
     Raises:
         InputError: The file does not exist, is not a SentencePiece model, or gives the special
             symbols other ids.
     """
 
-    def __init__(self, model: Path):
+    def __init__(
+        self, model: Path, pieces: list[str] | None = None, tgt: "Tokenizer | None" = None
+    ):
+        self.tgt = tgt or self
+        """Tokenizer of the target language; this one if both languages share it."""
         try:
-            content = read_regular(model, _MAX_BYTES)
+            content = files.read_regular(model, _MAX_BYTES)
             if not content:
                 raise InputError(f"cannot load the vocabulary {model}: the file is empty")
             self._sp = spm.SentencePieceProcessor(model_proto=content)
-            self.vocabulary: list[str] = self._sp.id_to_piece([*range(self.vocab_size)])
-            """All pieces, by id."""
+            own: list[str] = self._sp.id_to_piece([*range(self._sp.get_piece_size())])
         except (OSError, RuntimeError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
             raise InputError(f"cannot load the vocabulary {model}: {reason}") from None
+        self.vocabulary = own if pieces is None else pieces
+        """All pieces, by id."""
+        self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
-        if ids != (PAD, UNK, BOS, EOS):
+        if pieces is None and ids != (PAD, UNK, BOS, EOS):
             raise InputError(
                 f"{model}: pad, unk, bos, eos have the ids {ids}, but must have "
                 f"{(PAD, UNK, BOS, EOS)}: train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
 
+    @classmethod
+    def load(cls, vocabulary: Path) -> "Tokenizer":
+        """Loads a vocabulary: a file, or the files of a folder (``vocabulary_files``).
+
+        Raises:
+            InputError: One of them is missing or damaged.
+        """
+        paths = vocabulary_files(vocabulary)
+        if len(paths) == 1:
+            return cls(paths[0])
+        pieces: list[list[str]] | list[None] = [read_pieces(path) for path in paths[2:]] or [None]
+        return cls(paths[0], pieces[0], tgt=cls(paths[1], pieces[-1]))
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether both languages have the same ids."""
+        return self.tgt.vocabulary == self.vocabulary
+
+    def same_ids(self, other: "Tokenizer") -> bool:
+        """Whether another vocabulary has the same pieces by id, in both languages."""
+        sides = (self.vocabulary, self.tgt.vocabulary)
+        return sides == (other.vocabulary, other.tgt.vocabulary)
+
     @property
     def vocab_size(self) -> int:
         """Number of pieces, special symbols included."""
-        return int(self._sp.get_piece_size())
+        return len(self.vocabulary)
+
+    @property
+    def num_ids(self) -> int:
+        """Number of pieces of the larger vocabulary of the two languages."""
+        return max(self.vocab_size, self.tgt.vocab_size)
 
     @property
     def serialized(self) -> bytes:
@@ -71,27 +119,99 @@ class Tokenizer:
         """Score of each piece of text by id, without special symbols and byte pieces."""
         sp = self._sp
         return {
-            i: sp.get_score(i)
-            for i in range(self.vocab_size)
-            if not (sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i) or sp.is_unused(i))
+            i: sp.get_score(own)
+            for i, own in self._own_ids.items()
+            if not (
+                sp.is_control(own) or sp.is_unknown(own) or sp.is_byte(own) or sp.is_unused(own)
+            )
         }
+
+    @cached_property
+    def _own_ids(self) -> dict[int, int]:
+        """Id in the SentencePiece model of each piece that it has, by id in the vocabulary."""
+        if self._ids is None:
+            return {i: i for i in range(self.vocab_size)}
+        own = ((self._ids.get(self._sp.id_to_piece(i)), i) for i in range(len(self._sp)))
+        return {i: own_id for i, own_id in own if i is not None}
 
     @cached_property
     def spelling(self) -> frozenset[int]:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
-        return frozenset(i for i in range(self.vocab_size) if i == UNK or self._sp.is_byte(i))
+        return frozenset({UNK} | {i for i, own in self._own_ids.items() if self._sp.is_byte(own)})
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
-        return [self._sp.encode(one_line(line)) for line in lines]
+        return [self._encode(one_line(line)) for line in lines]
+
+    def _encode(self, line: str) -> list[int]:
+        if self._ids is None:
+            ids: list[int] = self._sp.encode(line)
+            return ids
+        tag = _TAG.match(line)
+        tags = [tag[0]] if tag else []  # <unk> if there is no such language
+        pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
+        return [self._ids.get(piece, UNK) for piece in (*tags, *pieces)]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""
-        return [self._sp.decode(list(sequence)) for sequence in ids]
+        if self._ids is None:
+            return [self._sp.decode(list(sequence)) for sequence in ids]
+        pieces = ([i for i in sequence if i not in (PAD, EOS)] for sequence in ids)
+        texts = (self._sp.decode_pieces(self.pieces(sequence)) for sequence in pieces)
+        return [text.replace("▁", " ").strip() for text in texts]  # of pieces of the other side
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Piece of each id; the first piece of a word starts with ``▁``."""
         return [self.vocabulary[i] for i in ids]
+
+
+def vocabulary_files(vocabulary: Path) -> list[Path]:
+    """The files of a vocabulary, which is a file itself or a folder; they may be missing.
+
+    In a folder these are ``tokenizer.model`` alone, or ``source.spm`` and ``target.spm``, followed
+    by ``vocab.json`` and ``target_vocab.json`` if they exist.
+    """
+    if not vocabulary.is_dir():
+        return [vocabulary]
+    sides = [vocabulary / name for name in run_layout.SIDE_TOKENIZERS]
+    if not sides[0].exists():
+        return [vocabulary / run_layout.TOKENIZER]
+    return [
+        *sides,
+        *(vocabulary / name for name in run_layout.PIECES if (vocabulary / name).exists()),
+    ]
+
+
+def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
+    """Copies the files of a vocabulary to a folder, each atomically."""
+    for path in vocabulary_files(vocabulary):
+        name = path.name if vocabulary.is_dir() else run_layout.TOKENIZER
+        with files.atomic(folder / name) as temporary:
+            shutil.copyfile(path, temporary)
+
+
+def vocabulary_checksum(vocabulary: Path) -> str:
+    """SHA-256 of a vocabulary; of several files, of their checksums."""
+    checksums = [files.sha256(path) for path in vocabulary_files(vocabulary)]
+    return (
+        checksums[0]
+        if len(checksums) == 1
+        else hashlib.sha256(repr(checksums).encode()).hexdigest()
+    )
+
+
+def read_pieces(path: Path) -> list[str]:
+    """The pieces of a ``vocab.json``, by id; ``InputError`` if it is missing or damaged."""
+    try:
+        ids = files.read_json(path, {}, max_bytes=_MAX_BYTES)
+        "".join(ids).encode()  # JSON may have surrogates
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else first_line(error)
+        raise InputError(f"cannot load the vocabulary {path}: {reason}") from None
+    pieces = sorted(ids, key=lambda piece: ids[piece] if type(ids[piece]) is int else -1)
+    if [ids[piece] for piece in pieces] != [*range(len(pieces))] or len(pieces) <= EOS:
+        raise InputError(f"{path}: the ids of its pieces must be 0, 1, 2, …, each once")
+    return pieces
 
 
 def one_line(text: str) -> str:

@@ -5,6 +5,7 @@ resolves HTML entities, writes quotes, dashes, ellipses and spaces in ASCII, and
 characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which rewrites numbers
 (``1 000`` becomes ``1.000``), moves commas over quotes by language, and is not idempotent.
 
+``moses`` is that normalizer, for models that were trained with it, such as those of OPUS-MT.
 ``moses_lowercase`` is the preparation of published Multi30k scores (its authors'
 ``task1-tokenize.sh``): lower case, Moses punctuation and tokens. The case of letters is lost.
 """
@@ -78,11 +79,11 @@ class Normalizer:
 
 
 def normalize(text: str, name: str, lang: str) -> str:
-    """Normalises a text. All but ``moses_lowercase`` are idempotent.
+    """Normalises a text. All but Moses' normalisations are idempotent.
 
     Args:
         text: One line, or several.
-        name: ``none``, ``nfc``, ``standard`` or ``moses_lowercase``.
+        name: ``none``, ``nfc``, ``standard``, ``moses`` or ``moses_lowercase``.
         lang: Language of the text, which only Moses uses.
     """
     if name == "none":
@@ -91,6 +92,8 @@ def normalize(text: str, name: str, lang: str) -> str:
         return unicodedata.normalize("NFC", text)
     if "\n" in text:  # keep the number of lines
         return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
+    if name == "moses":
+        return _Moses.of(lang).punctuation(text)
     if name == "moses_lowercase":
         return _Moses.of(lang).tokenize(text)
     # A pass can expose work for the next: &amp;lt; and &l\u200bt; become entities.
@@ -126,8 +129,12 @@ class _Moses:
         """Cached instance of a language; making one is slow."""
         return cls(lang)
 
+    def punctuation(self, line: str) -> str:
+        text: str = self._punctuation.normalize(line)
+        return text
+
     def tokenize(self, line: str) -> str:
-        line = self._punctuation.normalize(line.lower())
+        line = self.punctuation(line.lower())
         # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
         tokens: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
         return tokens

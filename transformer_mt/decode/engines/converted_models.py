@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import ModelConfig, TrainJob
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer
+from transformer_mt.data.subwords.tokenizer import (
+    BOS,
+    EOS,
+    UNK,
+    Tokenizer,
+    vocabulary_checksum,
+    vocabulary_files,
+)
 from transformer_mt.decode.engines.engine import UnavailableError
 
 if TYPE_CHECKING:
@@ -25,8 +32,7 @@ SINUSOIDS = 2048
 _VERSION = 2
 """Version of the conversion; when it changes, models are converted again."""
 _MADE_FROM = "made_from.json"
-_MODEL, _CONFIG, _VOCABULARY = "model.bin", "config.json", "shared_vocabulary.json"
-_FILES = (_MODEL, _CONFIG, _VOCABULARY, run_layout.TOKENIZER)
+_MODEL, _CONFIG, _VOCABULARY = "model.bin", "config.json", "{}_vocabulary.json"
 _MAX_WEIGHTS_BYTES = 2**36
 """Larger weights are not read: a sparse file has any size."""
 _MAX_VOCABULARY_BYTES = 2**28
@@ -67,7 +73,7 @@ def checksum(folder: Path, config: ModelConfig, weights: Path) -> str:
         OSError: A file cannot be read, is not a regular file, or is too large.
     """
     files.open_regular(weights, _MAX_WEIGHTS_BYTES).close()
-    parts = [files.sha256(weights), files.sha256(folder / run_layout.TOKENIZER), asdict(config)]
+    parts = [files.sha256(weights), vocabulary_checksum(folder), asdict(config)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -118,7 +124,7 @@ def find_or_convert(
             with files.locked(place / ".lock"):
                 if is_valid(place):  # another process was faster
                     return target, None
-                _write(target, model_checksum, load(), tokenizer, folder / run_layout.TOKENIZER)
+                _write(target, model_checksum, load(), tokenizer, folder)
         except OSError as error:
             obstacles.append(f"{place} cannot be written ({error.strerror or error})")
         else:
@@ -141,16 +147,27 @@ def _is_valid(
             if file.seek(0, io.SEEK_END) < weights_size // 8:
                 return False
         settings = files.read_json(converted / _CONFIG)
-        pieces = files.read_json(converted / _VOCABULARY, max_bytes=_MAX_VOCABULARY_BYTES)
-        fits = pieces == tokenizer.vocabulary and settings.items() >= special_tokens(pieces).items()
-        return fits and record == _record(model_checksum, converted)
+        fits = settings.items() >= special_tokens(tokenizer.tgt.vocabulary).items()
+        for name, pieces in _vocabularies(tokenizer).items():
+            fits &= pieces == files.read_json(converted / name, max_bytes=_MAX_VOCABULARY_BYTES)
+        return fits and record == _record(model_checksum, converted, tokenizer)
     except (OSError, ValueError, AttributeError, TypeError):
         return False
 
 
-def _record(model_checksum: str, converted: Path) -> dict[str, Any]:
+def _vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The vocabulary files of a converted model and their content."""
+    if tokenizer.is_joint:
+        return {_VOCABULARY.format("shared"): tokenizer.vocabulary}
+    sides = {"source": tokenizer, "target": tokenizer.tgt}
+    return {_VOCABULARY.format(name): side.vocabulary for name, side in sides.items()}
+
+
+def _record(model_checksum: str, converted: Path, tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of ``made_from.json``: what a conversion was made from, and its files."""
-    checksums = {name: files.sha256(converted / name) for name in _FILES}
+    copied = (path.name for path in vocabulary_files(converted))
+    names = (_MODEL, _CONFIG, *_vocabularies(tokenizer), *copied)
+    checksums = {name: files.sha256(converted / name) for name in names}
     return {"model": model_checksum, "version": _VERSION, "files": checksums}
 
 
@@ -161,4 +178,6 @@ def _write(
 
     with files.new_folder(target, replace=True) as folder:
         save(folder, model, tokenizer, vocabulary, target.name)
-        files.write_text(folder / _MADE_FROM, json.dumps(_record(model_checksum, folder)))
+        files.write_text(
+            folder / _MADE_FROM, json.dumps(_record(model_checksum, folder, tokenizer))
+        )

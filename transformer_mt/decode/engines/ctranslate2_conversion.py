@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary
 from transformer_mt.decode.engines.converted_models import SINUSOIDS, special_tokens
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import (
@@ -27,15 +27,15 @@ Spec = Any
 def save(
     folder: Path, model: Transformer, tokenizer: Tokenizer, vocabulary: Path, compute_type: str
 ) -> None:
-    """Writes a converted model and a copy of its vocabulary file into an empty folder.
+    """Writes a converted model and a copy of its vocabulary into an empty folder.
 
     The model must have a supported shape (``converted_models.check_shape``) and be on the CPU.
     """
     spec = specification(model, tokenizer)
-    spec.register_file(str(vocabulary))
     spec.validate()
     spec.optimize(quantization=compute_type)
     spec.save(str(folder))
+    copy_vocabulary(vocabulary, folder)
 
 
 def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
@@ -85,11 +85,10 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
 
-    pieces = list(tokenizer.vocabulary)  # CTranslate2 may pad it
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
+    spec.register_source_vocabulary([*tokenizer.vocabulary])  # a copy: CTranslate2 may pad it
+    spec.register_target_vocabulary([*tokenizer.tgt.vocabulary])
     spec.config.layer_norm_epsilon = config.layer_norm_eps
-    for name, value in special_tokens(pieces).items():
+    for name, value in special_tokens(tokenizer.tgt.vocabulary).items():
         setattr(spec.config, name, value)
     return spec
 

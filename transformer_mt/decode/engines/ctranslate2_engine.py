@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engines.converted_models import num_positions
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
@@ -83,7 +83,7 @@ class CTranslate2Engine:
 
     Args:
         converted: Folder of the converted model (``converted_models.find_or_convert``).
-        vocabulary: The pieces of the model's vocabulary.
+        tokenizer: The model's vocabulary.
         model: The shape of the model.
         config: Search settings.
         fallback: Builds the PyTorch engine of the same model and settings, for the sentences,
@@ -98,7 +98,7 @@ class CTranslate2Engine:
     def __init__(
         self,
         converted: Path,
-        vocabulary: Sequence[str],
+        tokenizer: Tokenizer,
         model: ModelConfig,
         config: DecodeConfig,
         fallback: "Callable[[], TorchEngine]",
@@ -111,8 +111,8 @@ class CTranslate2Engine:
         self._converted, self._config, self._build_fallback = converted, config, fallback
         self.name, self.compute_type = "ctranslate2", compute_type
         self.max_tokens = max_tokens([model])
-        self._pieces = vocabulary
-        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+        self._pieces = tokenizer.vocabulary
+        self._ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
         self._num_positions = num_positions(model)
         kind, index = _split_device(device)
         # One worker per core, with one thread each: workers share nothing, so none waits.

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt import hub_models, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
@@ -61,7 +61,9 @@ class EngineRequest:
         given_translations: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
     ):
-        self.folder, *self.ensemble = map(hub_models.resolve, (reference, *ensemble))
+        self.folder, *self.ensemble = (
+            model_folder.locate(each, cache_dir) for each in (reference, *ensemble)
+        )
         self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
         self.config, self.device = self.trained.decode, _pick_device(device)
         self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir
@@ -73,7 +75,7 @@ class EngineRequest:
         models = [model_folder.load_model(self.folder, self.step)[0]]
         for other in self.ensemble:
             member, tokenizer, _ = model_folder.load_model(other)
-            if tokenizer.vocabulary != self.tokenizer.vocabulary:
+            if not tokenizer.same_ids(self.tokenizer):
                 raise InputError(
                     f"{self.folder} and {other} have different vocabularies, but models of an "
                     "ensemble must share one (train the second with "
@@ -238,7 +240,7 @@ def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engi
         report(note)
     return CTranslate2Engine(
         converted,
-        request.tokenizer.vocabulary,
+        request.tokenizer,
         request.trained.model,
         request.config,
         lambda: build_torch(request, compute_type="float32"),

@@ -16,7 +16,7 @@ def align_words(
     """One link for each word of each line's translation; a line is given as its parts."""
     pairs = [pair for parts in lines for pair in parts]
     words = [
-        (source_word_ids(tokenizer.pieces(source)), target_word_ids(tokenizer, target))
+        (source_word_ids(tokenizer.pieces(source)), target_word_ids(tokenizer.tgt, target))
         for source, target in pairs
     ]
     links = iter(engine.align(pairs, words))

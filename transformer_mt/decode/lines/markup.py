@@ -127,7 +127,7 @@ def extract_markup(
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
-    last_end = len(line)  # of the last pair or placeholder
+    last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
     glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
         text += _normalize_between(line[previous_end : match.start()], normalize)
@@ -137,14 +137,12 @@ def extract_markup(
             text += character
             has_entities = True
             continue
-        adjacent = match.start() == last_end
-        if match["name"] and _PUNCTUATION.fullmatch(line, last_end, match.start()):
-            adjacent = True
-        if adjacent and not match["closes"]:  # <b>one element</b>/<i>another</i> share no word
-            text += " "
+        follows = _PUNCTUATION.fullmatch(line, last_end, match.start())
+        if follows and not match["closes"] and (match["name"] or last_is_tag):
+            text += " "  # <b>one element</b>/<i>another</i> share no word
             glued.append(len(text))
         if match["closes"] or match["verbatim"]:
-            last_end = previous_end
+            last_end, last_is_tag = match.end(), bool(match["name"])
         if verbatim := match["verbatim"] or entity:
             number = next(unused, "")
             if number:

@@ -45,7 +45,7 @@ def ctranslate2_engine(
 ) -> CTranslate2Engine:
     return CTranslate2Engine(
         folder,
-        tokenizer.vocabulary,
+        tokenizer,
         model.config,
         config,
         lambda: FallbackEngine(model, config),

@@ -42,8 +42,8 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("un<b>believ</b>able", "<b>UNBELIEVABLE</b>"),
         ("<a><b>[</b>1<i>]</i></a> x", "<a><i></i><b>[1</b>]</a> X"),  # a word for two pairs
         (
-            "<b>One</b>/<i>two</i><x/>{a}, <b>so: </b>x",
-            "<b>ONE</b>/<i>TWO</i><x/>{a}, <b>SO: </b> X",
+            "<b>One</b>/<i>two</i>-{c}<x/>{a}, <b>so: </b>x",
+            "<b>ONE</b>/<i>TWO</i>-{c}<x/>{a}, <b>SO: </b> X",
         ),
         ("Crossed <b>x <i>y</b> z</i> w", "CROSSED <b>X <i>Y</b> Z</i> W"),
         ("Dear {name}, you owe {{sum}}.", "DEAR {name}, YOU OWE {{sum}}."),

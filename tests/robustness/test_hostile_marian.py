@@ -1,0 +1,187 @@
+"""MarianMT folders made to harm: one line, nothing is executed, and little memory."""
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hostile_folders import fifo, sparse
+from test_hostile_folders import _bounded, assert_one_line  # noqa: F401
+
+from transformer_mt import Translator
+from transformer_mt.errors import InputError
+
+D, V = 16, 8
+CONFIG = {
+    "model_type": "marian",
+    "d_model": D,
+    "vocab_size": V,
+    "decoder_start_token_id": V - 1,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 32 for side in ("encoder", "decoder")},
+}
+PIECES = ["</s>", "<unk>", "a", "b", "c", "d", "e", "<pad>"]
+Harm = Callable[[Path], object]
+
+
+class Harming:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+def save(folder: Path, tensors: object, *, zipped: bool = True) -> None:
+    path = folder / "pytorch_model.bin"
+    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
+
+
+def weights(**more: object) -> dict[str, object]:
+    return {"model.shared.weight": torch.zeros(V, D), **more}
+
+
+def settings(folder: Path, **changes: object) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG | changes))
+
+
+def huge_by_strides(folder: Path) -> None:
+    """A matrix of a terabyte, whose rows are the same four bytes."""
+    save(folder, {"model.shared.weight": torch.zeros(1).expand(10**9, 250)})
+
+
+def compressed(folder: Path) -> None:
+    save(folder, weights())
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, content in files.items():
+            new.writestr(name, content if name.endswith(".pkl") else bytes(2**28))
+
+
+def long_pickle(folder: Path) -> None:
+    """Pickles that make a list of lists, of sixty bytes of memory for each of theirs."""
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        file.write(pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2))
+        file.write(pickle.dumps(1001, protocol=2) + pickle.dumps({}, protocol=2))
+        file.write(b"\x80\x02](" + b"]" * 2**26 + b"e.")
+
+
+def absurd_storage(folder: Path) -> None:
+    """The old format, with a storage of more elements than the file has."""
+    save(folder, weights(), zipped=False)
+    path = folder / "pytorch_model.bin"
+    content = path.read_bytes()
+    old = pickle.dumps(V * D, protocol=2)[2:-1]
+    assert content.count(old)
+    path.write_bytes(content.replace(old, pickle.dumps(2**31 - 1, protocol=2)[2:-1]))
+
+
+def sparse_file(folder: Path) -> None:
+    save(folder, weights())
+    sparse(folder / "pytorch_model.bin")
+
+
+def wide_and_deep(folder: Path) -> None:
+    sizes = {f"{side}_layers": 1000 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": 10**5 for side in ("encoder", "decoder")}
+    settings(folder, d_model=10**5, **sizes)
+
+
+HARM: dict[str, tuple[Harm, str]] = {
+    "code": (lambda f: save(f, weights(x=Harming(f / "HARMED"))), "more than tensors"),
+    "code, old format": (
+        lambda f: save(f, weights(x=Harming(f / "HARMED")), zipped=False),
+        "more than tensors",
+    ),
+    "plain pickle of code": (
+        lambda f: (f / "pytorch_model.bin").write_bytes(pickle.dumps(Harming(f / "HARMED"))),
+        "cannot read",
+    ),
+    "no tensors": (lambda f: save(f, [1, 2]), "not a dictionary of tensors"),
+    "number as name": (lambda f: save(f, {1: torch.zeros(1)}), "not a dictionary of tensors"),
+    "strides": (huge_by_strides, r"shape \(1000000000, 250\), expected \(8, 16\)"),
+    "unknown tensor": (lambda f: save(f, weights(x=torch.zeros(1))), "expected no such tensor"),
+    "missing tensors": (lambda f: save(f, weights()), "has no tensor model.encoder.layers.0"),
+    "integers": (
+        lambda f: save(f, {"model.shared.weight": torch.zeros(V, D, dtype=torch.int8)}),
+        "not a matrix of numbers",
+    ),
+    "sparse": (
+        lambda f: save(f, {"model.shared.weight": torch.zeros(V, D).to_sparse()}),
+        "not a matrix of numbers|more than tensors",
+    ),
+    "compressed": (compressed, "compressed"),
+    "long pickle": (long_pickle, "list of tensors has more than"),
+    "absurd storage": (absurd_storage, "cannot read"),
+    "sparse file": (
+        sparse_file,
+        "its size is 1,000,000,000,000 bytes",
+    ),
+    "FIFO as weights": (lambda f: fifo(f / "pytorch_model.bin"), "not a regular file"),
+    "folder as weights": (lambda f: (f / "pytorch_model.bin").mkdir(), "cannot read"),
+    "no weights": (lambda f: None, "neither model.safetensors nor pytorch_model.bin"),
+    "FIFO as vocabulary": (lambda f: fifo(f / "vocab.json"), "not a regular file"),
+    "FIFO as config": (lambda f: fifo(f / "config.json"), "not a regular file"),
+    "nested config": (
+        lambda f: (f / "config.json").write_text("[" * 100_000),
+        r"config\.json: nested too deeply",
+    ),
+    "vocabulary of lists": (
+        lambda f: (f / "vocab.json").write_text(json.dumps({p: [] for p in PIECES})),
+        "must be 0, 1, 2",
+    ),
+    "same id": (
+        lambda f: (f / "vocab.json").write_text(json.dumps(dict.fromkeys(PIECES, 1))),
+        "must be 0, 1, 2",
+    ),
+    "surrogate": (
+        lambda f: (f / "vocab.json").write_text('{"\\ud800": 0, "a": 1, "b": 2, "c": 3}'),
+        "surrogates not allowed",
+    ),
+    "no layers": (lambda f: settings(f, encoder_layers=0), r"num_encoder_layers=0 must be"),
+    "a million layers": (lambda f: settings(f, decoder_layers=10**6), "num_decoder_layers=1000000"),
+    "wide and deep": (wide_and_deep, "neither model.safetensors nor pytorch_model.bin"),
+    "type as list": (lambda f: settings(f, model_type=["marian"]), "only those of type marian"),
+    "activation as list": (lambda f: settings(f, activation_function=[]), "is not supported"),
+    "dropout as text": (lambda f: settings(f, dropout="x"), "dropout=x is not a number"),
+    "positions as text": (
+        lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a",
+    ),
+    "penalty as text": (
+        lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    settings(folder)
+    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(PIECES)}))
+    for side in ("source.spm", "target.spm"):
+        (folder / side).write_bytes(b"never read")
+    harm, message = HARM[name]
+    for file in ("config.json", "vocab.json"):
+        if file.split(".")[0] in message and "FIFO" in name:
+            (folder / file).unlink()
+    harm(folder)
+    with pytest.raises(InputError, match=message) as error:
+        Translator.load(folder, device="cpu")
+    assert str(folder) in str(error.value)
+    assert_one_line(error.value)
+    assert not (folder / "HARMED").exists()
+    assert not list((tmp_path / "cache").rglob("model.safetensors"))

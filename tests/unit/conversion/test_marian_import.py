@@ -1,0 +1,289 @@
+"""MarianMT folders, as transformers writes them, used like model folders of ours."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import marian_models
+from support.hub_server import read_files, serve
+
+from transformer_mt import Translator, export, model_folder
+from transformer_mt.batch import Packed
+from transformer_mt.config import DecodeConfig, ExportJob
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
+from transformer_mt.errors import InputError
+
+transformers = pytest.importorskip("transformers")
+
+RNG = random.Random(1)
+WORDS = ["".join(RNG.choices("abcdefgh", k=RNG.randint(2, 6))) for _ in range(200)]
+SOURCE = [" ".join(RNG.choices(WORDS, k=RNG.randint(1, 12))) for _ in range(400)]
+TARGET = [line.upper().replace("A", "Ä") for line in SOURCE]
+LINES = [*SOURCE[:8], ">>deu<< abc def", "“abc” — 1 000…", "Xyz ab", ">>xxx<< abc", ""]
+SEARCH = {"max_extra_tokens": 1000, "max_length": 24, "length_penalty": 0.0}
+"""As ``generate`` with ``max_new_tokens=25, length_penalty=0, early_stopping=True``."""
+
+
+def write(folder: Path, *, separate: bool = False, **settings: Any) -> Any:
+    """A MarianMT folder; returns its model."""
+    folder.mkdir()
+    pieces = [
+        marian_models.train_side(lines, folder / name, size)
+        for lines, name, size in ((SOURCE, "source.spm", 90), (TARGET, "target.spm", 100))
+    ]
+    if separate:
+        sizes = [
+            len(marian_models.write_vocabulary(folder, [side], name=name, pad_first=True))
+            for side, name in zip(pieces, ("vocab.json", "target_vocab.json"), strict=True)
+        ]
+        settings |= {"decoder_vocab_size": sizes[1], "share_encoder_decoder_embeddings": False}
+        settings |= {"pad_token_id": 2, "decoder_start_token_id": 2}
+    else:
+        sizes = [len(marian_models.write_vocabulary(folder, pieces, [">>deu<<"]))]
+    marian_models.write_tokenizer_config(folder, "en", "de", separate_vocabs=separate)
+    model = marian_models.random_model(sizes[0], scale=3, **settings)
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("marian") / "opus"
+    return folder, write(folder)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path / "cache"
+
+
+def their_ids(folder: Path, lines: list[str]) -> list[list[int]]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids: list[list[int]] = tokenizer([tokenizer.normalize(line) for line in lines])["input_ids"]
+    return ids
+
+
+@torch.inference_mode()
+def largest_difference(folder: Path, model: Any) -> float:
+    """The largest difference of the logits of some pairs, of what both vocabularies have."""
+    ours, tokenizer, _ = model_folder.load_model(model_folder.locate(folder))
+    theirs = json.loads((folder / "vocab.json").read_text())
+    target = folder / "target_vocab.json"
+    columns = json.loads(target.read_text()) if target.exists() else theirs
+    pad = columns["<pad>"]
+    differences = []
+    for source in their_ids(folder, LINES[:-1]):
+        tgt = [pad, *(i % len(columns) for i in source)]
+        pieces = {i: piece for piece, i in columns.items()}
+        names = ["<s>" if i == pad else pieces[i] for i in tgt]
+        ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
+        src = [
+            tokenizer.vocabulary.index(piece)
+            for i in source
+            for piece in theirs
+            if theirs[piece] == i
+        ]
+        packed = Packed.from_sequences([src])
+        hidden = ours.decode(
+            Packed.from_sequences([[ids[n] for n in names]]), ours.encode(packed), packed
+        )
+        found = ours.logits(hidden)[:, [ids[pieces[i]] for i in range(len(columns)) if i != pad]]
+        expected = model(torch.tensor([source]), decoder_input_ids=torch.tensor([tgt])).logits[0]
+        kept = [i for i in range(len(columns)) if i != pad]
+        differences.append(float((found - expected[:, kept]).abs().max()))
+        assert found.isfinite().all()
+    return max(differences)
+
+
+def their_translations(folder: Path, model: Any, lines: list[str], beam_size: int) -> list[str]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    settings = {"length_penalty": 0.0, "early_stopping": True} if beam_size > 1 else {}
+    texts = []
+    for ids in their_ids(folder, lines):
+        output = model.generate(
+            torch.tensor([ids]), num_beams=beam_size, max_new_tokens=25, **settings
+        )
+        texts.append(
+            tokenizer.decode(output[0], skip_special_tokens=True, use_source_tokenizer=False)
+        )
+    return texts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"activation_function": "relu", "encoder_layers": 3, "tie_word_embeddings": False},
+        {"activation_function": "gelu", "scale_embedding": False},
+        {"separate": True},
+        {"separate": True, "tie_word_embeddings": False},
+    ],
+)
+def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = write(tmp_path / "opus", **settings)
+    assert largest_difference(tmp_path / "opus", model) < 1e-4
+    # After an export as well, and after importing that again.
+    output = tmp_path / "exported"
+    export(ExportJob(model=str(tmp_path / "opus"), format="transformers", output=str(output)))
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
+    assert largest_difference(output, again.eval()) < 1e-4
+    first, second = (model_folder.locate(folder) for folder in (tmp_path / "opus", output))
+    vocabulary = {"source.spm", "target.spm", "vocab.json"}
+    assert {path.name for path in first.iterdir()} >= vocabulary
+    for path in first.iterdir():
+        if path.name != "config.yaml":  # has the name of the folder
+            assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+    jobs = [model_folder.read_config(folder) for folder in (first, second)]
+    assert jobs[0].model == jobs[1].model
+    assert jobs[0].data == jobs[1].data
+    assert jobs[0].decode == jobs[1].decode
+
+
+def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
+    folder, _ = marian
+    tokenizer, job = model_folder.load_tokenizer(model_folder.locate(folder))
+    assert (job.data.src_lang, job.data.tgt_lang, job.data.normalization) == ("en", "de", "moses")
+    assert tokenizer.vocabulary[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
+    pieces = {i: piece for piece, i in json.loads((folder / "vocab.json").read_text()).items()}
+    normalizer = Translator.load(folder, engine="torch").normalizer
+    found = tokenizer.encode([normalizer.src(line) for line in LINES])
+    for ids, theirs in zip(found, their_ids(folder, LINES), strict=True):
+        assert [*tokenizer.pieces(ids), "</s>"] == [pieces[i] for i in theirs]
+    assert tokenizer.pieces(found[-5])[0] == ">>deu<<"
+    (target,) = tokenizer.tgt.encode([TARGET[0]])
+    assert tokenizer.tgt.decode([[BOS, *target, EOS, PAD]]) == [TARGET[0]]
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size: int) -> None:
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    folder, model = marian
+    expected = their_translations(folder, model, LINES[:-1], beam_size)
+    translator = Translator.load(folder, engine=engine, beam_size=beam_size, **SEARCH)
+    assert translator.translate(LINES) == [*expected, ""]
+
+
+def test_search_settings_are_those_of_the_folder(marian: tuple[Path, Any]) -> None:
+    folder, _ = marian
+    decode = model_folder.read_config(model_folder.locate(folder)).decode
+    # generate divides by |Y|^1; ((5 + |Y|) / 6)^1.25 prefers longer translations as much.
+    expected = DecodeConfig(beam_size=4, length_penalty=1.25, max_length=510, max_source_tokens=511)
+    assert decode == expected
+
+
+def as_pickle(folder: Path, *, old_format: bool = False, **more: Any) -> Path:
+    """The folder with a ``pytorch_model.bin`` instead of safetensors."""
+    path = folder / "model.safetensors"
+    from safetensors.torch import load_file
+
+    tensors = load_file(path)
+    tensors["model.encoder.embed_positions.weight"] = torch.zeros(512, 16)
+    torch.save(
+        tensors | more,
+        folder / "pytorch_model.bin",
+        _use_new_zipfile_serialization=not old_format,
+    )
+    path.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_a_pickle_is_read_without_running_it(old_format: bool, tmp_path: Path) -> None:
+    write(tmp_path / "opus")
+    expected = model_folder.locate(tmp_path / "opus")
+    folder = as_pickle(tmp_path / "opus", old_format=old_format)
+    found = model_folder.locate(folder)
+    assert found != expected
+    name = "model.safetensors"
+    assert (found / name).read_bytes() == (expected / name).read_bytes()
+    assert not list(found.glob("*.bin"))
+
+
+def test_half_precision_becomes_single(tmp_path: Path) -> None:
+    folder = tmp_path / "opus"
+    write(folder).half().save_pretrained(folder)
+    model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32)
+    assert largest_difference(folder, model.eval()) < 1e-4
+
+
+def test_a_repository_of_the_hub(
+    marian: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    files = read_files(marian[0]) | {"pytorch_model.bin": b"never", "tf_model.h5": b"never"}
+    with serve() as hub:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        hub.push("Helsinki-NLP/opus-mt-en-de", files)
+        translator = Translator.load("hf://Helsinki-NLP/opus-mt-en-de", engine="torch")
+        names = {path.rpartition("/")[2] for path in hub.downloads()}
+        hub.push(
+            "some-org/llama",
+            {"config.json": b'{"model_type": "llama"}'} | {"model.safetensors": b""},
+        )
+        with pytest.raises(InputError, match=r"of type llama: .* only those of type marian"):
+            Translator.load("hf://some-org/llama")
+    assert names == {
+        *("config.json", "generation_config.json", "model.safetensors"),
+        *("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"),
+    }
+    expected = Translator.load(marian[0], engine="torch")
+    assert translator.translate(LINES[:3]) == expected.translate(LINES[:3])
+
+
+def test_an_exported_model_of_ours_is_imported(tmp_path: Path) -> None:
+    from support.model_folders import JOB, write_model
+
+    folder, output = tmp_path / "model", tmp_path / "exported"
+    write_model(folder, JOB)
+    export(ExportJob(model=str(folder), format="transformers", output=str(output)))
+    ours, theirs = (
+        Translator.load(path, engine="torch", beam_size=2, length_penalty=0.6, max_extra_tokens=3)
+        for path in (folder, output)
+    )
+    lines = ["the dog jumps", "a lazy fox", "</s> ü"]
+    assert theirs.tokenizer.encode(lines) == ours.tokenizer.encode(lines)
+    assert theirs.translate(lines) == ours.translate(lines)
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "no size": ({"d_model": None}, r"config\.json: it is not an object with"),
+    "a lie": ({"vocab_size": 99}, r"its vocabulary has \d+ pieces, not vocab_size=99"),
+    "a size of the model": ({"encoder_layers": 3, "decoder_layers": 2}, r"has no tensor|no such"),
+    "absurd sizes": ({"d_model": 10**9}, r"model\.d_model=1000000000 must be"),
+    "two widths": ({"encoder_ffn_dim": 64}, r"encoder and decoder differ in ffn_dim: 64 and 32"),
+    "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
+    "start": ({"decoder_start_token_id": 5}, r"its decoder starts with .*, not with <pad> or <s>"),
+    "no such id": ({"decoder_start_token_id": -1}, r"decoder_start_token_id=-1 is not an id"),
+    "beams": ({"num_beams": 10**9}, r"decode\.beam_size=1000000000 must be"),
+    "type": ({"model_type": "bart"}, r"of type bart: .* only those of type marian can be used"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_other_models_are_refused_in_one_line(
+    marian: tuple[Path, Any], name: str, tmp_path: Path
+) -> None:
+    changes, message = CHANGES[name]
+    folder = tmp_path / "changed"
+    folder.mkdir()
+    for file, content in read_files(marian[0]).items():
+        (folder / file).write_bytes(content)
+    (folder / "generation_config.json").unlink()
+    settings = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=message) as error:
+        Translator.load(folder)
+    assert str(error.value).isprintable()
+    assert str(folder) in str(error.value)

@@ -1,0 +1,217 @@
+"""MarianMT models of Hugging Face transformers, such as those of OPUS-MT, as model folders of ours.
+
+The layers are the same, so the import is exact; only dimensions and pieces are numbered otherwise:
+
+* MarianMT has all sines before the cosines: the dimensions of the model are reordered.
+* Its decoder starts with ``<pad>``, a symbol that Marian itself does not have and that must never
+  be generated. Here it is the start symbol ``<s>``, with a bias that takes its probability away,
+  and ``<pad>``, which our batches do not contain, is a row of zeros.
+* Special symbols have the ids that they always have here; the other pieces keep their order.
+
+A folder is not trusted: names, shapes and sizes are checked before weights are read, and nothing in
+it can name code to run.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import files, hub_models, model_folder, run_layout
+from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig, TrainJob
+from transformer_mt.config.data import DataConfig
+from transformer_mt.config.train import CardConfig, TrainConfig
+from transformer_mt.conversion.marian_weights import Vocabulary, convert, read_weights
+from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
+from transformer_mt.data.subwords.tokenizer import BOS, PAD, Tokenizer, read_pieces
+from transformer_mt.errors import InputError, first_line, printable
+
+_SIZES = {
+    **dict.fromkeys(("d_model", "vocab_size", "decoder_start_token_id"), int),
+    **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"), int),
+    **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"), int),
+}
+"""What a ``config.json`` must have."""
+_ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+"""Our special symbols, by id."""
+_MAX_FILE_BYTES = 2**24
+
+
+def import_model(folder: Path, output: Path, reference: str) -> None:
+    """Writes a MarianMT folder as a model folder of ours.
+
+    Args:
+        folder: The MarianMT folder.
+        output: An empty folder.
+        reference: What the user calls the model: a path, or ``hf://ORG/NAME``.
+
+    Raises:
+        InputError: A file is missing or damaged, or the model has a feature that is not supported.
+    """
+    try:
+        _import(folder, output, reference)
+    except InputError as error:
+        if str(folder) in str(error):
+            raise
+        raise InputError(f"cannot use the model {folder}: {error}") from None
+
+
+def _import(folder: Path, output: Path, reference: str) -> None:
+    settings = _read(folder / "config.json", _SIZES)
+    tokenizer = _read(folder / "tokenizer_config.json", {}, optional=True)
+    vocabularies = _vocabularies(folder, settings, separate=bool(tokenizer.get("separate_vocabs")))
+    source, target = vocabularies[0], vocabularies[-1]
+    model = _model_config(settings)
+    if model.tied_embeddings == "all" and source.pieces != target.pieces:
+        raise InputError("its source and target share embeddings, but not a vocabulary")
+    job = _job(folder, settings, tokenizer, model, reference)
+    weights = convert(read_weights(folder, model, source, target), model, source, target)
+    ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
+    if (folder / run_layout.TOKENIZER).exists():
+        names: tuple[str, ...] = (run_layout.TOKENIZER,)
+    else:
+        names = run_layout.SIDE_TOKENIZERS
+        for name, vocabulary in zip(run_layout.PIECES, vocabularies, strict=False):
+            ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
+            files.write_json(output / name, ids)
+    for name in names:
+        try:
+            (output / name).write_bytes(files.read_regular(folder / name, _MAX_FILE_BYTES))
+        except OSError as error:
+            raise InputError(f"cannot read {folder / name}: {error.strerror}") from None
+    Tokenizer.load(output)  # reports damaged files
+    model_folder.write_config(output, job, output)
+
+
+def _read(path: Path, types: Mapping[str, type], *, optional: bool = False) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        content: dict[str, Any] = files.read_json(path, types)
+    except FileNotFoundError:
+        if optional:
+            return {}
+        raise InputError(f"cannot read {path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {printable(first_line(error))}") from None
+    return content
+
+
+def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
+    """A number of a configuration, if it is there."""
+    value = settings.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{key}={printable(str(value)[:40])} is not a number")
+    return value
+
+
+def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
+    for key in ("attention_heads", "ffn_dim"):
+        sizes = settings[f"encoder_{key}"], settings[f"decoder_{key}"]
+        if sizes[0] != sizes[1]:
+            raise InputError(f"its encoder and decoder differ in {key}: {sizes[0]} and {sizes[1]}")
+    activation = str(settings.get("activation_function"))
+    if activation not in _ACTIVATIONS:
+        raise InputError(f"activation_function={printable(activation[:40])} is not supported")
+    shared = settings.get("share_encoder_decoder_embeddings", True) is True
+    tied = settings.get("tie_word_embeddings", True) is True
+    return ModelConfig(
+        d_model=settings["d_model"],
+        d_ff=settings["encoder_ffn_dim"],
+        num_heads=settings["encoder_attention_heads"],
+        num_encoder_layers=settings["encoder_layers"],
+        num_decoder_layers=settings["decoder_layers"],
+        dropout=_number(settings, "dropout", 0.1),
+        attention_dropout=_number(settings, "attention_dropout", 0),
+        activation_dropout=_number(settings, "activation_dropout", 0),
+        attention_bias=True,
+        output_bias=True,
+        activation=_ACTIVATIONS[activation],
+        layer_norm_eps=LAYER_NORM_EPS,
+        scale_embeddings=settings.get("scale_embedding", False) is True,
+        tied_embeddings="none" if not tied else "all" if shared else "decoder",
+    )
+
+
+def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
+    """Those of source and target, or one for both."""
+    start = settings["decoder_start_token_id"]
+    if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
+        pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
+        _check_size(settings, "vocab_size", pieces)
+        return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
+    theirs = [read_pieces(folder / run_layout.PIECES[0])]
+    _check_size(settings, "vocab_size", theirs[0])
+    if separate:
+        theirs.append(read_pieces(folder / run_layout.PIECES[1]))
+        _check_size(settings, "decoder_vocab_size", theirs[1])
+    if not 0 <= start < len(theirs[-1]):
+        raise InputError(f"decoder_start_token_id={start} is not an id of its vocabulary")
+    return [_renumbered(pieces, theirs[-1][start]) for pieces in theirs]
+
+
+def _check_size(settings: Mapping[str, Any], key: str, pieces: list[str]) -> None:
+    if settings.get(key) != len(pieces):
+        raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={settings[key]}")
+
+
+def _renumbered(theirs: list[str], start: str) -> Vocabulary:
+    """A vocabulary in our order: special symbols first.
+
+    Args:
+        theirs: The pieces by their id.
+        start: The piece that the decoder starts with.
+    """
+    ids = {piece: i for i, piece in enumerate(theirs)}
+    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in ids]:
+        raise InputError(f"its vocabulary has no {missing[0]}")
+    special = [ids[name] if name in ids else len(theirs) for name in _SPECIAL]
+    if start == "<pad>":
+        if "<s>" in ids:
+            raise InputError("its vocabulary has <s>, but its decoder does not start with it")
+        special[PAD], special[BOS] = len(theirs), ids["<pad>"]
+    elif start != "<s>" and BOS:
+        raise InputError(f"its decoder starts with {printable(start)}, not with <pad> or <s>")
+    rest = sorted({*range(len(theirs))} - {*special})
+    return Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
+
+
+def _job(
+    folder: Path,
+    settings: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+    model: ModelConfig,
+    reference: str,
+) -> TrainJob:
+    """The configuration of the model folder."""
+    search = {**settings, **_read(folder / "generation_config.json", {}, optional=True)}
+    longest = search.get("max_length")
+    longest_source = _number(settings, "max_position_embeddings", 512)
+    source = _language(tokenizer.get("source_lang"), "und")
+    target = _language(tokenizer.get("target_lang"), "mul")
+    name = hub_models.repository(reference) or folder.resolve().name
+    return TrainJob(
+        run_dir=str(folder),
+        data=DataConfig(
+            src_lang=source,
+            tgt_lang=target if target != source else "mul",
+            normalization=tokenizer.get("normalization", "moses"),
+        ),
+        tokenizer=TokenizerConfig(joint=model.tied_embeddings == "all"),
+        model=model,
+        train=TrainConfig(init_from=reference),
+        decode=DecodeConfig(
+            beam_size=_number(search, "num_beams", 1),
+            # The inverse of ``transformers_model.generation_settings``.
+            length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
+            max_length=max(longest - 2, 1) if type(longest) is int else None,
+            max_source_tokens=int(max(min(longest_source, 512) - 1, 1)),
+        ),
+        card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),
+    )
+
+
+def _language(code: object, unknown: str) -> str:
+    """A language code; one that stands for several languages, such as ROMANCE, is unknown."""
+    return code if isinstance(code, str) and re.fullmatch("[A-Za-z]{2,3}", code) else unknown

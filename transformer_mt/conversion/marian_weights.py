@@ -1,0 +1,170 @@
+"""The weights of MarianMT models, by the names that they have here.
+
+Shapes: D model; V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import hub_models, run_layout
+from transformer_mt.config import ModelConfig
+from transformer_mt.conversion.torch_weights import read_torch_weights
+from transformer_mt.conversion.transformers_model import sines_first
+from transformer_mt.data.subwords.tokenizer import BOS, PAD
+from transformer_mt.errors import InputError, printable
+
+START_BIAS = -100.0
+"""Output bias of ``<s>`` and ``<pad>``: e^−100 is no probability."""
+
+_IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+"""Tensors that some files have and nothing needs: the sinusoids."""
+
+Shapes = dict[str, tuple[int, ...]]
+Weights = dict[str, Tensor]
+
+
+class Vocabulary(NamedTuple):
+    """The vocabulary of a language."""
+
+    pieces: list[str]
+    """Its pieces, by our id."""
+    ids: list[int]
+    """Their id of each; the number of their pieces for one that they do not have."""
+    size: int
+    """Number of their pieces."""
+
+
+def read_weights(
+    folder: Path, model: ModelConfig, source: Vocabulary, target: Vocabulary
+) -> Weights:
+    """The tensors of a model, by the names in its file.
+
+    Raises:
+        InputError: The file is missing or damaged, or has tensors that MarianMT does not have.
+    """
+    expected = _shapes(model, source.size, target.size)
+    path = folder / run_layout.WEIGHTS
+    if not path.exists():
+        path = folder / hub_models.PICKLE
+        if not path.exists():
+            raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
+
+    def check(shapes: Shapes) -> None:
+        for name, shape in shapes.items():
+            if name not in _IGNORED and expected.get(name) != shape:
+                wanted = expected.get(name, "no such tensor")
+                raise InputError(
+                    f"{path}: {printable(name[:100])} has shape {shape}, expected {wanted}"
+                )
+
+    if path.name == run_layout.WEIGHTS:
+        tensors = ckpt.read_tensors(path, check)
+    else:
+        tensors = read_torch_weights(path, 4 * sum(map(math.prod, expected.values())))
+        check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
+            raise InputError(f"{path}: {printable(name[:100])} is not a matrix of numbers")
+    return tensors
+
+
+def _shapes(model: ModelConfig, source_size: int, target_size: int) -> Shapes:
+    """Names and shapes of the tensors of a MarianMT model."""
+    d, f = model.d_model, model.d_ff
+    shapes: Shapes = {"final_logits_bias": (1, target_size)}
+    for name in ("shared", "encoder.embed_tokens"):
+        shapes[f"model.{name}.weight"] = source_size, d
+    for name in ("model.decoder.embed_tokens", "lm_head"):
+        shapes[f"{name}.weight"] = target_size, d
+    for stack, layers, attentions in (
+        ("encoder", model.num_encoder_layers, ["self_attn"]),
+        ("decoder", model.num_decoder_layers, ["self_attn", "encoder_attn"]),
+    ):
+        for prefix in (f"model.{stack}.layers.{i}." for i in range(layers)):
+            parts = {"fc1": (f, d), "fc2": (d, f), "final_layer_norm": (d,)}
+            for attention in attentions:
+                parts |= {f"{attention}.{kind}_proj": (d, d) for kind in ("q", "k", "v", "out")}
+                parts[f"{attention}_layer_norm"] = (d,)
+            for part, shape in parts.items():
+                shapes[f"{prefix}{part}.weight"], shapes[f"{prefix}{part}.bias"] = shape, shape[:1]
+    return shapes
+
+
+def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Vocabulary) -> Weights:
+    """The weights by our names."""
+    dims = sines_first(model.d_model).argsort()
+
+    def get(*names: str) -> Tensor:
+        """The first of some tensors that exists."""
+        for name in names:
+            if name in theirs:
+                return theirs[name].float()
+        raise InputError(f"it has no tensor {names[0]}")
+
+    def both(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
+        """Adds a layer's weight and bias, which are those of several layers of theirs."""
+        for kind in ("weight", "bias"):
+            tensors = [get(f"{part}.{kind}") for part in parts]
+            ours[f"{name}.{kind}"] = order(torch.cat(tensors))
+
+    def reads(x: Tensor) -> Tensor:
+        """Reorders the input of a layer; it has no effect on a bias."""
+        return x[:, dims] if x.dim() > 1 else x
+
+    def writes(x: Tensor) -> Tensor:
+        """Reorders the output of a layer."""
+        return x[dims]
+
+    def rows(vocabulary: Vocabulary, *names: str) -> Tensor:
+        matrix = get(*(f"{name}.weight" for name in names))
+        return torch.cat([matrix, matrix.new_zeros(1, len(dims))])[vocabulary.ids][:, dims]
+
+    ours: Weights = {}
+    tied = model.tied_embeddings
+    shared, of_source, of_target, output = (
+        *("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"),
+    )
+    if tied == "all":
+        ours["embedding.weight"] = rows(target, shared, of_source, of_target, output)
+    else:
+        ours["untied_source.weight"] = rows(source, of_source, shared)
+        ours["embedding.weight"] = rows(target, of_target, *[output] * (tied == "decoder"), shared)
+    if tied == "none":
+        ours["untied_output"] = rows(target, output)
+    bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
+    bias = torch.cat([bias, torch.full((1,), START_BIAS)])[target.ids]
+    if target.ids[PAD] == target.size:
+        bias[BOS] = START_BIAS
+    ours["output_bias"] = bias
+    for stack, layers in (
+        ("encoder", model.num_encoder_layers),
+        ("decoder", model.num_decoder_layers),
+    ):
+        for i in range(layers):
+            their, our = f"model.{stack}.layers.{i}", f"{stack}.{i}"
+            own = f"{their}.self_attn"
+            both(f"{our}.self_attention.qkv_proj", [f"{own}.{k}_proj" for k in "qkv"], reads)
+            both(f"{our}.self_attention.out_proj", [f"{own}.out_proj"], writes)
+            norms = ["self_attn_layer_norm", "final_layer_norm"]
+            if stack == "decoder":
+                norms.insert(1, "encoder_attn_layer_norm")
+                cross = f"{their}.encoder_attn"
+                both(f"{our}.cross_attention.q_proj", [f"{cross}.q_proj"], reads)
+                both(f"{our}.cross_attention.out_proj", [f"{cross}.out_proj"], writes)
+            for number, norm in enumerate(norms, 1):
+                both(f"{our}.residual{number}.norm", [f"{their}.{norm}"], writes)
+            both(f"{our}.feed_forward.linear1", [f"{their}.fc1"], reads)
+            both(f"{our}.feed_forward.linear2", [f"{their}.fc2"], writes)
+    cross_kv = [
+        f"model.decoder.layers.{i}.encoder_attn.{kind}_proj"
+        for i in range(model.num_decoder_layers)
+        for kind in "kv"
+    ]
+    both("source_projection.proj", cross_kv, reads)
+    return {name: tensor.contiguous() for name, tensor in ours.items()}
