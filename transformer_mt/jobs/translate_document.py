@@ -3,7 +3,8 @@
 import codecs
 import logging
 import re
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.decode.documents.html_document import parse_html
@@ -13,6 +14,8 @@ from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_stream import open_input, open_output
 from transformer_mt.progress_reporter import ProgressReporter
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -69,19 +72,21 @@ def translate_document(job: TranslateJob) -> InputStats:
         sink.flush()
     processor.log_input_stats(stats)
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
-    places = document.places(processor.unplaced)
-    _warn("element(s) could not be placed by word alignment", places)
-    places = [f"line {document.line_number(unit.start)}" for unit in failed]
-    _warn("text(s) have no usable translation and were left as they are", places)
+    _warn("element(s) could not be placed by word alignment", processor.unplaced, document.place)
+    _warn(
+        "text(s) have no usable translation and were left as they are",
+        failed,
+        lambda unit: f"line {document.line_number(unit.start)}",
+    )
     return stats
 
 
-def _warn(problem: str, places: list[str]) -> None:
-    """Logs what occurred at some places of the document, if there are any."""
-    if places:
-        listed = ", ".join(map(printable, places[:_MAX_LISTED]))
-        more = ", …" if len(places) > _MAX_LISTED else ""
-        log.warning(f"{len(places):,} {problem}: {listed}{more}")
+def _warn(problem: str, items: Sequence[T], place: Callable[[T], str]) -> None:
+    """Logs how many items have a problem, if any have, and where the first ones are."""
+    if items:
+        listed = ", ".join(printable(place(item)) for item in items[:_MAX_LISTED])
+        more = ", …" if len(items) > _MAX_LISTED else ""
+        log.warning(f"{len(items):,} {problem}: {listed}{more}")
 
 
 def _decode(content: bytes) -> tuple[str, str]:

@@ -8,7 +8,7 @@ after the part where the element starts. ``MarkupTranslator`` places them in the
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape, unescape
 from typing import NamedTuple
 
@@ -161,17 +161,13 @@ class Document:
             ]
         return "".join(parts), failed
 
-    def places(self, codes: Iterable[str]) -> list[str]:
-        """Names what tags and placeholders of lines stand for: ``<a> in line 5``."""
-        places = []
-        for code in codes:
-            if _CODE.fullmatch(code):
-                digits = re.sub(r"\W|x", "", code).translate(str.maketrans(_LETTERS, _DIGITS))
-                name = self.parts[int(digits)].split()[0].rstrip("/>")
-                places.append(f"{name}> in line {self.line_number(int(digits))}")
-            else:  # a placeholder of the document's own, such as {name}
-                places.append(code)
-        return places
+    def place(self, code: str) -> str:
+        """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
+        match = _CODE.search(code)
+        if match is None:  # a placeholder of the document's own, such as {name}
+            return code
+        part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
+        return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
 
     def line_number(self, part: int) -> int:
         """The line of the document in which a part starts, from 1."""

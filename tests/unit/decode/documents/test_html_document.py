@@ -150,12 +150,17 @@ def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
 
 def test_elements_are_named_with_their_line() -> None:
     document = parse_html("<p>\none <a href=x>two</a>, <code>x</code></p>", "en", "de")
-    assert document.places([*document.units[0].codes, "{name}"]) == [
-        "<a> in line 2",
-        "<a> in line 2",
-        "<code> in line 2",
-        "{name}",
-    ]
+    opening, closing, code = document.units[0].codes
+    assert document.place(opening) == document.place(closing) == "<a> in line 2"
+    assert document.place(f"2{code}") == "<code> in line 2"
+    assert document.place("{name}") == "{name}"
+
+
+def test_any_number_of_elements() -> None:
+    page = "one <code>x</code> <b>two</b> and " * 500
+    output = translated(page)
+    assert tags(output) == tags(page)
+    assert output.count("TWO") == 500
 
 
 def test_a_broken_declaration_is_one_line() -> None:
