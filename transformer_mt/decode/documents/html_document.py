@@ -29,6 +29,8 @@ _KEPT_CLASSES = {"notranslate", "sig", "code-header"}
 """Google's for ``translate="no"``; those of Sphinx and rustdoc for signatures of functions."""
 _SIBLINGS = re.compile("dd|dt|li|option|p|td|th|tr")
 """Elements whose end tag may be missing before the next one of the same name."""
+_SEPARATOR = re.compile(r"\s*[|¦·•]+\s*")
+"""Text between the links of a menu; it ends a unit."""
 _MAX_PIECES = 160
 """Length of a unit; placeholders are numbers of two digits, so that a line can have 90 of them."""
 _ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
@@ -62,10 +64,12 @@ def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
 
         start = len(document.parts)
         if token.kind == "text" and not kind:
-            if len(pieces) >= _MAX_PIECES:
+            is_separator = _SEPARATOR.fullmatch(token.raw)
+            if is_separator or len(pieces) >= _MAX_PIECES:
                 document.add_unit(pieces)
                 pieces = []
-            pieces.append(document.add_text(token.raw))
+            piece = document.add_text(token.raw)
+            pieces += [] if is_separator else [piece]
             continue
         if token.kind in ("opening", "empty") and not kind:
             _add_start_tag(document, token, tgt_lang)

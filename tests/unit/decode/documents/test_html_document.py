@@ -96,6 +96,7 @@ def test_untranslated(page: str) -> None:
         ("<p>one<br/>two<hr>three", "<p>ONE<br/>TWO<hr>THREE"),
         ("<b>one</b>/<i>two</i><code>x</code>", "<b>ONE</b>/<i>TWO</i><code>x</code>"),
         ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
+        ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
         ("<HTML LANG=en><P>one</P>", "<HTML LANG=de><P>ONE</P>"),
         ("<p>one <x-y>two</x-y>", "<p>ONE <x-y>TWO</x-y>"),
         ("text\ud8ff", "TEXT?"),
