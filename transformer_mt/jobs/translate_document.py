@@ -84,7 +84,7 @@ def translate_document(job: TranslateJob) -> InputStats:
 def _warn(problem: str, items: Sequence[T], place: Callable[[T], str]) -> None:
     """Logs how many items have a problem, if any have, and where the first ones are."""
     if items:
-        listed = ", ".join(printable(place(item)) for item in items[:_MAX_LISTED])
+        listed = ", ".join(printable(place(item)[:80]) for item in items[:_MAX_LISTED])
         more = ", …" if len(items) > _MAX_LISTED else ""
         log.warning(f"{len(items):,} {problem}: {listed}{more}")
 
@@ -101,9 +101,14 @@ def _decode(content: bytes) -> tuple[str, str]:
         encodings.append(_ALIASES.get(encoding, encoding))
     encoding = next(iter(encodings), "utf-8")
     try:
-        return content.decode(encoding, "surrogateescape"), encoding
+        text = content.decode(encoding, "surrogateescape")
     except (LookupError, UnicodeError) as error:
         raise InputError(f"line 1: cannot be read as {encoding}: {error}") from None
+    before, nul, _ = text.partition("\0")
+    if nul:
+        line = before.count("\n") + 1
+        raise InputError(f"line {line}: contains NUL, so this is not a document but a binary file")
+    return text, encoding
 
 
 def _encode_error(error: UnicodeError) -> tuple[str | bytes, int]:

