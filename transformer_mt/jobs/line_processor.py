@@ -14,7 +14,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.selection import EngineRequest, Report
-from transformer_mt.decode.lines.markup import MarkupTranslator
+from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -41,6 +41,8 @@ class InputStats:
 
     undecodable: int = 0
     first_undecodable: int = 0
+    malformed: int = 0
+    first_malformed: int = 0
     nul: int = 0
     first_nul: int = 0
     cut: int = 0
@@ -105,9 +107,13 @@ class LineProcessor:
         self._translator = Translator.open(
             request, job.engine, token_scores=job.format == "jsonl", report=report
         )
+        self.languages = data.src_lang, data.tgt_lang
+        """Source and target language of the model."""
+        self.unplaced: list[str] = []
+        """Markup of lines so far that no word of their translations belongs to."""
         self._segments: MarkupTranslator | SentenceTranslator | None = None
-        if job.markup == "keep":
-            self._segments = MarkupTranslator(self._translator)
+        if job.markup == "keep" or job.document_format is not None:
+            self._segments = MarkupTranslator(self._translator, self.unplaced)
         if job.split == "sentences":
             inner = self._segments or self._translator
             self._segments = SentenceTranslator(inner, data.src_lang, data.tgt_lang)
@@ -146,6 +152,12 @@ class LineProcessor:
                 f"{stats.undecodable:,} line(s) were not valid UTF-8 (the first: line "
                 f"{stats.first_undecodable:,}); invalid bytes were read as U+FFFD"
             )
+        if stats.malformed:
+            log.warning(
+                f"{stats.malformed:,} line(s) have markup that does not parse (the first: line "
+                f"{stats.first_malformed:,}) and were translated as text; for whole pages use "
+                "format=html"
+            )
         if stats.nul:
             log.warning(
                 f"{stats.nul:,} line(s) contain NUL characters (the first: line "
@@ -177,12 +189,17 @@ class LineProcessor:
                 undecodable.append(number)
             if b"\0" in line:
                 nul.append(number)
+        malformed: list[int] = []
+        if self._job.markup == "keep":
+            malformed = [i for i, line in enumerate(lines, first_line) if is_malformed(line)]
         cut_before, short_before = self._translator.cut_lines, self._translator.short_translations
         processed = self._process(lines, first_line)
         rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
             undecodable=len(undecodable),
             first_undecodable=min(undecodable, default=0),
+            malformed=len(malformed),
+            first_malformed=min(malformed, default=0),
             nul=len(nul),
             first_nul=min(nul, default=0),
             cut=self._translator.cut_lines - cut_before,
