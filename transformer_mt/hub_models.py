@@ -19,10 +19,11 @@ _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
 """A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
 _CONFIGS = [run_layout.CONFIG, CONFIG_JSON]
-_FILES = [
+FILES = [
     *(*_CONFIGS, run_layout.WEIGHTS, *run_layout.VOCABULARY),
     *("generation_config.json", "tokenizer_config.json"),
 ]
+"""Files of a model; besides them a pickle is read, if there are no other weights."""
 _REFUSALS = {
     "GatedRepoError": "{} is gated: accept its conditions at {}, and log in with hf auth login",
     "RepositoryNotFoundError": (
@@ -79,7 +80,7 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
     folder = Path()
     try:
         # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
-        for names in (_CONFIGS, _FILES, [PICKLE]):
+        for names in (_CONFIGS, FILES, [PICKLE]):
             # Without a connection, this is the copy in the cache.
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
             foreign = foreign_type(folder)
@@ -87,7 +88,7 @@ def _fetch(reference: str, repository: str, revision: str | None) -> Path:
                 raise InputError(
                     f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
                 )
-            if names is _FILES and (foreign is None or (folder / run_layout.WEIGHTS).exists()):
+            if names is FILES and (foreign is None or (folder / run_layout.WEIGHTS).exists()):
                 break
         if missing := _missing(folder, foreign):
             raise InputError(

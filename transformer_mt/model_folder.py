@@ -134,12 +134,10 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     kind = hub_models.foreign_type(folder)
     if kind is None:
         return folder
-    try:
-        files = sorted(path for path in folder.resolve().iterdir() if path.is_file())
-        states = [(str(path), *_identity(path)) for path in files]
-    except OSError as error:
-        raise InputError(f"cannot read {folder}: {error.strerror}") from None
-    entry = cache_path(cache_dir) / "imported" / cache.key(_IMPORT_VERSION, states)
+    names = [name for name in (*hub_models.FILES, hub_models.PICKLE) if (folder / name).exists()]
+    states = [(name, *_identity(folder / name)) for name in names]
+    identity = cache.key(_IMPORT_VERSION, str(folder.resolve()), states)
+    entry = cache_path(cache_dir) / "imported" / identity
     convert = load(IMPORT_FORMATS, kind)
     cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry

@@ -9,8 +9,9 @@ attention weights would slow the peers down.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,12 @@ VARIANTS = [
     "ours-fp32", "ours-fp32-again", "ours-bf16",
     "torch-fp32", "torch-bf16", "marian-fp32", "marian-bf16",
 ]  # fmt: skip
+WITH_DROPOUT = {
+    f"ours-{precision}-{setting}": setting
+    for precision in ("fp32", "bf16")
+    for setting in ("attention_dropout", "activation_dropout")
+}
+"""Variants that are measured by request only, and the setting of the model that is 0.1 in them."""
 SMOOTHING = 0.1
 MAX_POSITIONS = 1024
 
@@ -323,7 +330,8 @@ def measured_kernel(config: ModelConfig, precision: str, device: torch.device) -
 def build_one(name: str, initial: Transformer, world: World) -> Variant:
     kind, precision = name.split("-")[:2]
     if kind == "ours":
-        model = Transformer(initial.config, initial.vocab_size)
+        dropout: dict[str, Any] = {WITH_DROPOUT[name]: 0.1} if name in WITH_DROPOUT else {}
+        model = Transformer(replace(initial.config, **dropout), initial.vocab_size)
         model.load_state_dict(initial.state_dict())
         model.to(world.device)
         kernel = measured_kernel(initial.config, precision, world.device)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import OmegaConf
-from peers import VARIANTS, PaddedPairs, Update, Variant, build
+from peers import VARIANTS, WITH_DROPOUT, PaddedPairs, Update, Variant, build
 from reporting import SHARED_DATA, argument_parser, heading, run_main, spread, table, wrap
 from torch.autograd.profiler_util import FunctionEvent
 
@@ -116,9 +116,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.variants = options.variants.split(",")
     for name in options.variants:
-        if name not in VARIANTS:
-            raise InputError(f"no variant {name!r}; there are: {', '.join(VARIANTS)}")
-        if name not in available:
+        if name not in (*VARIANTS, *WITH_DROPOUT):
+            known = ", ".join((*VARIANTS, *WITH_DROPOUT))
+            raise InputError(f"no variant {name!r}; there are: {known}")
+        if name not in (*available, *WITH_DROPOUT):
             raise InputError(f"{name} needs Hugging Face's library: pip install transformers")
     for key in ("batch_tokens", "warmup", "rounds", "updates"):
         if getattr(options, key) < 1:

@@ -145,8 +145,6 @@ def test_engines_and_exports_give_the_same_translations(
         assert ids[:-1] == [ours.tags[line.split()[0]], *ours.encode([line.split(" ", 1)[1]])[0]]
         found = model.generate(torch.tensor([ids]), num_beams=4, length_penalty=0.0)
         assert tokenizer.decode(found[0], skip_special_tokens=True).strip() == translation
-    imported = Translator.load(exported, device="cpu", length_penalty=0, beam_size=4)
-    assert imported.translate(text.splitlines()) == expected
 
 
 def test_long_lines_alignments_and_sampling(trained: Path) -> None:
@@ -182,9 +180,8 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     assert new.vocab_size == 301
     # Resumed, it needs neither the first model's vocabulary nor the cache.
     resumed = [each.replace(f"{folder}/cache", f"{tmp_path}/cache") for each in argv]
-    status, _, err = Running(
-        "train", [*resumed, rate[0], "train.max_steps=5"], tmp_path / "p"
-    ).wait()
+    resumed += [rate[0], "train.max_steps=5"]
+    status, _, err = Running("train", resumed, tmp_path / "p").wait()
     assert status == 0, err
     assert model_folder.load_tokenizer(tmp_path / "law")[0].vocabulary == extended.vocabulary
     unknown = [each.replace("<law>", "<new>") if "data.test" in each else each for each in argv]

@@ -4,6 +4,8 @@ They have random weights, written by transformers, and vocabularies of real text
 of the repository: a file of tab-separated English and German sentences, named by ``OPUS_MT_TEXT``.
 
     OPUS_MT_TEXT=news.tsv.gz pytest -m long -s tests/parity/test_opus_mt.py
+
+``OPUS_MT_LINES`` is the number of lines to translate, 500 if it is not set.
 """
 
 import gzip
@@ -29,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif("OPUS_MT_TEXT" not in os.environ, reason="needs OPUS_MT_TEXT, a TSV file"),
 ]
 
-TRAINING_LINES, LINES, NEW_TOKENS = 200_000, 500, 30
+TRAINING_LINES, NEW_TOKENS = 200_000, 30
+LINES = int(os.environ.get("OPUS_MT_LINES", "500"))
 
 
 def config(d_model: int, heads: int, activation: str, positions: int) -> dict[str, Any]:

@@ -159,6 +159,8 @@ HARM: dict[str, tuple[Harm, str]] = {
     "positions as text": (
         lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a",
     ),
+    "not a number": (lambda f: settings(f, max_position_embeddings=float("nan")), "=nan is not a"),
+    "penalty too large": (lambda f: settings(f, length_penalty=10**400), "is not a number, or too"),
     "penalty as text": (
         lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number",
     ),

@@ -71,7 +71,7 @@ def model_that_ends(logit: float, scale: float = 1.0, **config: Any) -> Transfor
     with torch.no_grad():
         last.weight.fill_(scale)  # type: ignore[union-attr, operator]
         last.weight[0], last.bias[0] = 0, 1  # type: ignore[union-attr, operator]
-        weights = model.embedding.weight
+        weights = model.output_weight
         weights[:, 0] = 0
         weights[[PAD, UNK, BOS], 0] = -30
         weights[EOS] = logit * torch.eye(model.config.d_model)[0]

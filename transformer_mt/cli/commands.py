@@ -30,11 +30,13 @@ def train(job: TrainJob) -> None:
 
 
 def translate(job: TranslateJob) -> None:
-    """Translates a file, resumable, or else standard input or to standard output."""
+    """Translates a document, or a file, resumable, or else standard input or to standard output."""
     with exit_on_interrupt("mt-translate", gigabytes=1):
         from transformer_mt.jobs.line_processor import translates_file
 
-        if translates_file(job):
+        if job.document_format is not None:
+            from transformer_mt.jobs.translate_document import translate_document as run
+        elif translates_file(job):
             from transformer_mt.jobs.translate_file import translate_file as run
         else:
             from transformer_mt.jobs.translate_stream import translate_stream as run

@@ -1,11 +1,21 @@
 """Configurations of the commands that use a model: mt-translate, mt-eval and mt-export."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
+
+_DOCUMENT_FORMATS = {
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+}
+"""By the ending of the input."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -20,8 +30,9 @@ class TranslateJob(Checked):
     """File to translate; null: standard input."""
     output: str | None = None
     """File to write; null: standard output."""
-    format: str = one_of("text", "jsonl")
-    """Output format. ``jsonl`` has scores."""
+    format: str = one_of("auto", "text", "jsonl", "html", "xliff")
+    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
+    and ``xliff`` are documents. ``auto`` is what the ending of ``input`` says, otherwise text."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
     they are in random order."""
@@ -101,10 +112,18 @@ class TranslateJob(Checked):
         for setting, used in (
             ("split=sentences", self.split == "sentences"),
             ("markup=keep", self.markup == "keep"),
+            (f"format={self.document_format}", self.document_format is not None),
         ):
             for key in ("prefix", "score", "alignment") if used else ():
                 message = f"{key} applies to whole lines: it cannot be used with {setting}"
                 require(getattr(self, key) in (None, False), message)
+
+    @property
+    def document_format(self) -> str | None:
+        """``html`` or ``xliff``; None if lines are translated."""
+        if self.format == "auto":
+            return _DOCUMENT_FORMATS.get(Path(self.input or "").suffix.lower())
+        return self.format if self.format in _DOCUMENT_FORMATS.values() else None
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -101,8 +101,8 @@ def _read(path: Path, types: Mapping[str, type], *, optional: bool = False) -> d
 def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
     """A number of a configuration, if it is there."""
     value = settings.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{key}={printable(str(value)[:40])} is not a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e9:
+        raise InputError(f"{key}={printable(str(value)[:40])} is not a number, or too large")
     return value
 
 
@@ -140,6 +140,8 @@ def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) 
     if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
         pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
         _check_size(settings, "vocab_size", pieces)
+        if start != BOS:
+            raise InputError(f"decoder_start_token_id={start} is not that of <s>")
         return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
     theirs = [read_pieces(folder / run_layout.PIECES[0])]
     _check_size(settings, "vocab_size", theirs[0])
@@ -152,8 +154,10 @@ def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) 
 
 
 def _check_size(settings: Mapping[str, Any], key: str, pieces: list[str]) -> None:
-    if settings.get(key) != len(pieces):
-        raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={settings[key]}")
+    size = settings.get(key, settings["vocab_size"])
+    if size != len(pieces):
+        found = printable(str(size)[:40])
+        raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={found}")
 
 
 def _renumbered(theirs: list[str], start: str) -> Vocabulary:
@@ -171,7 +175,7 @@ def _renumbered(theirs: list[str], start: str) -> Vocabulary:
         if "<s>" in ids:
             raise InputError("its vocabulary has <s>, but its decoder does not start with it")
         special[PAD], special[BOS] = len(theirs), ids["<pad>"]
-    elif start != "<s>" and BOS:
+    elif start != "<s>":
         raise InputError(f"its decoder starts with {printable(start)}, not with <pad> or <s>")
     rest = sorted({*range(len(theirs))} - {*special})
     return Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
@@ -196,13 +200,13 @@ def _job(
         data=DataConfig(
             src_lang=source,
             tgt_lang=target if target != source else "mul",
-            normalization=tokenizer.get("normalization", "moses"),
+            normalization=str(tokenizer.get("normalization", "moses")),
         ),
-        tokenizer=TokenizerConfig(joint=model.tied_embeddings == "all"),
+        tokenizer=TokenizerConfig(type="unigram", joint=model.tied_embeddings == "all"),
         model=model,
         train=TrainConfig(init_from=reference),
         decode=DecodeConfig(
-            beam_size=_number(search, "num_beams", 1),
+            beam_size=int(_number(search, "num_beams", 1)),
             # The inverse of ``transformers_model.generation_settings``.
             length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
             max_length=max(longest - 2, 1) if type(longest) is int else None,

@@ -14,7 +14,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.selection import EngineRequest, Report
-from transformer_mt.decode.lines.markup import MarkupTranslator
+from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -41,6 +41,8 @@ class InputStats:
 
     undecodable: int = 0
     first_undecodable: int = 0
+    malformed: int = 0
+    first_malformed: int = 0
     nul: int = 0
     first_nul: int = 0
     cut: int = 0
@@ -108,9 +110,13 @@ class LineProcessor:
         self._translator = Translator.open(
             request, job.engine, token_scores=job.format == "jsonl", report=report
         )
+        self.languages = data.tags.get(job.tag or "", data.languages(None))
+        """Source and target language of the lines."""
+        self.unplaced: list[str] = []
+        """Markup of lines so far that no word of their translations belongs to."""
         self._segments: MarkupTranslator | SentenceTranslator | None = None
-        if job.markup == "keep":
-            self._segments = MarkupTranslator(self._translator)
+        if job.markup == "keep" or job.document_format is not None:
+            self._segments = MarkupTranslator(self._translator, self.unplaced)
         if job.split == "sentences":
             inner = self._segments or self._translator
             self._segments = SentenceTranslator(inner)
@@ -150,6 +156,12 @@ class LineProcessor:
             log.warning(
                 f"{stats.undecodable:,} line(s) were not valid UTF-8 (the first: line "
                 f"{stats.first_undecodable:,}); invalid bytes were read as U+FFFD"
+            )
+        if stats.malformed:
+            log.warning(
+                f"{stats.malformed:,} line(s) have markup that does not parse (the first: line "
+                f"{stats.first_malformed:,}) and were translated as text; for whole pages use "
+                "format=html"
             )
         if stats.nul:
             log.warning(
@@ -191,11 +203,20 @@ class LineProcessor:
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         untagged_before = translator.untagged_lines
+        malformed: list[int] = []
+        if self._job.markup == "keep":
+            malformed = [
+                number
+                for number, line in enumerate(lines, first_line)
+                if is_malformed(translator.tokenizer.split_tag(line)[1])
+            ]
         processed = self._process(lines, first_line)
         rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
             undecodable=len(undecodable),
             first_undecodable=min(undecodable, default=0),
+            malformed=len(malformed),
+            first_malformed=min(malformed, default=0),
             nul=len(nul),
             first_nul=min(nul, default=0),
             cut=translator.cut_lines - cut_before,

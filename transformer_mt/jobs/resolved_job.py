@@ -113,7 +113,7 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
         job,
         model=replace(trained.model, **dropout),
         data=replace(job.data, normalization=trained.data.normalization),
-        tokenizer=replace(tokenizer, joint=trained.tokenizer.joint),
+        tokenizer=replace(tokenizer, joint=trained.tokenizer.joint, type=trained.tokenizer.type),
     )
 
 

@@ -40,8 +40,8 @@ def translate_stream(
     name = job.input or "standard input" if source is None else "source"
     stats, next_line = InputStats(), 1
     with (
-        _open_input(job.input) if source is None else nullcontext(source) as lines_in,
-        _open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
+        open_input(job.input) if source is None else nullcontext(source) as lines_in,
+        open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
     ):
         for raw in _read_available(lines_in, name, processor.chunk_lines):
             text, new_stats = processor.process_bytes(raw, next_line)
@@ -84,7 +84,8 @@ def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[lis
 
 
 @contextmanager
-def _open_input(path: str | None) -> Iterator[BinaryIO]:
+def open_input(path: str | None) -> Iterator[BinaryIO]:
+    """Standard input, or a file, which may be compressed."""
     if path is None:
         # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
         # and the program could not end before the next line.
@@ -99,7 +100,7 @@ def _open_input(path: str | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _open_output(path: str | None) -> Iterator[BinaryIO]:
+def open_output(path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears once it is complete."""
     if path is None:
         if getattr(sys.stdout, "buffer", None) is None:  # as in a notebook

@@ -54,27 +54,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def standard_input() -> Iterator[Callable[[bytes], None]]:
-    """Sends bytes through a pipe, where ``cat |`` would."""
-    saved = os.dup(0)
-
-    def put(data: bytes) -> None:
-        reading, writing = os.pipe()
-        os.dup2(reading, 0)
-        os.close(reading)
-
-        def write() -> None:
-            with os.fdopen(writing, "wb") as stream:
-                stream.write(data)
-
-        threading.Thread(target=write, daemon=True).start()
-
-    yield put
-    os.dup2(saved, 0)
-    os.close(saved)
-
-
-@pytest.fixture
 def translated(
     model: Path,
     tmp_path: Path,

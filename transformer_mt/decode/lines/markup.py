@@ -39,26 +39,36 @@ MARKUP = re.compile(
 )
 """A tag, verbatim text such as a placeholder or an address, or an entity."""
 
-_EMPTY_ELEMENTS = re.compile("area|br|col|embed|hr|img|input|link|meta|source|track|wbr")
+EMPTY_ELEMENTS = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr")
 """HTML elements without content."""
 _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
+_PUNCTUATION = re.compile(r"[^\w\s<>]*")
+_BLANK = re.compile(r"\s*")
 _LETTER = re.compile(r"[^\W\d_]")
+_TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
 
 class MarkupTranslator:
     """Translates the text of lines with a ``Translator``, and preserves their markup.
 
+    A line whose markup does not parse is translated as text.
+
+    Args:
+        translator: Translates the text.
+        unplaced: Collects the markup that no word of the best translation belongs to.
+
     Raises:
         InputError: The normalisation changes the words of a line.
     """
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: Translator, unplaced: list[str] | None = None):
+        self._unplaced = [] if unplaced is None else unplaced
         tokenizer, normalizer = translator.tokenizer, translator.normalizer
         if not normalizer.keeps_words:
             raise InputError(
-                f"markup=keep cannot be used with data.normalization={normalizer.name}, which "
+                f"markup cannot be kept with data.normalization={normalizer.name}, which "
                 "changes the words of a line"
             )
         self._translator = translator
@@ -75,7 +85,7 @@ class MarkupTranslator:
         extracted: dict[int, ExtractedLine] = {}
         tags, texts = zip(*map(self.tokenizer.split_tag, lines), strict=True) if lines else ((), ())
         for i, line in enumerate(texts):
-            if not MARKUP.search(line):
+            if not MARKUP.search(line) or is_malformed(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
@@ -92,12 +102,22 @@ class MarkupTranslator:
             results[i] = [
                 replace(
                     translation,
-                    text=restore_markup(source, translation.text, translation.alignment or []),
+                    text=restore_markup(
+                        source,
+                        translation.text,
+                        translation.alignment or [],
+                        self._unplaced if number == 0 else [],
+                    ),
                     alignment=None,
                 )
-                for translation in best
+                for number, translation in enumerate(best)
             ]
         return [results[i] for i in range(len(lines))]
+
+
+def is_malformed(line: str) -> bool:
+    """Whether something in a line looks like the beginning of a tag, but there is no such tag."""
+    return "<" in line and _TAG_START.search(MARKUP.sub("", line)) is not None
 
 
 def extract_markup(
@@ -112,6 +132,8 @@ def extract_markup(
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
+    last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
+    glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
         text += _normalize_between(line[previous_end : match.start()], normalize)
         previous_end = match.end()
@@ -120,6 +142,12 @@ def extract_markup(
             text += character
             has_entities = True
             continue
+        follows = _PUNCTUATION.fullmatch(line, last_end, match.start())
+        if follows and not match["closes"] and (match["name"] or last_is_tag):
+            text += " "  # <b>one element</b>/<i>another</i> share no word
+            glued.append(len(text))
+        if match["closes"] or match["verbatim"]:
+            last_end, last_is_tag = match.end(), bool(match["name"])
         if verbatim := match["verbatim"] or entity:
             number = next(unused, "")
             if number:
@@ -146,6 +174,11 @@ def extract_markup(
             for number, verbatim, position in placeholders
         },
         has_entities,
+        {
+            bisect_left(starts, position)
+            for position in glued
+            if text[position : position + 1].strip()
+        },
     )
 
 
@@ -162,14 +195,16 @@ def _add_tag(
 ) -> None:
     """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
-    left, right = text[:position][-1:].strip(), text[position : position + 1].strip()
+    left = text[max(position - 1, 0) : position].strip()
+    right = text[position : position + 1].strip()
     tag = Tag(
         match[0],
         word,
         word,
         # The ends of a line count as spaces: in the translation, words may follow there.
-        space_before=not line[: match.start()].strip() or line[match.start() - 1].isspace(),
-        space_after=not line[match.end() :].strip() or line[match.end()].isspace(),
+        space_before=_BLANK.fullmatch(line, 0, match.start()) is not None
+        or line[match.start() - 1].isspace(),
+        space_after=_BLANK.fullmatch(line, match.end()) is not None or line[match.end()].isspace(),
         left=left,
         right=right,
         name=name,
@@ -178,11 +213,15 @@ def _add_tag(
         candidates = [i for i, opened in enumerate(open_tags) if i and opened.name == name]
         if candidates:
             _close_unclosed(open_tags, candidates[-1] + 1)
+            if not left:  # as in <b>note: </b>text
+                tag.left, tag.right = text[max(position - 2, 0) : position].strip()[-1:], ""
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
-    elif not (match["alone"] or match["empty"] or _EMPTY_ELEMENTS.fullmatch(name)):
+    elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
+        if not right:
+            tag.left, tag.right = "", text[position : position + 2].strip()[:1]
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return

@@ -25,9 +25,11 @@ class Tag:
     space_before: bool = True
     space_after: bool = True
     left: str = ""
-    """Character of the text directly to the left; empty if there is none, or a space."""
+    """Character of the text directly to the left; empty if there is none, or a space. A closing tag
+    has the last one that is not a space."""
     right: str = ""
-    """Character of the text directly to the right; empty if there is none, or a space."""
+    """Character of the text directly to the right; empty if there is none, or a space. The opening
+    tag of a pair has the first one that is not a space."""
     name: str = ""
     """Name of the element."""
     closing: "Tag | None" = None
@@ -48,6 +50,8 @@ class ExtractedLine:
     """For each number that replaces verbatim text: this text, and the index of its source word."""
     has_entities: bool = False
     """Whether the line has entities: then the translation needs them too."""
+    glued: set[int] = field(default_factory=set)
+    """Indices of the words that no space precedes in the line, only tags or punctuation."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,34 @@ class _Span:
     """Whether a space goes between it and a tag on its left and on its right."""
     kind: str = ""
     """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
+    glued: bool = False
+    """Whether it follows what it follows in the line, where no space is between."""
 
 
 _MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
 """``space_to_word`` of punctuation that a tag separates from its word."""
 
 
-def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[Link]) -> str:
-    """The translation of a line's text, with the line's markup where the alignment puts it."""
+def restore_markup(
+    source: ExtractedLine, translation: str, alignment: Sequence[Link], unplaced: list[str]
+) -> str:
+    """The translation of a line's text, with the line's markup where the alignment puts it.
+
+    Placeholders that the translation lacks, and tags around words that nothing is aligned with, go
+    where the words before them are; they are added to ``unplaced``.
+    """
     links = {target: word for word, target in alignment}
     words = translation.split()
     aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
-    _fix_placeholders(source, words, aligned)
-    spans = [_Span("", (False, False)), *_render(source.root, words, aligned, 0, len(words))]
+    _fix_placeholders(source, words, aligned, unplaced)
+    word_spans = [
+        _Span(word, glued=i > 0 and aligned[i] in source.glued and aligned[i - 1] == aligned[i] - 1)
+        for i, word in enumerate(words)
+    ]
+    spans = [
+        _Span("", (False, False)),
+        *_render(source.root, word_spans, aligned, 0, len(words), unplaced),
+    ]
     output = ""
     for left, right in pairwise(spans):
         text = right.text
@@ -85,11 +104,14 @@ def restore_markup(source: ExtractedLine, translation: str, alignment: Sequence[
     return output
 
 
-def _fix_placeholders(source: ExtractedLine, words: list[str], aligned: list[int]) -> None:
+def _fix_placeholders(
+    source: ExtractedLine, words: list[str], aligned: list[int], unplaced: list[str]
+) -> None:
     """Makes each placeholder number occur exactly once, in place."""
-    for number, (_, word) in source.placeholders.items():
+    for number, (verbatim, word) in source.placeholders.items():
         places = [i for i, text in enumerate(words) if _placeholder(number).search(text)]
         if not places:
+            unplaced.append(verbatim)
             position = _insertion_point(word, aligned, 0, len(words))
             words.insert(position, number)
             aligned.insert(position, word)
@@ -108,28 +130,34 @@ def _placeholder(number: str) -> re.Pattern[str]:
 
 
 def _render(
-    tag: Tag, words: Sequence[str], aligned: Sequence[int], lo: int, hi: int
+    tag: Tag,
+    words: Sequence[_Span],
+    aligned: Sequence[int],
+    lo: int,
+    hi: int,
+    unplaced: list[str],
 ) -> Iterator[_Span]:
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
     position = lo
-    for start, end, child in _place_children(tag, aligned, lo, hi):
-        yield from map(_Span, words[position:start])
+    for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
+        yield from words[position:start]
         position = end
         spaces = (child.space_before, child.space_after)
         if child.closing is None:
             yield _Span(child.text, spaces, spaces, "alone")
             continue
-        content = [*_render(child, words, aligned, start, end)]
+        content = [*_render(child, words, aligned, start, end, unplaced)]
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
-        yield _Span(child.text, (not left, child.space_after), spaces, "opening")
+        glued = start < end and words[start].glued
+        yield _Span(child.text, (not left, child.space_after), spaces, "opening", glued)
         yield from content
         closing = child.closing
         spaces = (closing.space_before, closing.space_after)
         yield _Span(closing.text, (closing.space_before, not right), spaces, "closing")
         yield from right
-    yield from map(_Span, words[position:hi])
+    yield from words[position:hi]
 
 
 def _move_punctuation(
@@ -164,7 +192,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _place_children(
-    parent: Tag, aligned: Sequence[int], lo: int, hi: int
+    parent: Tag, aligned: Sequence[int], lo: int, hi: int, unplaced: list[str]
 ) -> list[tuple[int, int, Tag]]:
     """Assigns each tag inside ``parent`` a range of words of the translation; none overlap."""
     child_of: dict[int, int] = {}  # index of the pair that encloses a source word
@@ -185,11 +213,14 @@ def _place_children(
             longest[i] = run
     placed = []
     for i, tag in enumerate(parent.children):
-        if tag.start < tag.end and (tag.start, tag.end) == (parent.start, parent.end):
+        fills_parent = (tag.start, tag.end) == (parent.start, parent.end)
+        if fills_parent and child_of.get(tag.start) == i:
             longest[i] = range(lo, hi)
         if i in longest:
             placed.append((longest[i].start, longest[i].stop, tag))
             continue
+        if tag.start < tag.end:
+            unplaced.append(tag.text)
         position = _insertion_point(tag.start, aligned, lo, hi)
         if tag.start == parent.start:
             position = lo
@@ -213,6 +244,8 @@ def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int
 
 
 def _needs_space(left: _Span, right: _Span) -> bool:
+    if right.glued:
+        return False
     if left.kind and right.kind:
         spaces = (left.space_to_tag[1], right.space_to_tag[0])  # may be far apart in the line
         return all(spaces) if left.kind == right.kind != "alone" else any(spaces)

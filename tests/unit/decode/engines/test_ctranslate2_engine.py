@@ -68,10 +68,25 @@ def converted(folder: Path, model: Transformer, tokenizer: Tokenizer) -> Path:
     return folder
 
 
+def with_biases(model: Transformer) -> Transformer:
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
 MODELS = {
     "post": lambda: model_that_ends(4.0, 1.5),
     "pre": lambda: model_that_ends(2.5, norm="pre"),
     "learned": lambda: model_that_ends(2.5, positions="learned", max_positions=40),
+    "biases": lambda: with_biases(
+        model_that_ends(
+            4.0, 1.5, attention_bias=True, output_bias=True, activation="swish", layer_norm_eps=1e-5
+        )
+    ),
+    "untied": lambda: model_that_ends(
+        4.0, 1.5, tied_embeddings="none", scale_embeddings=False, activation="gelu"
+    ),
     "pre, learned": lambda: model_that_ends(3.0, norm="pre", positions="learned", max_positions=40),
 }
 

@@ -25,7 +25,7 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
     words = source.text.split()
     order = range(len(words)) if order is None else order
     links = [(word, target) for target, word in enumerate(order)]
-    return restore_markup(source, " ".join(words[word].upper() for word in order), links)
+    return restore_markup(source, " ".join(words[word].upper() for word in order), links, [])
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,11 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("Press <x id='1'/> or <x id='2'/> now", "PRESS <x id='1'/> OR <x id='2'/> NOW"),
         ("Not </b> opened, not <i> closed", "NOT </b> OPENED, NOT <i> CLOSED"),
         ("un<b>believ</b>able", "<b>UNBELIEVABLE</b>"),
+        ("<a><b>[</b>1<i>]</i></a> x", "<a><i></i><b>[1</b>]</a> X"),  # a word for two pairs
+        (
+            "<b>One</b>/<i>two</i>-{c}<x/>{a}, <b>so: </b>x",
+            "<b>ONE</b>/<i>TWO</i>-{c}<x/>{a}, <b>SO: </b> X",
+        ),
         ("Crossed <b>x <i>y</b> z</i> w", "CROSSED <b>X <i>Y</b> Z</i> W"),
         ("Dear {name}, you owe {{sum}}.", "DEAR {name}, YOU OWE {{sum}}."),
         ("%s of %(all)d, %1$s, %.2f", "%s OF %(all)d, %1$s, %.2f"),
@@ -90,20 +95,22 @@ def test_lost_and_repeated_placeholders() -> None:
     source = extract_markup("see {a} and <b>that</b> there", str.strip, NUMBERS)
     assert source.text == "see 10 and that there"
     # The number is lost, and no word comes from "that".
-    assert restore_markup(source, "SIEHE UND DA", [(0, 0), (2, 1), (4, 2)]) == (
+    unplaced: list[str] = []
+    assert restore_markup(source, "SIEHE UND DA", [(0, 0), (2, 1), (4, 2)], unplaced) == (
         "SIEHE {a} UND <b></b> DA"
     )
+    assert unplaced == ["{a}", "<b>"]
     # The number is there twice: the aligned one counts.
-    assert restore_markup(source, "10 UND 10, das", [(0, 0), (2, 1), (1, 2), (3, 3)]) == (
+    assert restore_markup(source, "10 UND 10, das", [(0, 0), (2, 1), (1, 2), (3, 3)], []) == (
         "UND {a}, <b>das</b>"
     )
-    assert restore_markup(source, "", []) == "{a} <b></b>"
+    assert restore_markup(source, "", [], []) == "{a} <b></b>"
 
 
 def test_punctuation_keeps_its_side_of_a_tag() -> None:
     def back(line: str, translation: str, count: int) -> str:
         source = extract_markup(line, str.strip, NUMBERS)
-        return restore_markup(source, translation, [(i, i) for i in range(count)])
+        return restore_markup(source, translation, [(i, i) for i in range(count)], [])
 
     assert back("the <b>bag</b> that I saw", "die Tasche, die ich sah", 5) == (
         "die <b>Tasche</b>, die ich sah"
@@ -120,7 +127,7 @@ def test_normalised_text_and_untouched_markup() -> None:
     )
     assert source.text == '"So" - so'
     links = [(i, i) for i in range(3)]
-    assert restore_markup(source, source.text, links) == "\"So\" - <a t='“'>so</a>"
+    assert restore_markup(source, source.text, links, []) == "\"So\" - <a t='“'>so</a>"
 
 
 TREES = st.recursive(
@@ -152,7 +159,7 @@ def test_markup_is_complete_and_nested_for_any_alignment(line: str, data: st.Dat
     words = [f"W{i}" for i in range(data.draw(st.integers(0, 6)))]
     word = st.integers(0, count - 1)
     links = [(data.draw(word), t) for t in range(len(words)) if data.draw(st.booleans())]
-    found = restore_markup(source, " ".join(words), links)
+    found = restore_markup(source, " ".join(words), links, [])
     markup = r"<[^<>]*>|\{v\}"
     assert sorted(re.findall(markup, found)) == sorted(re.findall(markup, line))
     assert re.sub(markup, " ", found).split() == words

@@ -1,0 +1,54 @@
+"""A translator that puts words in capitals, for documents whose translation is to be read."""
+
+import re
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.documents.document import Document
+from transformer_mt.decode.lines.markup import MarkupTranslator
+from transformer_mt.decode.translator import Translation, Translator
+
+
+class Capitals:
+    """Translates word by word; ``reverse`` also turns the order of words round."""
+
+    cut_lines = short_translations = 0
+    engine = SimpleNamespace(name="torch", compute_type="float32")
+
+    class _Vocabulary:
+        def encode(self, lines: Sequence[str]) -> list[list[int]]:
+            return [[1] for _ in lines]
+
+    def __init__(self, *, reverse: bool = False) -> None:
+        self.tokenizer = cast(Tokenizer, self._Vocabulary())
+        self.normalizer = Normalizer("none", "en", "de")
+        self._step = -1 if reverse else 1
+
+    def translate_nbest(
+        self, lines: Sequence[str], nbest: int, *, align: bool = False
+    ) -> list[list[Translation]]:
+        return [[self._translate(line)] * nbest for line in lines]
+
+    def _translate(self, line: str) -> Translation:
+        words = line.upper().split()
+        order = list(enumerate(range(len(words))))
+        links = [(word, len(words) - 1 - i if self._step < 0 else i) for word, i in order]
+        return Translation(" ".join(words[:: self._step]), 0.0, 0, alignment=links)
+
+
+def capitals(document: Document, *, reverse: bool = False) -> str:
+    """A document with the words of its units in capitals."""
+    translator = MarkupTranslator(cast(Translator, Capitals(reverse=reverse)))
+    lines = [unit.line for unit in document.units]
+    best = translator.translate_nbest(lines, 1)
+    text, failed = document.translated([translations[0].text for translations in best])
+    assert not failed
+    return text
+
+
+def tags(text: str) -> list[str]:
+    """The tags of a document, in alphabetical order, without the values of attributes."""
+    return sorted(re.findall(r"</?[A-Za-z][\w:-]*", text))

@@ -1,0 +1,28 @@
+"""Standard input of the commands."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+
+@pytest.fixture
+def standard_input() -> Iterator[Callable[[bytes], None]]:
+    """Sends bytes through a pipe, where ``cat |`` would."""
+    saved = os.dup(0)
+
+    def put(data: bytes) -> None:
+        reading, writing = os.pipe()
+        os.dup2(reading, 0)
+        os.close(reading)
+
+        def write() -> None:
+            with os.fdopen(writing, "wb") as stream:
+                stream.write(data)
+
+        threading.Thread(target=write, daemon=True).start()
+
+    yield put
+    os.dup2(saved, 0)
+    os.close(saved)

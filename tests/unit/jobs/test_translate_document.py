@@ -1,0 +1,166 @@
+"""mt-translate with documents: formats, encodings, messages, one-line errors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import Capitals, tags
+from support.model_folders import write_model
+
+from transformer_mt.cli import commands
+from transformer_mt.config import TranslateJob
+from transformer_mt.errors import InputError
+from transformer_mt.jobs import line_processor, translate_document
+
+PAGE = (
+    '<html lang="en">\n<p>the <b title="a fox">dog</b> jumps<br>a <code>fox</code>\n<pre>the</pre>'
+)
+IN_CAPITALS = (
+    '<html lang="de">\n<p>THE <b title="A FOX">DOG</b> JUMPS<br>A <code>fox</code>\n<pre>the</pre>'
+)
+Run = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "untrained"
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture
+def run(model: Path, tmp_path: Path) -> Run:
+    """Translates a document from file to file."""
+
+    def translated(content: bytes, name: str = "page.html", **settings: Any) -> bytes:
+        source, target = tmp_path / name, tmp_path / "out"
+        source.write_bytes(content)
+        job = TranslateJob(
+            model=str(model), input=str(source), output=str(target), device="cpu", **settings
+        )
+        commands.translate(job)
+        return target.read_bytes()
+
+    return translated
+
+
+@pytest.fixture
+def capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words in capitals instead of a model's translations."""
+    translator = Capitals()
+    monkeypatch.setattr(line_processor.Translator, "open", lambda *_, **__: translator)
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "expected"),
+    [
+        ("a.html", "auto", "html"),
+        ("a.HTM", "auto", "html"),
+        ("a.xlf", "auto", "xliff"),
+        ("a.xliff", "auto", "xliff"),
+        ("a.txt", "auto", None),
+        ("a.txt", "html", "html"),
+        ("a.html", "text", None),
+        (None, "auto", None),
+        (None, "xliff", "xliff"),
+    ],
+)
+def test_format(name: str | None, format: str, expected: str | None) -> None:
+    assert TranslateJob(model="m", input=name, format=format).document_format == expected
+
+
+def test_a_model_keeps_the_markup(run: Run) -> None:
+    output = run(PAGE.encode()).decode()
+    assert tags(output) == tags(PAGE)
+    assert output.startswith('<html lang="de">\n<p>')
+    assert "<code>fox</code>" in output
+    assert output.endswith("\n<pre>the</pre>")
+    assert output != PAGE
+
+
+@pytest.mark.usefixtures("capitals")
+def test_messages(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(PAGE.encode()).decode() == IN_CAPITALS
+    assert [message.rpartition("/")[2] for message in caplog.messages] == [
+        "page.html: translated 3 text(s)"
+    ]
+    caplog.clear()
+    monkeypatch.setattr(Capitals, "_translate", lambda *_: line_processor.Translation("", 0, 0))
+    assert run(PAGE.encode()) == PAGE.replace('"en"', '"de"').encode()
+    assert caplog.messages[1:] == [
+        "2 element(s) could not be placed by word alignment: <b> in line 2, <code> in line 2",
+        "3 text(s) have no usable translation and were left as they are: line 2, line 2, line 2",
+    ]
+
+
+@pytest.mark.usefixtures("capitals")
+def test_standard_input(
+    model: Path, capfdbinary: pytest.CaptureFixture[bytes], standard_input: Callable[[bytes], None]
+) -> None:
+    standard_input(PAGE.encode())
+    commands.translate(TranslateJob(model=str(model), format="html", device="cpu"))
+    assert capfdbinary.readouterr().out == IN_CAPITALS.encode()
+
+
+@pytest.mark.usefixtures("capitals")
+@pytest.mark.parametrize(
+    ("declaration", "encoding", "written"),
+    [
+        ("", "utf-8", "Ä→"),
+        ("\ufeff", "utf-8", "Ä→"),
+        ("\ufeff", "utf-16-le", "Ä→"),
+        ('<meta charset="ISO-8859-1">', "windows-1252", "Ä&#8594;"),
+        ('<meta http-equiv=x content="text/html; charset=koi8-r">', "koi8-r", "&#196;&#8594;"),
+    ],
+)
+def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> None:
+    page = f"{declaration}<p>&auml;&rarr; b</p>\r\n"
+    expected = f"{declaration}<p>{written} B</p>\r\n"
+    assert run(page.encode(encoding)).decode(encoding) == expected
+
+
+@pytest.mark.usefixtures("capitals")
+def test_invalid_bytes_stay(run: Run) -> None:
+    assert run(b"<pre>\xff</pre><p>a\x80") == b"<pre>\xff</pre><p>A?"
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
+        (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
+        (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
+        (b"<p>\n\0", {}, "page.html: line 2: contains NUL, so this is not a document but a binary"),
+        (b"", {"prefix": "p"}, "prefix applies to whole lines: it cannot be used with format=html"),
+        (b"", {"nbest": 2}, "nbest=2 needs format=jsonl"),
+    ],
+)
+@pytest.mark.usefixtures("capitals")
+def test_errors_are_one_line(
+    run: Run, content: bytes, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        run(content, **settings)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_several_ranks_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate_document, "env_size", lambda: 2)
+    with pytest.raises(InputError, match="several ranks cannot share a document"):
+        run(b"")
+
+
+@pytest.mark.usefixtures("capitals")
+def test_lines_whose_markup_does_not_parse(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    lines = b'<!DOCTYPE html>\n<b>a</b> {n}\n<a title="x < y">z</a>\n'
+    assert run(lines, "in.txt", markup="keep") == (
+        b'<!DOCTYPE HTML>\n<b>A</b> {n}\n<A TITLE="X < Y">Z</A>\n'
+    )
+    assert caplog.messages == [
+        "2 line(s) have markup that does not parse (the first: line 1) and were translated as "
+        "text; for whole pages use format=html"
+    ]

@@ -1,0 +1,192 @@
+"""A document cut into parts: those that are translated, and those that stay byte for byte.
+
+The text between two boundaries, such as the tags of a paragraph, is a unit, translated as one line.
+Its inline elements become short tags in this line, ``<xb>the <xc/> text</xb>``, and what must not
+be translated inside a sentence, such as ``<code>``, becomes a placeholder, ``{xd}``. Each is named
+after the part where the element starts. ``MarkupTranslator`` places them in the translation.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape, unescape
+from typing import NamedTuple
+
+_WORD, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
+_IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
+"""One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
+_CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
+_DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+
+
+class Token(NamedTuple):
+    """A tag, the text between two tags, or anything else, such as a comment."""
+
+    kind: str
+    """``opening``, ``closing`` or ``empty`` for tags; ``text`` or ``other``."""
+    name: str
+    """Name of a tag's element; otherwise empty."""
+    attributes: dict[str, str]
+    raw: str
+    """Its characters in the document, which is the concatenation of all tokens."""
+
+
+class Piece(NamedTuple):
+    """A piece of a unit: text, or inline markup."""
+
+    kind: str
+    """``text``; ``opening`` or ``closing``; ``verbatim`` for markup that stands for a word, with
+    its content; ``alone`` for other markup."""
+    start: int
+    """Index of its first part."""
+    end: int
+    """Index after its last part."""
+    name: str = ""
+    """What the opening and the closing piece of a pair have in common."""
+
+
+class Unit(NamedTuple):
+    """A text that is translated as one line."""
+
+    line: str
+    start: int
+    """Index of the first part that the translation replaces."""
+    end: int
+    """Index after the last one."""
+    codes: dict[str, tuple[int, int]]
+    """For each tag and placeholder in the line, its first part and the one after its last."""
+    quote: str | None
+    """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
+
+
+class Document:
+    """The parts of a document, and the units among them."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        """Their concatenation is the document."""
+        self.units: list[Unit] = []
+        self.added: set[int] = set()
+        """Indices of parts that the document did not have."""
+
+    def add_text(self, raw: str) -> Piece:
+        """Adds the parts of a text; the spaces at its ends are not of the piece."""
+        content = raw.strip()
+        self.parts += raw.partition(content) if content else (raw, "", "")
+        return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
+
+    def add_unit(self, pieces: Sequence[Piece], quote: str | None = None) -> None:
+        """Adds the unit that consists of these pieces, unless it has nothing to translate.
+
+        Markup around all of its text, such as a link that fills a list item, stays where it is.
+        ``quote`` is of ``Unit``.
+        """
+        pairs = _pairs(pieces)
+        first, last = self._trim(pieces, pairs)
+        line, codes = "", {}
+        for i in range(first, last):
+            kind, start, end, _ = pieces[i]
+            if kind == "text":  # with the spaces around it
+                line += escape("".join(map(_plain, self.parts[start - 1 : end + 1])), quote=False)
+                continue
+            partner = pairs.get(i, -1)
+            paired = first <= partner < last
+            number = pieces[min(i, partner)].start if paired else start
+            name = "x" + str(number).translate(str.maketrans(_DIGITS, _LETTERS))
+            if kind == "verbatim":
+                code = f"{{{name}}}"
+            elif not paired:
+                code = f"<{name}/>"
+            else:
+                code = f"<{name}>" if i < partner else f"</{name}>"
+            codes[code] = (start, end)
+            line += code
+        line = " ".join(line.split()).encode("utf-8", "replace").decode()  # without surrogates
+        text = _CODE.sub("", line)
+        if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
+            place = pieces[first].start, pieces[last - 1].end
+            self.units.append(Unit(line, *place, codes, quote))
+
+    def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
+        """The range of the pieces without pairs around all, and without markup of no words."""
+        first, last = 0, len(pieces)
+        while first < last:
+            end = max(first, pairs.get(first, first)) + 1  # of the element at the start
+            start = min(last - 1, pairs.get(last - 1, last))
+            if start == first and end == last > first + 1:
+                first, last = first + 1, last - 1
+            elif end <= last and self._is_wordless(pieces[first:end]):
+                first = end
+            elif start >= first and self._is_wordless(pieces[start:last]):
+                last = start
+            else:
+                break
+        return first, last
+
+    def _is_wordless(self, pieces: Sequence[Piece]) -> bool:
+        """Whether pieces are blank text, or an element without words, such as an icon or ¶."""
+        pattern = _WORD if len(pieces) > 1 else re.compile(r"\S")
+        return not any(
+            piece.kind == "verbatim"
+            or (piece.kind == "text" and pattern.search(_plain(self.parts[piece.start])))
+            for piece in pieces
+        )
+
+    def translated(self, translations: Sequence[str]) -> tuple[str, list[Unit]]:
+        """The document with a translation of the line of each unit.
+
+        Also returns the units that are left as they are, because their translation is empty or
+        lacks markup of the line.
+        """
+        parts, failed = [*self.parts], []
+        pairs = zip(self.units, translations, strict=True)
+        # Attributes first: their tags are parts of texts.
+        for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
+            codes, text, has_words = dict(unit.codes), "", False
+            for i, piece in enumerate(_CODE.split(translation)):
+                if i % 2:
+                    start, end = codes.pop(piece, (0, 0))
+                    text += "".join(parts[start:end])
+                else:  # what the line has as entities is escaped, and perhaps nothing else
+                    text += escape(unescape(piece), quote=unit.quote is not None)
+                    has_words |= bool(piece.strip())
+            if codes or not has_words:
+                failed.append(unit)
+                continue
+            rest = unit.end - unit.start - 1
+            parts[unit.start : unit.end] = [
+                f"{unit.quote or ''}{text}{unit.quote or ''}",
+                *[""] * rest,
+            ]
+        return "".join(parts), failed
+
+    def place(self, code: str) -> str:
+        """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
+        match = _CODE.search(code)
+        if match is None:  # a placeholder of the document's own, such as {name}
+            return code
+        part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
+        return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
+
+    def line_number(self, part: int) -> int:
+        """The line of the document in which a part starts, from 1."""
+        given = (raw for i, raw in enumerate(self.parts[:part]) if i not in self.added)
+        return sum(raw.count("\n") for raw in given) + 1
+
+
+def _pairs(pieces: Sequence[Piece]) -> dict[int, int]:
+    """For the index of each opening or closing piece that has a partner, the partner's index."""
+    pairs, opened = {}, defaultdict[str, list[int]](list)
+    for i, piece in enumerate(pieces):
+        if piece.kind == "opening":
+            opened[piece.name].append(i)
+        elif piece.kind == "closing" and opened[piece.name]:
+            partner = opened[piece.name].pop()
+            pairs[i], pairs[partner] = partner, i
+    return pairs
+
+
+def _plain(raw: str) -> str:
+    """The characters that a text in a document stands for."""
+    return "".join(text if i % 2 else unescape(text) for i, text in enumerate(_CDATA.split(raw)))

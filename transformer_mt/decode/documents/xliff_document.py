@@ -1,0 +1,188 @@
+"""XLIFF 1.2 and 2: which sources are translated, and where their targets go."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from xml.parsers import expat
+
+from transformer_mt.data.text.languages import base_language
+from transformer_mt.decode.documents.document import Document, Piece, Token
+from transformer_mt.errors import InputError, printable
+
+_STATES = {"trans-unit": "needs-review-translation", "segment": "translated"}
+"""Parents of source and target, in XLIFF 1.2 and 2, and the state of a new translation."""
+_UNTRANSLATED = re.compile(r"""\sstate\s*=\s*["'](?:initial|new|needs-translation)["']""")
+_LANGUAGES = {"file": ("source-language", "target-language"), "xliff": ("srcLang", "trgLang")}
+_OPAQUE = {"bpt", "ept", "it", "ph"}
+"""Elements of XLIFF 1.2 whose content is code."""
+_BEGINNINGS, _ENDS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", "em"}
+"""Elements that stand for one of a pair of tags."""
+
+
+def parse_xliff(text: str, src_lang: str, tgt_lang: str) -> Document:
+    """Cuts an XLIFF file into parts and units: the sources that have no translation yet.
+
+    A target with content is kept, unless its state is ``initial``, ``new`` or
+    ``needs-translation``; so is what has ``translate="no"``. New targets have the state
+    ``needs-review-translation`` in XLIFF 1.2 and ``translated`` in XLIFF 2.
+
+    Raises:
+        InputError: The file is not well-formed XML, has a DTD, is not XLIFF, or is for other
+            languages.
+    """
+    document, unit = Document(), list[Token]()
+    translated = [True]  # whether the document is, and each open element
+    for token in _tokens(text):
+        name = _local_name(token)
+        if token.kind in ("opening", "empty"):
+            if len(translated) == 1 and name != "xliff":
+                raise InputError(f"not XLIFF: the root element is <{printable(token.name)}>")
+            if name in _LANGUAGES:
+                token = _with_languages(token, src_lang, tgt_lang)
+        if token.kind == "opening":
+            setting = token.attributes.get("translate", "")
+            translated.append({"yes": True, "no": False}.get(setting, translated[-1]))
+        if unit or (token.kind == "opening" and name in _STATES):
+            unit.append(token)
+        else:
+            document.parts.append(token.raw)
+        if token.kind == "closing":
+            is_translated = translated.pop()
+            if name in _STATES:
+                _add_translation_unit(document, unit, is_translated)
+                unit = []
+    return document
+
+
+def _add_translation_unit(document: Document, unit: list[Token], is_translated: bool) -> None:
+    """Adds the parts of a translation unit, with a new target if it needs one."""
+    children, depth, start = {}, 0, 0  # the range of tokens of each child
+    for i, token in enumerate(unit):
+        depth -= token.kind == "closing"
+        if depth == 1 and token.kind in ("opening", "empty"):
+            start = i
+        if depth == 1 and token.kind in ("closing", "empty"):
+            children[_local_name(unit[start])] = start, i + 1
+        depth += token.kind == "opening"
+    first, last = children.get("source", (0, 0))
+    place = max(last, *children.get("seg-source", (0, 0)))
+    start, end = children.get("target", (place, place))
+    before, target, after = unit[:start], unit[start:end], unit[end:]
+    # XLIFF 1.2 has the state in the target, XLIFF 2 in the segment.
+    level = _local_name(unit[0])
+    stated = before[:1] if level == "segment" else target[:1]
+    is_done = any(token.raw.strip() for token in target[1:-1]) and not any(
+        _UNTRANSLATED.search(token.raw) for token in stated
+    )
+    content = unit[first + 1 : last - 1]
+    if is_done or not (is_translated and content):
+        document.parts += [token.raw for token in unit]
+        return
+    name = unit[first].name.replace("source", "target")
+    opening = re.sub(r"\s*/>$", ">", target[0].raw) if target else f"<{name}>"
+    if level == "segment":
+        before[0] = before[0]._replace(raw=_with_state(before[0].raw, _STATES[level]))
+    else:
+        opening = _with_state(opening, _STATES[level])
+    document.parts += [token.raw for token in before]
+    added = len(document.parts)
+    if not target and not unit[first - 1].raw.strip():
+        document.parts.append(unit[first - 1].raw)  # the same indentation
+    document.parts.append(opening)
+    _add_content(document, content)
+    document.parts.append(f"</{name}>")
+    document.added.update(range(added, len(document.parts)))
+    document.parts += [token.raw for token in after]
+
+
+def _add_content(document: Document, tokens: Sequence[Token]) -> None:
+    """Adds the content of a source, to be translated."""
+    pieces, depth = list[Piece](), 0
+    for token in tokens:
+        start, name = len(document.parts), _local_name(token)
+        if token.kind == "text" and not depth:
+            pieces.append(document.add_text(token.raw))
+            continue
+        document.parts.append(token.raw)
+        if depth:  # inside an element whose content is not translated
+            depth += {"opening": 1, "closing": -1}.get(token.kind, 0)
+            pieces[-1] = pieces[-1]._replace(end=start + 1)
+            continue
+        kind, get = token.kind, token.attributes.get
+        is_protected = get("mtype") == "protected" or get("translate") == "no"
+        if kind == "opening" and (name in _OPAQUE or is_protected):
+            depth, kind = 1, "verbatim" if is_protected else "empty"
+        if kind in ("empty", "other"):
+            kind = "opening" if name in _BEGINNINGS else "closing" if name in _ENDS else "alone"
+            name = f"#{get('rid') or get('startRef') or get('id')}"
+        pieces.append(Piece(kind, start, start + 1, name))
+    document.add_unit(pieces)
+
+
+def _with_state(tag: str, state: str) -> str:
+    """A start tag with a state, unless it has one that is not of untranslated text."""
+    tag = _UNTRANSLATED.sub("", tag)
+    return tag if re.search(r"\sstate\s*=", tag) else _with_attribute(tag, "state", state)
+
+
+def _with_attribute(tag: str, name: str, value: str) -> str:
+    return re.sub(r"\s*/?>$", lambda end: f' {name}="{value}"{end[0]}', tag)
+
+
+def _with_languages(tag: Token, src_lang: str, tgt_lang: str) -> Token:
+    """A start tag with the target language, if it is one that has the source language."""
+    source, target = _LANGUAGES[_local_name(tag)]
+    for name, lang in ((source, src_lang), (target, tgt_lang)):
+        given = tag.attributes.get(name, lang)
+        if base_language(given) != base_language(lang):
+            model = f"the model translates {src_lang} to {tgt_lang}"
+            raise InputError(f"{name} is {printable(given)}, but {model}")
+    if source in tag.attributes and target not in tag.attributes:
+        return tag._replace(raw=_with_attribute(tag.raw, target, tgt_lang))
+    return tag
+
+
+def _local_name(tag: Token) -> str:
+    return tag.name.rpartition(":")[2]
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    """The tokens of an XML document. A DTD is refused, so that there are no entities to expand."""
+    tokens, starts = list[Token](), list[int]()
+    data = text.encode("utf-8", "surrogateescape")
+
+    def add(kind: str, name: str = "", attributes: dict[str, str] | None = None) -> None:
+        tokens.append(Token(kind, name, attributes or {}, ""))
+        starts.append(parser.CurrentByteIndex)
+
+    def end(name: str) -> None:
+        index = parser.CurrentByteIndex
+        if tokens[-1].kind == "opening" and data[index - 2 : index] == b"/>":
+            tokens[-1] = tokens[-1]._replace(kind="empty")
+        else:
+            add("closing", name)
+
+    def characters(_: str) -> None:
+        if tokens[-1].kind != "text":
+            add("text")
+
+    def other(data: str) -> None:
+        (characters if data in ("<![CDATA[", "]]>") else lambda _: add("other"))(data)
+
+    def refuse_dtd(*_: object) -> None:
+        raise InputError(f"line {parser.CurrentLineNumber}: has a DTD: remove it")
+
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler = lambda name, attributes: add("opening", name, attributes)
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.DefaultHandler = other
+    parser.StartDoctypeDeclHandler = refuse_dtd
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        where = f"line {error.lineno}, column {error.offset + 1}"
+        raise InputError(f"{where}: not well-formed XML: {reason}") from None
+    for token, (start, stop) in zip(tokens, pairwise([0, *starts[1:], len(data)]), strict=True):
+        yield token._replace(raw=data[start:stop].decode())
