@@ -132,8 +132,15 @@ def test_a_source_with_another_tag_is_no_duplicate(tmp_path: Path, tsv: str) -> 
 
 
 def test_a_tagged_line_has_at_most_max_tokens(tmp_path: Path, tsv: str) -> None:
-    job = job_of(tmp_path, tsv, "<2de>", cleaning=CleaningConfig(max_tokens=12))
-    assert prepare(job).train.sample.src.lengths.max() == 12
+    sources = Path(tsv).read_text(encoding="utf-8").splitlines()
+    short = tmp_path / "short.tsv"
+    short.write_text("".join(line.split("\t")[0] + "\tX\n" for line in sources), "utf-8")
+    longest = prepare(job_of(tmp_path, str(short), "<2de>")).train.sample.src.lengths.max()
+    for limit, dropped in ((longest, False), (longest - 1, True)):
+        cleaning = CleaningConfig(max_tokens=int(limit))
+        data = prepare(job_of(tmp_path, str(short), "<2de>", cleaning=cleaning))
+        assert data.train.sample.src.lengths.max() <= limit
+        assert bool(data.report.dropped["length"]) == dropped
 
 
 def test_sources_without_tags_keep_their_fingerprint(tmp_path: Path, tsv: str) -> None:

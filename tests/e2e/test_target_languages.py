@@ -117,6 +117,26 @@ def test_each_tag_chooses_its_language(trained: Path, translate: Callable[..., A
     assert len(lines) == 4
 
 
+def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
+    argv = [f"model={trained}", "format=json", "device=cpu"]
+    status, out, err = Running("evaluate", argv, tmp_path / "o").wait()
+    assert status == 0, err
+    assert json.loads(out) == json.loads((trained / "test.json").read_text(encoding="utf-8"))
+    rows = [line.split("\t") for line in (folder / "test.fr.tsv").read_text("utf-8").splitlines()]
+    for name, column in (("source", 0), ("reference", 1)):
+        (tmp_path / name).write_text("".join(f"{row[column]}\n" for row in rows), "utf-8")
+    argv += [f"source={tmp_path}/source", f"references=[{tmp_path}/reference]", 'tag=">>fra<<"']
+    status, out, err = Running(
+        "evaluate", [*argv, f"report={tmp_path}/r.html"], tmp_path / "p"
+    ).wait()
+    assert status == 0, err
+    (own,) = (row for row in json.loads((trained / "test.json").read_text(encoding="utf-8"))
+              if (row["name"], row["tag"]) == ("chrF2", ">>fra<<"))  # fmt: skip
+    (given,) = (row for row in json.loads(out) if row["name"] == "chrF2")
+    assert (given["score"], given["tag"]) == (own["score"], ">>fra<<")
+    assert "chrF2 &gt;&gt;fra&lt;&lt;" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_an_unknown_tag_is_refused(translate: Callable[..., Any], trained: Path) -> None:
     status, lines, err = translate(TEXT, 'tag="<2es>"')
     assert (status, lines) == (1, [])
