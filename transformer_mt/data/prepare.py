@@ -41,6 +41,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.tags import check_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
@@ -138,7 +139,7 @@ def prepare(job: TrainJob) -> Prepared:
         vocabulary = entry
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     for tag in data.tags:
-        tokenizer.check_tag(tag)
+        check_tag(tag, tokenizer.tags)
     held_out = [*valid, *test] if data.cleaning.drop_held_out else []
     settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"

@@ -11,7 +11,7 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import add_tag
+from transformer_mt.data.text.tags import add_tag, check_tag
 from transformer_mt.decode.engines.engine import (
     Engine,
     Hypothesis,
@@ -108,8 +108,6 @@ class Translator:
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
         self.short_translations = 0
         """Number of translations so far with less than a quarter of the tokens of a long line."""
-        self.untagged_lines = 0
-        """Number of lines so far without a tag, though the vocabulary has tags."""
 
     @classmethod
     def load(
@@ -200,7 +198,7 @@ class Translator:
         lines = as_lines(lines)
         if tag is None:
             return lines
-        self.tokenizer.check_tag(tag)
+        check_tag(tag, self.tokenizer.tags)
         return [line if self.tokenizer.split_tag(line)[0] else add_tag(tag, line) for line in lines]
 
     def translate_nbest(
@@ -237,7 +235,6 @@ class Translator:
         for ids, prefix in zip(encoded, starts, strict=True):
             split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
             tag = ids[: self.tokenizer.num_tags(ids)]
-            self.untagged_lines += bool(ids and self.tokenizer.tags and not tag)
             if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
                 limit = max(1, self._max_source_tokens - len(tag))
                 texts = split_long(ids[len(tag) :], limit, self.tokenizer)

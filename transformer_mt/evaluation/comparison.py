@@ -140,7 +140,7 @@ def evaluate_by_tag(
     test: TestSet,
     settings: Settings,
     tags: Collection[str],
-    languages: Mapping[str, str],
+    languages: Mapping[str, tuple[str, str]],
 ) -> Evaluation:
     """``evaluate_systems``, with the lines of each tag scored apart.
 
@@ -149,7 +149,7 @@ def evaluate_by_tag(
         test: The test set; its source lines may start with a tag.
         settings: Metrics and tests to compute.
         tags: All tags.
-        languages: Target language of the lines of a tag, if it is not that of the settings.
+        languages: Source and target language of a tag, if they are not those of the model.
     """
     source = test.source or []
     groups = lines_by_tag(source, tags)
@@ -164,7 +164,7 @@ def evaluate_by_tag(
             references={key: [text[i] for i in lines] for key, text in test.references.items()},
             source=[split_tag(source[i], tags)[1] for i in lines],
         )
-        own = replace(settings, tgt_lang=languages.get(tag, settings.tgt_lang))
+        own = replace(settings, tgt_lang=languages.get(tag, ("", settings.tgt_lang))[1])
         (system,) = evaluate_systems({name: [hypotheses[i] for i in lines]}, part, own).systems
         scores += [replace(score, tag=tag) for score in system.scores]
         diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]

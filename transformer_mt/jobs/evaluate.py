@@ -68,8 +68,7 @@ def evaluate(
     if system is None:
         evaluation = evaluate_systems(hypotheses, test, settings)
     else:
-        own = {} if job.tgt_lang or job.langs else system.data.tags
-        languages = {tag: tgt_lang for tag, (_, tgt_lang) in own.items()}
+        languages = {} if job.tgt_lang or job.langs else system.data.tags
         tags = system.translator.tokenizer.tags
         evaluation = evaluate_by_tag(hypotheses, test, settings, tags, languages)
     evaluation = _add_scores_with_source(job, system, evaluation)

@@ -13,6 +13,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.selection import EngineRequest, Report
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -104,7 +105,7 @@ class LineProcessor:
                 ", which changes the words of the line"
             )
         if job.tag is not None:
-            request.tokenizer.check_tag(job.tag)
+            check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(
@@ -179,11 +180,11 @@ class LineProcessor:
                 f"{stats.short:,} translation(s) have less than a quarter of the tokens of their "
                 "line, so text may be missing: try split=sentences"
             )
-        data, tags = self._request.trained.data, self._request.tokenizer.tags
-        if stats.untagged and all(source.tag for source in data.train):
+        sources = self._request.trained.data.train
+        if stats.untagged and all(source.tag for source in sources):
             log.warning(
                 f"{stats.untagged:,} line(s) have no tag, but this model was trained with tags: "
-                f"set tag, e.g. 'tag=\"{next(iter(tags))}\"'"
+                f"set tag ({tag_names(self._request.tokenizer.tags)})"
             )
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
@@ -202,15 +203,13 @@ class LineProcessor:
                 nul.append(number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
-        untagged_before = translator.untagged_lines
+        tagged = translator.with_tag(lines, self._job.tag)
+        split = [translator.tokenizer.split_tag(line) for line in tagged]
         malformed: list[int] = []
         if self._job.markup == "keep":
-            malformed = [
-                number
-                for number, line in enumerate(lines, first_line)
-                if is_malformed(translator.tokenizer.split_tag(line)[1])
-            ]
-        processed = self._process(lines, first_line)
+            malformed = [i for i, (_, text) in enumerate(split, first_line) if is_malformed(text)]
+        has_tags = bool(translator.tokenizer.tags)
+        processed = self._process(tagged, first_line)
         rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
         return "".join(rows).encode(), InputStats(
             undecodable=len(undecodable),
@@ -221,13 +220,12 @@ class LineProcessor:
             first_nul=min(nul, default=0),
             cut=translator.cut_lines - cut_before,
             short=translator.short_translations - short_before,
-            untagged=translator.untagged_lines - untagged_before,
+            untagged=sum(has_tags and not tag and bool(text.strip()) for tag, text in split),
         )
 
     def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""
         nbest = self._job.nbest
-        lines = self._translator.with_tag(lines, self._job.tag)
         if self._segments is not None:
             return self._segments.translate_nbest(lines, nbest)
         aligned = None

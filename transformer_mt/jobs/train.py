@@ -77,7 +77,8 @@ def train(job: TrainJob) -> TrainResult:
                 stack.enter_context(run_folder.lock(run_dir))
                 is_new = resume.check(run_dir, job) is RunState.NEW
         if is_new:
-            metrics.make_metric("bleu", job.data.tgt_lang)  # its tokeniser may not be installed
+            for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
+                metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
             stack.enter_context(run_folder.logging_to(run_dir))
         data = prepare(job)
@@ -232,7 +233,7 @@ def _test(
         TestSet(references={"data.test": references}, source=sources),
         Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization),
         tokenizer.tags,
-        {tag: tgt_lang for tag, (_, tgt_lang) in job.data.tags.items()},
+        job.data.tags,
     ).systems
     for message in system.diagnostics:
         log.warning("warning: test set: %s", message)

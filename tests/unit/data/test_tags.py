@@ -22,6 +22,7 @@ from transformer_mt.data.subwords.added_tags import add_tags
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.tags import check_tag
 from transformer_mt.errors import InputError
 
 PLAIN = Normalizer("none", "en", "de")
@@ -71,9 +72,9 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
     assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
     assert tokenizer.scores().keys().isdisjoint(tokenizer.tags.values())  # never resegmented
     with pytest.raises(InputError, match=r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
-        tokenizer.check_tag("<2es>")
-    with pytest.raises(InputError, match="no tags at all"):
-        small_tokenizer(tmp_path / "n").check_tag("<2es>")
+        check_tag("<2es>", tokenizer.tags)
+    with pytest.raises(InputError, match="it has no tags at all"):
+        check_tag("<2es>", small_tokenizer(tmp_path / "n").tags)
 
 
 def test_tags_are_added_after_the_last_piece(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,8 +39,6 @@ _TAG = re.compile(r">>[^<>\s]+<<")
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
-_SHOWN_TAGS = 12
-"""Number of tags that a message names."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
 
 
@@ -76,7 +73,7 @@ class Tokenizer:
         self.vocabulary = own if pieces is None else pieces
         """All pieces, by id."""
         self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
-        of_text = {p for i, p in enumerate(own) if p[0] == "<" and not self._sp.is_control(i)}
+        of_text = {p for i, p in enumerate(own) if p[:1] == "<" and not self._sp.is_control(i)}
         symbols = self._sp.is_control if pieces is None else lambda i: pieces[i] not in of_text
         self.tags = {
             piece: i
@@ -182,14 +179,6 @@ class Tokenizer:
     @cached_property
     def _tag_ids(self) -> frozenset[int]:
         return frozenset(self.tags.values())
-
-    def check_tag(self, tag: str) -> None:
-        """Raises ``InputError`` if the vocabulary has no such tag."""
-        if tag not in self.tags:
-            names = ", ".join(islice(self.tags, _SHOWN_TAGS))
-            more = f" and {len(self.tags) - _SHOWN_TAGS} more" * (len(self.tags) > _SHOWN_TAGS)
-            known = f"it has {names}{more}" if names else "it has no tags at all"
-            raise InputError(f"tag={tag} is not in the vocabulary: {known}")
 
     def _encode(self, line: str) -> list[int]:
         if self._ids is None:

@@ -6,8 +6,13 @@ depends on the vocabulary: what is no symbol of it is text.
 """
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from transformer_mt.config.data import TAG
+from transformer_mt.errors import InputError, printable
+
+_SHOWN = 12
+"""Number of tags that a message names."""
 
 
 def split_tag(line: str, tags: Collection[str]) -> tuple[str, str]:
@@ -29,3 +34,16 @@ def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[
     for i, line in enumerate(lines):
         groups.setdefault(split_tag(line, tags)[0], []).append(i)
     return groups
+
+
+def check_tag(tag: str, tags: Collection[str]) -> None:
+    """Raises ``InputError`` if a tag is not one of those of the vocabulary."""
+    if tag not in tags:
+        known = tag_names(tags) or "no tags at all"
+        raise InputError(f"tag={tag} is not in the vocabulary: it has {known}")
+
+
+def tag_names(tags: Collection[str]) -> str:
+    """Some or all tags, for messages."""
+    names = printable(", ".join(islice(tags, _SHOWN)))
+    return names if len(tags) <= _SHOWN else f"{names} and {len(tags) - _SHOWN} more"

@@ -36,26 +36,15 @@ class SentenceTranslator:
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""
-        tagged = [self._translator.tokenizer.split_tag(line) for line in lines]
-        languages = [self._translator.normalizer.of_tag(tag) for tag, _ in tagged]
-        split = [
-            self._sentences(text, normalizer.src_lang)
-            for (_, text), normalizer in zip(tagged, languages, strict=True)
-        ]
-        sentences = [
-            add_tag(tag, sentence)
-            for (tag, _), line in zip(tagged, split, strict=True)
-            for sentence in line
-        ]
+        split = [self._sentences(line) for line in lines]
+        sentences = [sentence for line in split for sentence in line]
         translations = iter(self._translator.translate_nbest(sentences, nbest))
-        return [
-            self._join([next(translations) for _ in line], normalizer.tgt_lang)
-            for line, normalizer in zip(split, languages, strict=True)
-        ]
+        return [self._join(line, [next(translations) for _ in line]) for line in split]
 
-    def _sentences(self, line: str, language: str) -> list[str]:
-        """The sentences of a line: at least one, and none is blank unless the line is."""
-        text = one_line(line)
+    def _sentences(self, line: str) -> list[str]:
+        """The sentences of a line, with its tag: at least one, none blank unless it is."""
+        tag, text = self._translator.tokenizer.split_tag(one_line(line))
+        language = self._translator.normalizer.of_tag(tag).src_lang
         sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
         for part in self._segment(language, text.translate(_SPACES)):
@@ -64,10 +53,12 @@ class SentenceTranslator:
                 continue  # not the end of a sentence but, for example, a full stop in an address
             sentences.append(text[start:end].strip())
             start = end
-        return [sentence for sentence in sentences if sentence] or [line]
+        return [add_tag(tag, sentence) for sentence in sentences if sentence] or [line]
 
-    def _join(self, sentences: list[list[Translation]], language: str) -> list[Translation]:
+    def _join(self, line: list[str], sentences: list[list[Translation]]) -> list[Translation]:
         if len(sentences) == 1:
             return sentences[0]
-        space = "" if base_language(language) in UNSPACED else " "
+        tag, _ = self._translator.tokenizer.split_tag(line[0])
+        language = base_language(self._translator.normalizer.of_tag(tag).tgt_lang)
+        space = "" if language in UNSPACED else " "
         return [Translation.joined([best[0] for best in sentences], space)]
