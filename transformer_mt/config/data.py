@@ -34,7 +34,7 @@ files are fingerprinted."""
 TAG = re.compile(r"(?!<(?:pad|unk|s|/s|0x[0-9A-F]{2})>)<[^<>\s]+>|>>[^<>\s]+<<")
 """A tag, such as ``<2fr>`` or ``>>fra<<``; not a special symbol."""
 
-_OF_ANY_KIND = ("tag", "src_lang", "tgt_lang")
+COMMON_FIELDS = ("tag", "src_lang", "tgt_lang")
 """Fields of a source of any kind."""
 
 _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
@@ -98,7 +98,7 @@ class SourceConfig:
         )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
-            if value and name not in own and name not in _OF_ANY_KIND:
+            if value and name not in own and name not in COMMON_FIELDS:
                 owners = [kind for kind, names in SOURCE_FIELDS.items() if name in names]
                 raise InputError(
                     f"{name} belongs to a source of kind {' or '.join(owners)}; "

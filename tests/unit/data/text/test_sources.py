@@ -25,7 +25,7 @@ from omegaconf.errors import MissingMandatoryValue
 from support.paths import SHARED_DATA
 
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
-from transformer_mt.config.data import SOURCE_FIELDS
+from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
 from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 
@@ -585,7 +585,8 @@ def test_sample_in_both_directions() -> None:
 
 def test_every_kind_of_source_has_a_reader_and_fields() -> None:
     assert set(READERS) == set(SOURCE_FIELDS)
-    assert {f.name for f in fields(SourceConfig)} == set().union(*SOURCE_FIELDS.values())
+    names = set(COMMON_FIELDS).union(*SOURCE_FIELDS.values())
+    assert {f.name for f in fields(SourceConfig)} == names
 
 
 def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
