@@ -25,9 +25,9 @@ from transformer_mt.data.batching.static_batches import (
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.engines.engine import Hypothesis
+from transformer_mt.decode.engines.torch_engine import ModelStep
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.step_function import ModelStep
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.model.transformer import Transformer, for_inference
