@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,70 @@ def random_model(
     generation.num_beams, generation.max_length = 4, 512
     generation.bad_words_ids, generation.renormalize_logits = [[pad]], True
     return model
+
+
+def generate(
+    model: Any,
+    sources: Sequence[Sequence[int]],
+    beam_size: int,
+    new_tokens: int,
+    *,
+    charge_end: bool = False,
+) -> list[list[tuple[list[int], float]]]:
+    """The translations of ``generate``, best first, without a length penalty.
+
+    Args:
+        model: A model of ``random_model``.
+        sources: Token ids with the end symbol.
+        beam_size: Beams, and translations of each source.
+        new_tokens: Maximum number of tokens, end symbol included.
+        charge_end: Whether the end symbol that is forced at the limit counts with its
+            log-probability, as in our search. ``ForcedEOSTokenLogitsProcessor`` of transformers
+            gives it 0.
+
+    Returns:
+        For each source, tokens without the end symbol and their summed log-probability, which
+        greedy search does not have.
+    """
+    pad, config = model.config.pad_token_id, model.generation_config
+
+    def end_charged(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.log_softmax(-1)  # renormalize_logits, before all but the end is ruled out
+        if ids.shape[1] == new_tokens:
+            ends = scores[:, :1]
+            scores = torch.full_like(scores, -math.inf)
+            scores[:, :1] = ends
+        return scores
+
+    before = config.forced_eos_token_id, config.renormalize_logits
+    more: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": True}
+    if beam_size == 1:
+        more = {}
+    if charge_end:
+        config.forced_eos_token_id, config.renormalize_logits = None, False
+        more["logits_processor"] = [end_charged]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    results: dict[int, list[tuple[list[int], float]]] = {}
+    for start in range(0, len(order), 16):
+        batch = order[start : start + 16]
+        longest = len(sources[batch[-1]])
+        ids = torch.tensor([[*sources[i], *[pad] * (longest - len(sources[i]))] for i in batch])
+        output = model.generate(
+            ids,
+            attention_mask=(ids != pad).long(),
+            num_beams=beam_size,
+            num_return_sequences=beam_size,
+            max_new_tokens=new_tokens,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **more,
+        )
+        scores = [0.0] * len(output.sequences) if beam_size == 1 else output.sequences_scores
+        found = [
+            (row[: row.index(0)], float(score))
+            for row, score in zip(output.sequences[:, 1:].tolist(), scores, strict=True)
+        ]
+        for n, i in enumerate(batch):
+            results[i] = found[n * beam_size : (n + 1) * beam_size]
+    config.forced_eos_token_id, config.renormalize_logits = before
+    return [results[i] for i in range(len(sources))]

@@ -102,16 +102,8 @@ def largest_difference(folder: Path, model: Any) -> float:
 
 def their_translations(folder: Path, model: Any, lines: list[str], beam_size: int) -> list[str]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    settings = {"length_penalty": 0.0, "early_stopping": True} if beam_size > 1 else {}
-    texts = []
-    for ids in their_ids(folder, lines):
-        output = model.generate(
-            torch.tensor([ids]), num_beams=beam_size, max_new_tokens=25, **settings
-        )
-        texts.append(
-            tokenizer.decode(output[0], skip_special_tokens=True, use_source_tokenizer=False)
-        )
-    return texts
+    found = marian_models.generate(model, their_ids(folder, lines), beam_size, 25)
+    return [tokenizer.decode(best[0][0], use_source_tokenizer=False) for best in found]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +163,41 @@ def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size
     expected = their_translations(folder, model, LINES[:-1], beam_size)
     translator = Translator.load(folder, engine=engine, beam_size=beam_size, **SEARCH)
     assert translator.translate(LINES) == [*expected, ""]
+
+
+@pytest.mark.parametrize(("end", "new_tokens"), [(0, 4), (1, 4), (1, 6), (2, 8)])
+def test_only_the_forced_end_differs_from_generate(
+    end: float, new_tokens: int, tmp_path: Path
+) -> None:
+    """``generate`` adds nothing for the end symbol at the limit, ours its log-probability.
+
+    Lines of the models with a larger bias of the end symbol end before the limit.
+    """
+    folder = tmp_path / "opus"
+    model = write(folder, end=end)
+    sources = their_ids(folder, SOURCE[:100])
+    ids = json.loads((folder / "vocab.json").read_text())
+    search = {**SEARCH, "max_length": new_tokens - 1}
+    ours = Translator.load(folder, engine="torch", beam_size=4, **search)
+    found = [
+        [([ids[piece] for piece in t.pieces[:-1]], t.log_prob) for t in best]
+        for best in ours.translate_nbest(SOURCE[:100], 4)
+    ]
+
+    charged = marian_models.generate(model, sources, 4, new_tokens, charge_end=True)
+    for best, expected in zip(found, charged, strict=True):
+        assert [tokens for tokens, _ in best] == [tokens for tokens, _ in expected]
+        assert [x for _, x in best] == pytest.approx([x for _, x in expected], abs=1e-4)
+
+    published = marian_models.generate(model, sources, 4, new_tokens)
+    for best, expected in zip(found, published, strict=True):
+        tokens, log_prob = expected[0]
+        if len(tokens) < new_tokens - 1:
+            assert best[0] == (tokens, pytest.approx(log_prob, abs=1e-4))
+        else:
+            assert best[0][1] <= log_prob + 1e-4
+    equal = [best[0][0] == expected[0][0] for best, expected in zip(found, published, strict=True)]
+    assert all(equal) == bool(end)
 
 
 def test_search_settings_are_those_of_the_folder(marian: tuple[Path, Any]) -> None:
