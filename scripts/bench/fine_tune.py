@@ -125,7 +125,7 @@ def fine_tune_with_transformers(options: Namespace) -> None:
     src, tgt = (Path(name).read_text().removesuffix("\n").split("\n") for name in options.train)
     rows = datasets.Dataset.from_dict(dict(tokenizer(src, text_target=tgt)))
     lengths = [len(labels) for labels in rows["labels"]]
-    rows = rows.add_column("length", lengths)  # type: ignore[call-arg]
+    rows = rows.add_column("length", lengths)
     records: list[dict[str, float]] = []
 
     class Trainer(Seq2SeqTrainer):  # type: ignore[misc]
