@@ -1,9 +1,11 @@
 """Tags of data sources: in the vocabulary, in encoded pairs, in cleaning and in the cache."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.tokenizers import random_lines, small_tokenizer
 
@@ -16,10 +18,14 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
+from transformer_mt.conversion.marian_tokenizer import tokenizer_files
+from transformer_mt.conversion.transformers_tokenizer import convert_tokenizer
+from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.added_tags import add_tags
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
@@ -75,6 +81,45 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
         check_tag("<2es>", tokenizer.tags)
     with pytest.raises(InputError, match="it has no tags at all"):
         check_tag("<2es>", small_tokenizer(tmp_path / "n").tags)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sampled_segmentations_keep_the_tag(tmp_path: Path, kind: str) -> None:
+    config = TokenizerConfig(vocab_size=293, type=kind)
+    (tmp_path / "m").write_bytes(train_tokenizer(random_lines(), config, ["<2de>"]))
+    tokenizer = Tokenizer(tmp_path / "m")
+    lines = [f"<2de> {line}" for line in random_lines(50)]
+    side = Side.from_lists([[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)])
+    rngs = [np.random.default_rng(i) for i in range(50)]
+    sampled = Side.from_lengths(
+        *SubwordRegularizer(tokenizer, 0.5)(side.tokens, side.lengths, rngs)
+    )
+    assert len(sampled.tokens) > len(side.tokens)
+    assert {int(sampled[i][0]) for i in range(50)} == {4}
+    assert (sampled.tokens == 4).sum() == 50
+    texts = tokenizer.decode([sampled[i][:-1].tolist() for i in range(50)])
+    assert texts == random_lines(50)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_exported_tokenizer_knows_tags(tmp_path: Path, kind: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    config = TokenizerConfig(vocab_size=293, type=kind)
+    (tmp_path / "m").write_bytes(train_tokenizer(random_lines(), config, ["<2de>", ">>fra<<"]))
+    tokenizer = Tokenizer(tmp_path / "m")
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(convert_tokenizer(tokenizer, "nfc")))
+    lines = [f"{tag} {line}" for tag in tokenizer.tags for line in random_lines(20)]
+    found = [theirs.encode(line).ids for line in lines]
+    assert found == [[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)]
+
+
+def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> None:
+    for name in run_layout.SIDE_TOKENIZERS:
+        tags = ["<law>"] if name == run_layout.SIDE_TOKENIZERS[0] else []
+        config = TokenizerConfig(vocab_size=290)
+        (tmp_path / name).write_bytes(train_tokenizer(random_lines(), config, tags))
+    with pytest.raises(InputError, match="takes the tag <law> for text"):
+        tokenizer_files(Tokenizer.load(tmp_path), TrainJob())
 
 
 def test_tags_are_added_after_the_last_piece(tmp_path: Path) -> None:

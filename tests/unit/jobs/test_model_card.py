@@ -128,6 +128,22 @@ def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) ->
     assert f"| final weights | {text} |" in (folder / "README.md").read_text()
 
 
+def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
+    train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), SourceConfig(tsv="b.tsv", tag="<2fr>",
+                                                                  tgt_lang="fr")]  # fmt: skip
+    write_config(folder, TrainJob(data=replace(DATA, train=train, test=train)))
+    scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
+    (folder / "test.json").write_text(to_json(scores))
+    assert read_test_scores(folder) == scores
+    write_model_card(folder, scores)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.language == ["en", "pt", "fr"]
+    assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
+    for fact in ("| BLEU `<2fr>` | 38.39 |", "2,000 segments", "`<2fr>` (en → fr).",
+                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> …"])', '["<2pt>"] + '):  # fmt: skip
+        assert fact in card.text, fact
+
+
 def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
     (folder / "README.md").symlink_to("/dev/zero")
     with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
