@@ -117,13 +117,15 @@ def test_model_of_published_size(
             assert path.read_bytes() == (again / path.name).read_bytes(), path.name
     for beam_size, charge_end in ((1, False), (4, False), (4, True)):
         started = time.perf_counter()
-        found = marian_models.generate(model, sources, beam_size, NEW_TOKENS, charge_end=charge_end)
+        theirs = marian_models.generate(
+            model, sources, beam_size, NEW_TOKENS, charge_end=charge_end
+        )
         expected_texts = [
-            tokenizer.decode(best[0][0], use_source_tokenizer=False) for best in found
+            tokenizer.decode(best[0][0], use_source_tokenizer=False) for best in theirs
         ]
         # generate adds nothing for the end symbol that it forces at the limit, and ours adds its
         # log-probability. So beams can differ at the limit, unless generate is made to add it.
-        ended = {i for i, best in enumerate(found) if len(best[0][0]) < NEW_TOKENS - 1}
+        ended = {i for i, best in enumerate(theirs) if len(best[0][0]) < NEW_TOKENS - 1}
         seconds = time.perf_counter() - started
         print(f"beam_size={beam_size}, {charge_end=}: generate {seconds:.0f} s")
         for engine in ("torch", "ctranslate2"):
