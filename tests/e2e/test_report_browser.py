@@ -329,7 +329,7 @@ def test_text_has_enough_contrast_in_light_and_dark_mode(
         low, high = sorted([luminance(colour), back])
         assert (high + 0.05) / (low + 0.05) > 4.5, (selector, colour)
     series = browser.run(
-        "getComputedStyle(document.querySelector('figure svg path[style*=series-2]')).stroke"
+        "getComputedStyle(document.querySelector('figure svg path[style*=series-2]')).fill"
     )
     assert series.startswith("rgb(")  # the chart's colours are the page's
 

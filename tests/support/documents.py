@@ -19,13 +19,22 @@ class Capitals:
     engine = SimpleNamespace(name="torch", compute_type="float32")
 
     class _Vocabulary:
+        tags: Sequence[str] = ()
+
         def encode(self, lines: Sequence[str]) -> list[list[int]]:
             return [[1] for _ in lines]
+
+        def split_tag(self, line: str) -> tuple[str, str]:
+            return "", line
 
     def __init__(self, *, reverse: bool = False) -> None:
         self.tokenizer = cast(Tokenizer, self._Vocabulary())
         self.normalizer = Normalizer("none", "en", "de")
         self._step = -1 if reverse else 1
+
+    def with_tag(self, lines: Sequence[str], tag: str | None) -> list[str]:
+        assert tag is None
+        return list(lines)
 
     def translate_nbest(
         self, lines: Sequence[str], nbest: int, *, align: bool = False
