@@ -46,9 +46,9 @@ class ModelConfig(Checked, prefix="model."):
     layer_norm_eps: float = number(1e-6, above=0, at_most=1)
     """ε of layer normalisation, (x − μ) / √(σ² + ε); 1e-5 in MarianMT."""
     tied_embeddings: str = one_of("all", "decoder", "none")
-    """Which matrices are one, of the embeddings of the source, those of the target and the output
-    layer. ``all``, as in the paper (§3.4), needs one vocabulary for both languages; ``decoder``:
-    the last two; ``none``: each is its own."""
+    """Which of the source embeddings, the target embeddings and the output layer share one matrix.
+    ``all``, as in the paper (§3.4), needs one vocabulary for both languages; ``decoder``: target
+    embeddings and output layer; ``none``: three separate matrices."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by √d_model (§3.4)."""
     output_bias: bool = False

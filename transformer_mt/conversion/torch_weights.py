@@ -17,7 +17,7 @@ from transformer_mt import files
 from transformer_mt.errors import InputError, first_line, printable
 
 _MAX_EXTRA_BYTES = 2**26
-"""Bytes of a file of weights besides those of the model."""
+"""Allowance in bytes for a weight file beyond the tensors of the model."""
 _MAX_PICKLE_BYTES = 2**22
 """Maximum size of the list of tensors in a ``pytorch_model.bin``."""
 
