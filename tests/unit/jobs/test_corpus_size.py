@@ -32,7 +32,9 @@ def test_the_number_of_pairs_chooses_the_experiment(
     given = overrides(tmp_path, pairs)
     assert compose(["model=auto", *given]) == compose([f"experiment=pairs_{name}", *given])
     line = capsys.readouterr().err
-    assert line.startswith(f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name} ")
+    assert line.startswith(
+        f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name} "
+    )
     assert line.count("\n") == 1
 
 
@@ -63,6 +65,8 @@ def test_every_experiment_exists() -> None:
 
 
 def test_a_model_far_too_large_for_its_corpus_is_reported() -> None:
-    assert "48 million parameters are many for 10,000 pairs" in str(size_warning(10_000, 48_000_000))
+    assert "48 million parameters are many for 10,000 pairs" in str(
+        size_warning(10_000, 48_000_000)
+    )
     assert size_warning(4_508_785, 63_000_000) is None  # the paper
     assert size_warning(10_000, 3_400_000) is None  # experiment=pairs_10k
