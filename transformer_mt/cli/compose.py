@@ -61,7 +61,7 @@ def with_experiment(overrides: Sequence[str]) -> list[str]:
         return others
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
-    return [choose_experiment(others, compose), *others]
+    return [*choose_experiment(others, compose), *others]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ ratio of the experiments. The paper's is 14."""
 
 def choose_experiment(
     overrides: Sequence[str], compose: Callable[[Sequence[str]], TrainJob]
-) -> str:
+) -> list[str]:
     """Chooses an experiment for the number of training pairs, and says which on standard error.
 
     Args:
@@ -33,7 +33,7 @@ def choose_experiment(
         compose: Composes them.
 
     Returns:
-        ``experiment=NAME``, or ``experiment=null`` for the paper's base model.
+        ``["experiment=NAME"]``, or no override: the paper's base model.
 
     Raises:
         UsageError: The arguments are wrong, or have an experiment.
@@ -45,19 +45,20 @@ def choose_experiment(
     pairs = read_pairs(data.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     number = sum(1 for _ in islice(pairs, MANY_PAIRS))
     if number == MANY_PAIRS and torch.cuda.is_available():
-        name, settings = "null", "the paper's base model"
+        chosen, settings = [], "model=base, as in the paper"
     else:
         name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
         tree = OmegaConf.load(config_dir() / f"experiment/{name}.yaml")
+        chosen = [f"experiment={name}"]
         settings = (
-            f"model={tree.defaults[0]['override /model']} "
+            f"{chosen[0]}, model={tree.defaults[0]['override /model']} "
             f"tokenizer.vocab_size={tree.tokenizer.vocab_size} "
             f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
         )
     if env_rank() == 0:
-        message = f"{number:,} training pairs: experiment={name} ({settings})"
-        print(f"mt-train: model=auto: {message}; your own settings override them", file=sys.stderr)
-    return f"experiment={name}"
+        text = f"{number:,} training pairs: {settings}; your own settings override these"
+        print(f"mt-train: model=auto: {text}", file=sys.stderr)
+    return chosen
 
 
 def size_warning(pairs: int, parameters: int) -> str | None:

@@ -33,7 +33,7 @@ def test_the_number_of_pairs_chooses_the_experiment(
     assert compose(["model=auto", *given]) == compose([f"experiment=pairs_{name}", *given])
     line = capsys.readouterr().err
     assert line.startswith(
-        f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name} "
+        f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name}, "
     )
     assert line.count("\n") == 1
 
