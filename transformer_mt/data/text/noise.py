@@ -45,8 +45,8 @@ def no_final_punctuation(text: str, _: np.random.Generator) -> str:
 
 def typographic_quotes(text: str, rng: np.random.Generator) -> str:
     """Straight quotes and apostrophes as word processors write them, in a random language's way."""
-    opening, closing = _QUOTES[rng.integers(len(_QUOTES))]
-    return _OPENING.sub(opening, text).replace('"', closing).replace("'", "’")
+    style = _QUOTES[rng.integers(len(_QUOTES))]
+    return _OPENING.sub(style[0], text).replace('"', style[1]).replace("'", "’")
 
 
 def typing_errors(text: str, rng: np.random.Generator) -> str:
@@ -58,7 +58,7 @@ def typing_errors(text: str, rng: np.random.Generator) -> str:
     letters = "".join(word[0] for word in words)
     for i in _choose(len(words), _WORDS_PER_ERROR, rng):
         at = words[i].start() + int(rng.integers(len(words[i][0]) - 1))
-        first, second = text[at : at + 2]
+        first, second = text[at], text[at + 1]
         other = letters[rng.integers(len(letters))]
         pairs = second + first, second, first + first + second, other + second
         wrong = [pair for pair in pairs if pair != first + second]

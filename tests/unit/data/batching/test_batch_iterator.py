@@ -329,11 +329,12 @@ def grown_by_a_tenth(store: TokenStore, epoch: int, lines: bool) -> TokenStore:
 def test_sampled_updates_fit_the_buffers(lines: bool) -> None:
     stored, tokens = lengths_like_wmt(), 8000
     first, every = grown_by_a_tenth(stored, 0, lines), np.arange(len(stored))
-    rest = first.pair_lengths(every) - 1.1 * stored.pair_lengths(every)
-    variances = (rest**2).sum(axis=1) / stored.pair_lengths(every).sum(axis=1)
-    growth = Growth(1.1, variances[0]), Growth(1.1, variances[1])
-    plan = BatchPlan(stored, round(tokens / 1.1), 1)
-    shape = plan_buffers(stored, plan, tokens + (1500 if lines else 400), growth=growth)
+    before, after = stored.pair_lengths(every), first.pair_lengths(every)
+    means = after.sum(axis=1) / before.sum(axis=1)
+    variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / before.sum(axis=1)
+    src, tgt = map(Growth, means.tolist(), variances.tolist())
+    plan = BatchPlan(stored, round(tokens / tgt.mean), 1)
+    shape = plan_buffers(stored, plan, tokens + (1500 if lines else 400), growth=(src, tgt))
     for epoch in (1, 2):
         sampled = grown_by_a_tenth(stored, epoch, lines)
         steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
