@@ -73,7 +73,7 @@ def config_dir() -> Path:
     for candidate in (package / "configs", package.parent / "configs"):
         if candidate.is_dir():
             return candidate
-    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer-mt")
+    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer_mt")
 
 
 def primary_config_dir(command: Command) -> Path:
