@@ -183,9 +183,9 @@ class TrainJob(Checked):
     stage: str = one_of("train", "prepare")
     """Last stage of the run. ``prepare`` only learns the vocabulary and encodes the corpus."""
     trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])
-    """Experiment trackers. Each but ``tensorboard`` is an extra: ``pip install
-    'transformer-mt[wandb]'``. They record what ``metrics.jsonl`` does, and more; a tracker that
-    fails never stops training."""
+    """Experiment trackers. Each but ``tensorboard`` needs the package of its name: ``pip install
+    wandb``. They record what ``metrics.jsonl`` does, and more; a tracker that fails never stops
+    training."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

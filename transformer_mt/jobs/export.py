@@ -104,7 +104,7 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
         )
     except ImportError as error:
         raise InputError(
-            f"format=ctranslate2 needs CTranslate2: pip install 'transformer-mt[fast]' ({error})"
+            f"format=ctranslate2 needs CTranslate2: pip install ctranslate2 ({error})"
         ) from None
     return f"a CTranslate2 model in {compute_type}"
 

@@ -29,9 +29,7 @@ class SentenceTranslator:
         try:
             from sentencex import segment
         except ImportError:
-            raise InputError(
-                "split=sentences needs sentencex: pip install 'transformer-mt[sentences]'"
-            ) from None
+            raise InputError("split=sentences needs sentencex: pip install sentencex") from None
         self._translator, self._segment = translator, segment
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
