@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
     """
     for name, tensors in _live_tensors(model, optimizer_state).items():
         path = checkpoint.path / name
-        values = _load(path)
-        _check_shapes(tensors, {key: tuple(value.shape) for key, value in values.items()}, path)
+        values = read_tensors(path, partial(_check_shapes, tensors, path))
         for key, tensor in tensors.items():
             tensor.copy_(values[key])
 
@@ -139,7 +138,7 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """Element-wise mean of several checkpoints' weights (§6.1), computed in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        weights = _load(checkpoint.path / run_layout.WEIGHTS)
+        weights = read_tensors(checkpoint.path / run_layout.WEIGHTS)
         for name, tensor in weights.items():
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
@@ -150,7 +149,7 @@ def ema_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Exponential moving average of the weights, by parameter name (``train.final=ema``)."""
     return {
         name.removeprefix(_EMA_PREFIX): tensor
-        for name, tensor in _load(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
+        for name, tensor in read_tensors(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
         if name.startswith(_EMA_PREFIX)
     }
 
@@ -174,17 +173,34 @@ def save_tensors(
 
 
 def read_tensors(
-    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None]
+    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None] | None = None
 ) -> dict[str, Tensor]:
     """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
 
     Raises:
-        InputError: The file is missing or damaged.
+        InputError: The file is missing or damaged; other programs write no checksum.
     """
-    with _opened(path) as file:
-        names = file.keys()
-        check({name: tuple(file.get_slice(name).get_shape()) for name in names})
-        return {name: file.get_tensor(name) for name in names}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open_regular(path, max_bytes=memory) as stream:  # safetensors would wait for a pipe
+            header = int.from_bytes(stream.read(8), "little")
+        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
+            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
+        with safe_open(path, "pt") as file:
+            names = file.keys()
+            if check is not None:
+                check({name: tuple(file.get_slice(name).get_shape()) for name in names})
+            tensors = {name: file.get_tensor(name) for name in names}
+            checksum = (file.metadata() or {}).get("sha256")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except MemoryError:
+        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({error}): copy it again") from None
+    if checksum is not None and checksum != _tensors_digest(tensors):
+        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    return tensors
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -195,15 +211,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
     """
-    with _opened(path) as file:
-        number = sum(1 for _ in model.parameters())
-        names = file.keys()[: number + 1]  # of a longer list the rest does not matter
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-        _check_shapes(parameters(model), shapes, path)
-        expected = (file.metadata() or {}).get("sha256")
-        tensors = {name: file.get_tensor(name) for name in names}
-    if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
-        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    tensors = read_tensors(path, partial(_check_shapes, parameters(model), path))
     if next(model.parameters()).is_meta:
         model.to_empty(device="cpu")
     for name, tensor in parameters(model).items():
@@ -215,7 +223,7 @@ def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snaps
 
 
 def _check_shapes(
-    targets: dict[str, Tensor], found: dict[str, tuple[int, ...]], path: Path
+    targets: dict[str, Tensor], path: Path, found: dict[str, tuple[int, ...]]
 ) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
     if expected != found:
@@ -237,31 +245,6 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
         reason = os.strerror(code) if number else str(error)
         raise OSError(code, reason, str(path)) from None
     path.chmod(mode)
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    with _opened(path) as file:
-        names = file.keys()
-        return {name: file.get_tensor(name) for name in names}
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A safetensors file, opened for reading; errors name the file."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open_regular(path, max_bytes=memory) as file:  # safetensors would wait for a pipe
-            header = int.from_bytes(file.read(8), "little")
-        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
-            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
-        with safe_open(path, "pt") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except MemoryError:
-        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
-    except SafetensorError as error:
-        raise InputError(f"{path} is damaged ({error}): copy it again") from None
 
 
 def _name(step: int) -> str:

@@ -18,7 +18,7 @@ from transformer_mt.config import DataConfig, TrainJob, schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import cache_path, read_regular, write_text
+from transformer_mt.files import cache_path, expand_user, read_regular, write_text
 from transformer_mt.registries import IMPORT_FORMATS, load
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
@@ -130,7 +130,8 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
     """
-    folder = hub_models.resolve(reference)
+    is_remote = hub_models.is_remote(reference)
+    folder = hub_models.resolve(str(reference)) if is_remote else expand_user(reference)
     kind = hub_models.foreign_type(folder)
     if kind is None:
         return folder

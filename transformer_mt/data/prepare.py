@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
@@ -94,8 +95,13 @@ class Prepared:
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
+        return CleaningReport.from_json(self.config.cleaning, self.read_report())
+
+    def read_report(self) -> dict[str, Any]:
+        """The same as JSON values, ``CleaningReport.to_json``."""
+        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
         try:
-            return CleaningReport.from_json(self.config.cleaning, read_json(self.corpus / REPORT))
+            return dict(read_json(self.corpus / REPORT, types))
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import OPTIMIZERS, SCHEDULES, load
+from transformer_mt.registries import SCHEDULES, load
 
 
 class Optimizer:
@@ -89,12 +89,6 @@ def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return Optimizer(weights, adamw)
-
-
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """Builds the optimizer that the config names, for a model already on its device."""
-    optimizer: Optimizer = load(OPTIMIZERS, config.name)(model, config)
-    return optimizer
 
 
 def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:

@@ -132,7 +132,7 @@ class EncodeChunk:
                 )
                 src, tgt = [*src, EOS], [*tgt, EOS]
                 reason = cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
-                src = self._tokenizer.add_tag(tag, src)
+                src = [self._tokenizer.tags[tag], *src] if tag else src
                 if len(src) > max_tokens:  # with its tag
                     reason = reason or "length"
             if reason is not None:
