@@ -30,7 +30,7 @@ _EMA_PREFIX = "running_mean."
 """Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
 _MAX_HEADER_BYTES = 2**22
-"""Maximum size of a safetensors header; those of the largest models have some 100 KiB."""
+"""Maximum size of a safetensors header; the largest models have some 100 KiB."""
 
 _INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""

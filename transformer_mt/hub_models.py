@@ -122,6 +122,6 @@ def foreign_type(folder: Path) -> str | None:
     if kind is not None and str(kind) not in IMPORT_FORMATS:
         raise InputError(
             f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "
-            f"only those of type {', '.join(IMPORT_FORMATS)} can be used"
+            f"only type {', '.join(IMPORT_FORMATS)} can be used"
         )
     return None if kind is None else str(kind)

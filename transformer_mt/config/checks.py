@@ -42,12 +42,13 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
         names: Names, or registries, which stand for theirs, also for those registered later.
         default: The first name unless given; None is accepted if it is None.
     """
-    registries = [{item: None} if isinstance(item, str) else item for item in names]
-    metadata = {"names": ChainMap(*reversed(registries))}  # which iterates over its last map first
+    accepted: ChainMap[str, Any] = ChainMap()
+    for item in names:
+        accepted = accepted.new_child({item: None} if isinstance(item, str) else item)
+    metadata = {"names": accepted}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
-    default = next(iter(metadata["names"])) if default is ... else default
-    return field(default=default, metadata=metadata)
+    return field(default=next(iter(accepted)) if default is ... else default, metadata=metadata)
 
 
 @dataclass(frozen=True)

@@ -274,7 +274,7 @@ class DataConfig(Checked, prefix="data."):
                 raise InputError(f"another source with the tag of {source} is in {other!r}")
 
     def languages(self, source: SourceConfig | None) -> tuple[str, str]:
-        """Source and target language of a source; None: those of the model."""
+        """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
 
@@ -326,7 +326,7 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     seed: int = 1
     """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
-    """Existing SentencePiece model to use. Or a folder with those of both languages, ``source.spm``
+    """Existing SentencePiece model to use, or a folder with one for each language, ``source.spm``
     and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping

@@ -42,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.data.text.tags import check_tag
+from transformer_mt.data.text.tags import check_tag, split_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
@@ -63,7 +63,7 @@ class Prepared:
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
-    """The vocabulary: a SentencePiece model, or a folder with those of both languages."""
+    """The vocabulary: a SentencePiece model, or a folder with one for each language."""
     corpus: Path
     """Folder of the encoded training data."""
     valid: list[Pair]
@@ -85,12 +85,14 @@ class Prepared:
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
         tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
-        src = tokenizer.encode_sources((pair.src for pair in self.valid), normalizer)
-        tgt = tokenizer.tgt.encode(
-            normalizer.of_tag(tokenizer.split_tag(pair.src)[0]).tgt(pair.tgt) for pair in self.valid
-        )
-        src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
-        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
+        sources, targets = list[list[int]](), list[list[int]]()
+        for pair in self.valid:
+            (src,) = tokenizer.encode_sources([pair.src], normalizer)
+            tag, _ = split_tag(pair.src, tokenizer.tags)
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(pair.tgt)])
+            sources.append([*src, EOS])
+            targets.append([*tgt, EOS])
+        return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
 
     @property
     def report(self) -> CleaningReport:
@@ -152,7 +154,7 @@ def prepare(job: TrainJob) -> Prepared:
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        texts = (Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in held_out)
+        texts = (Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in held_out)
         task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(texts))
         _encode_corpus(task, to)
 

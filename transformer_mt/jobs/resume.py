@@ -159,7 +159,7 @@ def check(
 def _scores_are_current(
     run_dir: Path, data: Prepared, changed: set[str], changed_data: set[str]
 ) -> bool:
-    """Whether the scores in the folder are those of a job whose training is finished."""
+    """Whether the scores in the folder belong to a job whose training is finished."""
     if read_test_scores(run_dir) is None or not (run_dir / run_layout.WEIGHTS).exists():
         return False
     differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}

@@ -141,16 +141,8 @@ class CrossAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """Dropout (§5.4), by ``kernels.dropout``."""
-
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
-
-    def extra_repr(self) -> str:
-        """The setting that ``print`` shows."""
-        return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""

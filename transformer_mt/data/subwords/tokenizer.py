@@ -166,16 +166,13 @@ class Tokenizer:
         return encoded
 
     def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
-        """Ids of source lines, which may start with a tag: that of the tag, then as ``encode``."""
+        """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``."""
         encoded = []
-        for tag, text in map(self.split_tag, lines):
+        for line in lines:
+            tag, text = split_tag(line, self.tags)
             (ids,) = self.encode([normalizer.of_tag(tag).src(text)])
             encoded.append([self.tags[tag], *ids] if tag and ids else ids)
         return encoded
-
-    def split_tag(self, line: str) -> tuple[str, str]:
-        """The tag of a source line, or "", and its text."""
-        return split_tag(line, self.tags)
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""
