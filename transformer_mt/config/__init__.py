@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
+from transformer_mt.config.augment import AugmentConfig
 from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
@@ -26,6 +27,7 @@ from transformer_mt.errors import InputError
 
 __all__ = [
     "JOBS",
+    "AugmentConfig",
     "CardConfig",
     "CleaningConfig",
     "Command",

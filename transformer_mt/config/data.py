@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from transformer_mt import files
+from transformer_mt.config.augment import AugmentConfig
 from transformer_mt.config.checks import Checked, choice, number, one_of, require, require_language
 from transformer_mt.errors import InputError
 
@@ -236,6 +237,7 @@ class DataConfig(Checked, prefix="data."):
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     normalization: str = one_of("none", "nfc", "standard", "moses", "moses_lowercase")
     """Text normalisation, in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
@@ -243,8 +245,8 @@ class DataConfig(Checked, prefix="data."):
     ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k
     scores."""
     workers: int | None = number(None, at_least=0, at_most=4096)
-    """Processes that clean, encode, and sample segmentations (``tokenizer.sampling``). null: one
-    per core; 0: none besides the main process."""
+    """Processes that clean, encode, and sample pairs (``data.augment``, ``tokenizer.sampling``).
+    null: one per core; 0: none besides the main process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -172,6 +172,9 @@ class EvaluateJob(Checked):
     to compute; 0: none besides the main process."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
+    robustness: bool = False
+    """Scores the model on the test set as it is, and with each kind of noise of ``data.augment`` on
+    all source lines; by bleu and chrf unless ``metrics`` says otherwise."""
     report: str | None = None
     """HTML report to write: scores, charts, training curves and every sentence."""
     attention: str | None = None
@@ -196,6 +199,18 @@ class EvaluateJob(Checked):
         )
         self._check_test_set()
         self._check_attention()
+        self._check_robustness()
+
+    def _check_robustness(self) -> None:
+        if not self.robustness:
+            return
+        require(bool(self.model), "robustness=true translates: set model=FOLDER, not hypotheses")
+        for key in ("report", "attention", "bootstrap", "randomization"):
+            message = f"{key} cannot be used with robustness=true, which prints one table of scores"
+            require(getattr(self, key) is None, message)
+        for name in self.metrics or []:
+            message = f"metrics: {name} cannot be used with robustness=true"
+            require(name not in SOURCE_METRICS, message)
 
     def _check_test_set(self) -> None:
         require(

@@ -15,7 +15,7 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.data.batching.subword_regularization import SampledSegmentation
+from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import CleaningReport, clean_text
 from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
 from transformer_mt.data.store import cache, token_store
@@ -73,8 +73,8 @@ class Prepared:
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
-    segmentation: SampledSegmentation | None = None
-    """Samples the segmentation of the training data, with ``tokenizer.sampling``."""
+    sampler: PairSampler | None = None
+    """Samples the training pairs, with ``data.augment`` or ``tokenizer.sampling``."""
 
     @property
     def train(self) -> Corpus:
@@ -159,9 +159,12 @@ def prepare(job: TrainJob) -> Prepared:
         _encode_corpus(task, to)
 
     cache.build_once(corpus, encode)
-    train, segmentation = Corpus.load(corpus), None
-    if strength := job.tokenizer.sampling:
-        segmentation = SampledSegmentation(vocabulary, strength, job.train.seed, train.max_length)
+    train, sampler = Corpus.load(corpus), None
+    if (strength := job.tokenizer.sampling) or data.augment.rates:
+        normalizer, seed = Normalizer.of(data), job.train.seed
+        sampler = PairSampler(
+            vocabulary, normalizer, data.augment, strength, seed, train.max_length
+        )
     checksums = {
         "corpus": train.fingerprint,
         "valid": cache.key(valid),
@@ -169,7 +172,7 @@ def prepare(job: TrainJob) -> Prepared:
     }
     if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    return Prepared(data, vocabulary, corpus, valid, test, checksums, segmentation)
+    return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:

@@ -130,7 +130,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
                 data.train,
                 data.valid_store,
                 tokenizer.tgt.vocab_size,
-                data.segmentation,
+                data.sampler,
                 tokenizer.vocab_size,
             ),
             TranslationValidator(job, tokenizer, data.valid, world),
