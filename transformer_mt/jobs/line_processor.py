@@ -205,8 +205,8 @@ class LineProcessor:
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged = translator.with_tag(lines, self._job.tag)
         tags, malformed, untagged = translator.tokenizer.tags, list[int](), 0
-        for number, line in enumerate(tagged, first_line):
-            tag, text = split_tag(line, tags)
+        for number, source in enumerate(tagged, first_line):
+            tag, text = split_tag(source, tags)
             untagged += bool(tags and not tag and text.strip())
             if self._job.markup == "keep" and is_malformed(text):
                 malformed.append(number)
