@@ -80,7 +80,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
             _write(values, unfinished / name)
         state = {"format": FORMAT, **state}
         state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
-        state["sha256"][run_layout.CHECKPOINT_STATE] = _state_digest(state)
+        state["sha256"][run_layout.CHECKPOINT_STATE] = _digest(state)  # without this checksum
         text = json.dumps(state, indent=2)
         (unfinished / run_layout.CHECKPOINT_STATE).write_text(text, encoding="utf-8")
     return Checkpoint(path, state)
@@ -258,18 +258,13 @@ def _verify(path: Path) -> Checkpoint:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
         raise ValueError(f"{run_layout.CHECKPOINT_STATE} is of step {state['step']}")
-    if _state_digest(state) != state["sha256"][run_layout.CHECKPOINT_STATE]:
+    digests = dict(state["sha256"])
+    if digests.pop(run_layout.CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):
         raise ValueError(f"the checksum of {run_layout.CHECKPOINT_STATE} is wrong")
     for name in (run_layout.WEIGHTS, run_layout.CHECKPOINT_OPTIMIZER):
-        if sha256(path / name) != state["sha256"][name]:
+        if sha256(path / name) != digests[name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
-
-
-def _state_digest(state: dict[str, Any]) -> str:
-    """Checksum of ``state.json``, computed without the checksum itself."""
-    digests = {k: v for k, v in state["sha256"].items() if k != run_layout.CHECKPOINT_STATE}
-    return _digest({**state, "sha256": digests})
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -119,10 +119,8 @@ def prepare(job: TrainJob) -> Prepared:
     if data.weights and data.temperature > 1:
         raise InputError("data.weights and data.temperature both mix the sources: set one of them")
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    valid, test = (
-        list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-        for sources in (data.valid, data.test)
-    )
+    read = partial(read_pairs, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    valid, test = list(read(data.valid)), list(read(data.test))
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
     if data.test and not test:
@@ -130,7 +128,7 @@ def prepare(job: TrainJob) -> Prepared:
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
     cache_dir = cache_path(job.cache_dir).resolve()
-    identities = [fingerprint(source) for source in data.train]
+    identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:

@@ -116,8 +116,8 @@ def check(
                 )
         return RunState.NEW
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
-    pairs = {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())}
-    changed = {key: (before, now) for key, (before, now) in pairs.items() if before != now}
+    keys = sorted(old.keys() | new.keys())
+    changed = {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
     if job.tokenizer.path is not None:  # the vocabulary's content determines its size
         differ.pop("tokenizer.vocab_size", None)
