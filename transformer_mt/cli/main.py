@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from transformer_mt import __version__
 from transformer_mt.cli import commands
-from transformer_mt.cli.compose import compose, explained_errors, to_job
+from transformer_mt.cli.compose import compose, explained_errors, to_job, with_experiment
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import JOBS, Command, primary_config_dir, register_schema
 from transformer_mt.config.help import help_text
@@ -89,6 +89,7 @@ def _run_with_hydra(
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
             added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
+        overrides = with_experiment(overrides)
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere

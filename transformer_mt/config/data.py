@@ -21,18 +21,22 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
     "tsv": ("tsv", *_COLUMNS),
     "jsonl": ("jsonl", *_COLUMNS),
     "parquet": ("parquet", *_COLUMNS),
+    "tmx": ("tmx", *_COLUMNS),
     "hub": ("hub", "config", "split", "revision", *_COLUMNS),
     "testset": ("testset", "langs"),
+    "mtdata": ("mtdata",),
     "sample": ("sample",),
 }
 """Fields of each kind of source; the kind is named after the fields that choose it."""
 
-NOT_FILES = ("testset", "sample")
+NOT_FILES = ("testset", "mtdata", "sample")
 """Kinds of source that are not local files. Paths of the other kinds are made absolute, and their
 files are fingerprinted."""
 
 TAG = re.compile(r"(?!<(?:pad|unk|s|/s|0x[0-9A-F]{2})>)<[^<>\s]+>|>>[^<>\s]+<<")
 """A tag, such as ``<2fr>`` or ``>>fra<<``; not a special symbol."""
+
+_MTDATA_NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
 
 COMMON_FIELDS = ("tag", "src_lang", "tgt_lang")
 """Fields of a source of any kind."""
@@ -44,7 +48,7 @@ _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 @dataclass(kw_only=True, frozen=True)
 class SourceConfig:
     """Source of sentence pairs: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``, ``parquet``,
-    ``hub``, ``testset`` or ``sample``.
+    ``tmx``, ``hub``, ``testset``, ``mtdata`` or ``sample``.
     """
 
     src: str | None = None
@@ -59,12 +63,18 @@ class SourceConfig:
     columns."""
     parquet: str | None = None
     """Parquet file with the same columns as ``jsonl``."""
+    tmx: str | None = None
+    """Translation memory (TMX 1.1 to 1.4b), of two or more languages. A language stands for its
+    variants, too: ``de`` for ``de-AT``. Formatting codes are dropped. It may be compressed."""
     hub: str | None = None
     """Dataset on the Hugging Face hub, or a local copy of one."""
     testset: str | None = None
     """Test set of sacreBLEU, e.g. ``wmt19``. Of several references the first is used."""
     langs: str | None = None
     """Language pair of the test set, e.g. ``en-de``."""
+    mtdata: str | None = None
+    """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. It must be
+    installed, e.g. with ``pipx install mtdata``."""
     sample: str | None = None
     """Split of the built-in sample: ``train``, ``valid``, ``test``."""
     config: str | None = None
@@ -74,11 +84,11 @@ class SourceConfig:
     revision: str | None = None
     """Commit, tag or branch of the hub dataset."""
     src_column: str | None = None
-    """Number from 1 (TSV, default 1) or name of the source column. The default name is the source
-    language."""
+    """Number from 1 (TSV, default 1) or name of the source column, for TMX a language such as
+    ``de-AT``. The default name is the source language."""
     tgt_column: str | None = None
-    """Number from 1 (TSV, default 2) or name of the target column. The default name is the target
-    language."""
+    """Number from 1 (TSV, default 2) or name of the target column, for TMX a language. The default
+    name is the target language."""
     tag: str | None = None
     """Symbol of the vocabulary that precedes each source text, e.g. ``<2fr>`` or ``>>fra<<``: the
     target language, the domain or the origin of the pairs."""
@@ -102,6 +112,11 @@ class SourceConfig:
                 example = _REQUIRED_OPTIONS.get(name)
                 hint = f", e.g. {name}: {example}" if example else ""
                 raise InputError(f"the data source {self} needs {name}{hint}")
+        require(
+            self.mtdata is None or _MTDATA_NAME.fullmatch(self.mtdata) is not None,
+            f"mtdata={self.mtdata!r} does not name a corpus of two languages, as "
+            "Statmt-europarl-10-deu-eng does (mtdata list --id)",
+        )
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
         for name in _COLUMNS if self.tsv else ():

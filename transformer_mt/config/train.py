@@ -179,7 +179,7 @@ class TrainJob(Checked):
     run_dir: str = "runs/wmt14_en_de"
     """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Folder of vocabularies and encoded corpora, shared by runs."""
+    """Folder of downloads of ``mtdata``, vocabularies and encoded corpora, shared by runs."""
     stage: str = one_of("train", "prepare")
     """Last stage of the run. ``prepare`` only learns the vocabulary and encodes the corpus."""
     trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])

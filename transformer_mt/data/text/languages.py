@@ -65,6 +65,19 @@ def base_language(lang: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
+def is_variant(code: str, lang: str) -> bool:
+    """Whether a code names a language or a variant of it (basic filtering of RFC 4647).
+
+    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is none of ``de-AT``.
+    """
+    subtags = (re.split("[-_]", name.lower())[1:] for name in (code, lang))
+    normalized, wanted = (
+        "-".join([base_language(name), *rest, ""])
+        for name, rest in zip((code, lang), subtags, strict=True)
+    )
+    return normalized.startswith(wanted)
+
+
 def foreign_letter(lang: str) -> "regex.Pattern[str] | None":
     """Pattern of a letter that is not in the language's script, or None if that is unknown."""
     import regex  # takes a tenth of a second, and only cleaning needs it
