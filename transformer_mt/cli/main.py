@@ -49,11 +49,12 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     program, run_job = JOBS[command].program, run or getattr(commands, command)
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
-        arguments = sys.argv[1:]
-        if command == "evaluate":
-            arguments = [_quote_attention(argument) for argument in arguments]
-        overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
-        flags = [text for text in arguments if text not in overrides]  # and their values
+        overrides, flags = list[str](), list[str]()  # flags, and their values
+        for argument in sys.argv[1:]:
+            if "=" not in argument or argument.startswith("-"):
+                flags.append(argument)
+            else:
+                overrides.append(_quote_attention(argument) if command == "evaluate" else argument)
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         if "--version" in flags:
             print(program, __version__)

@@ -3,7 +3,6 @@
 import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,12 +100,6 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         self._check_tag()
-        kinds = self._kinds
-        require(
-            len(kinds) == 1,
-            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
-            f"this one has: {', '.join(kinds) or 'none'}",
-        )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
             if value and name not in own and name not in COMMON_FIELDS:
@@ -148,14 +141,16 @@ class SourceConfig:
         )
 
     @property
-    def _kinds(self) -> list[str]:
-        given = vars(self)
-        return [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
-
-    @property
     def kind(self) -> str:
         """A key of ``SOURCE_FIELDS``."""
-        return self._kinds[0]
+        given = vars(self)
+        kinds = [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
+        require(
+            len(kinds) == 1,
+            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
+            f"this one has: {', '.join(kinds) or 'none'}",
+        )
+        return kinds[0]
 
     @property
     def name(self) -> str:
@@ -287,17 +282,16 @@ class DataConfig(Checked, prefix="data."):
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
         tags = self.tags
-        for source in self._sources():
+        for source in (*self.train, *self.valid, *self.test):
             src_lang, tgt_lang = self.languages(source)
-            require(src_lang != tgt_lang, f"source and target of {source} are both {src_lang!r}")
+            if src_lang == tgt_lang:
+                raise InputError(f"source and target of {source} are both {src_lang!r}")
             _, other = tags.get(source.tag or "", (src_lang, tgt_lang))
-            require(other == tgt_lang, f"another source with the tag of {source} is in {other!r}")
-
-    def _sources(self) -> Iterator[SourceConfig]:
-        yield from (*self.train, *self.valid, *self.test)
+            if other != tgt_lang:
+                raise InputError(f"another source with the tag of {source} is in {other!r}")
 
     def languages(self, source: SourceConfig | None) -> tuple[str, str]:
-        """Source and target language of a source; None: those of the model."""
+        """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
 
@@ -305,7 +299,7 @@ class DataConfig(Checked, prefix="data."):
     def tags(self) -> dict[str, tuple[str, str]]:
         """All tags, with source and target language of the first source that has each."""
         tags: dict[str, tuple[str, str]] = {}
-        for source in self._sources():
+        for source in (*self.train, *self.valid, *self.test):
             if source.tag:
                 tags.setdefault(source.tag, self.languages(source))
         return tags
@@ -349,7 +343,7 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     seed: int = 1
     """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
-    """Existing SentencePiece model to use. Or a folder with those of both languages, ``source.spm``
+    """Existing SentencePiece model to use, or a folder with one for each language, ``source.spm``
     and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping

@@ -57,8 +57,8 @@ class TranslateJob(Checked):
     step: int | None = None
     """Training step of the checkpoint to use. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
-    """More models with the same vocabulary. Their probabilities are averaged with those of
-    ``model``, whose settings are used."""
+    """More models with the same vocabulary. All probabilities are averaged; the settings of
+    ``model`` are used."""
     prefix: str | None = None
     """File with the beginning of each line's translation, as many lines as the input. The last word
     of a beginning may be continued, unless a space follows it."""
@@ -150,7 +150,7 @@ class EvaluateJob(Checked):
     testset: str | None = None
     """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
     langs: str | None = None
-    """Language pair of ``testset``, such as ``en-de``; null: that of the model."""
+    """Language pair of ``testset``, such as ``en-de``; null: as the model's."""
     tag: str | None = None
     """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
     own."""

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
@@ -41,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
-from transformer_mt.data.text.tags import check_tag
+from transformer_mt.data.text.tags import check_tag, split_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
@@ -62,7 +63,7 @@ class Prepared:
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
-    """The vocabulary: a SentencePiece model, or a folder with those of both languages."""
+    """The vocabulary: a SentencePiece model, or a folder with one for each language."""
     corpus: Path
     """Folder of the encoded training data."""
     valid: list[Pair]
@@ -84,18 +85,25 @@ class Prepared:
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
         tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
-        src = tokenizer.encode_sources((pair.src for pair in self.valid), normalizer)
-        tgt = tokenizer.tgt.encode(
-            normalizer.of_tag(tokenizer.split_tag(pair.src)[0]).tgt(pair.tgt) for pair in self.valid
-        )
-        src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
-        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
+        sources, targets = list[list[int]](), list[list[int]]()
+        for pair in self.valid:
+            (src,) = tokenizer.encode_sources([pair.src], normalizer)
+            tag, _ = split_tag(pair.src, tokenizer.tags)
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(pair.tgt)])
+            sources.append([*src, EOS])
+            targets.append([*tgt, EOS])
+        return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
 
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
+        return CleaningReport.from_json(self.config.cleaning, self.read_report())
+
+    def read_report(self) -> dict[str, Any]:
+        """The same as JSON values, ``CleaningReport.to_json``."""
+        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
         try:
-            return CleaningReport.from_json(self.config.cleaning, read_json(self.corpus / REPORT))
+            return dict(read_json(self.corpus / REPORT, types))
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
@@ -119,7 +127,7 @@ def prepare(job: TrainJob) -> Prepared:
         raise InputError(
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
-    identities = [fingerprint(source) for source in data.train]
+    identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 
     def local_data() -> DataConfig:
@@ -147,7 +155,7 @@ def prepare(job: TrainJob) -> Prepared:
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        texts = (Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in held_out)
+        texts = (Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in held_out)
         task = EncodeChunk(local_data(), vocabulary, unfinished, held_out_hashes(texts))
         _encode_corpus(task, to)
 
