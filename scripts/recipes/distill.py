@@ -90,6 +90,7 @@ def distill() -> None:
     mixed = [distilled, *(data.train if options.originals else [])]
     weights = [1.0, *data.weights] if options.originals and data.weights else []
     train += [setting("data.train", mixed), setting("data.weights", weights)]
+    base = [text for text in base if not text.startswith(("data.train=", "data.weights="))]
 
     models = {student: exported}
     for number, model in enumerate(options.teacher, 1):

@@ -1,6 +1,7 @@
 """What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
 
 import importlib
+import itertools
 import json
 import os
 import random
@@ -11,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
 from support.paths import ROOT
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.cli.compose import compose
 from transformer_mt.config import SourceConfig
@@ -21,6 +24,7 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
 recipe = importlib.import_module("recipe")
+shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 
 
@@ -301,3 +305,46 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("{}\n" * 40)
     assert "line 1: not a line of mt-translate" in pair(tmp_path, "in", "out.jsonl", "c.tsv")[2]
     assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
+
+
+def test_model1_against_its_definition() -> None:
+    rng = random.Random(1)
+    pairs = [
+        (rng.choices(range(5), k=rng.randint(0, 4)), rng.choices(range(4), k=rng.randint(0, 4)))
+        for _ in range(30)
+    ]
+    keys, probabilities = shortlist.model1(
+        [(np.array(src, np.int64), np.array(tgt, np.int64)) for src, tgt in pairs], 4
+    )
+    # Brown et al. 1993, section 4.1, from uniform probabilities, word by word.
+    table = {(s, t): 1.0 for src, tgt in pairs for s, t in itertools.product(src, tgt)}
+    for _ in range(shortlist.ITERATIONS):
+        counts = dict.fromkeys(table, 0.0)
+        for src, tgt in pairs:
+            for t in tgt:
+                total = sum(table[s, t] for s in src)
+                for s in src:
+                    counts[s, t] += table[s, t] / total
+        sums = {s: sum(c for (other, _), c in counts.items() if other == s) for s, _ in table}
+        table = {(s, t): count / sums[s] for (s, t), count in counts.items()}
+    assert [divmod(int(key), 4) for key in keys] == sorted(table)
+    assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
+
+
+def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
+    lines = random_lines(100)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "shortlist.py"), str(tmp_path / "pairs.tsv"),
+         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
+    assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
+    assert len(rows[0][1].split(" ")) == 3
+    seen = {piece for ids in tokenizer.encode(lines) for piece in tokenizer.pieces(ids)}
+    for piece, values in rows[1:]:
+        assert len(values.split()) == (2 if piece in seen else 0)
+        assert piece in values.split() or piece not in seen  # each line is its own translation
