@@ -347,4 +347,4 @@ def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(tmp_path: Path) -
     seen = {piece for ids in tokenizer.encode(lines) for piece in tokenizer.pieces(ids)}
     for piece, values in rows[1:]:
         assert len(values.split()) == (2 if piece in seen else 0)
-        assert piece in values.split() or piece not in seen  # each line is its own translation
+        assert seen.issuperset(values.split())
