@@ -41,6 +41,7 @@ def shortlist() -> None:
     keys, probabilities = model1(pairs, tokenizer.tgt.vocab_size)
     frequent = np.bincount(np.concatenate([tgt for _, tgt in pairs]))
     always = np.argsort(-frequent, kind="stable")[: options.frequent]
+    always = always[frequent[always] > 0]
     rows = {"": always}
     sources, targets = np.divmod(keys, tokenizer.tgt.vocab_size)
     bounds = np.searchsorted(sources, np.arange(tokenizer.vocab_size + 1))

@@ -210,11 +210,12 @@ def test_run_killed_repeatedly_ends_with_the_same_bits(
     same_model(run_dir, finished[0])
 
 
-def test_run_with_subword_regularization_resumes_exactly(
-    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
+@pytest.mark.parametrize("setting", ["tokenizer.sampling=0.3", "augment=standard"])
+def test_run_whose_pairs_are_sampled_resumes_exactly(
+    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], setting: str
 ) -> None:
-    """The segmentations of each epoch are sampled again exactly after a kill."""
-    argv = ["tokenizer.sampling=0.3", "train.max_steps=32"]
+    """The segmentations and the noise of each epoch are sampled again exactly after a kill."""
+    argv = [setting, "train.max_steps=32"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     status, _, err = train(whole, *argv).wait()
     assert status == 0, err

@@ -19,6 +19,7 @@ from settings_reference import reference
 
 from transformer_mt.config import (
     JOBS,
+    AugmentConfig,
     CleaningConfig,
     Command,
     DecodeConfig,
@@ -43,6 +44,7 @@ from transformer_mt.training.progress import StoppingCriteria
 
 GROUPS = {
     "cleaning": CleaningConfig,
+    "augment": AugmentConfig,
     "tokenizer": TokenizerConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
@@ -119,7 +121,8 @@ def test_the_big_model_of_table_2() -> None:
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_holds_only_what_differs(group: str, option: str) -> None:
     job = train_job(f"{group}={option}")
-    composed = job.data.cleaning if group == "cleaning" else getattr(job, group)
+    in_data = group in ("cleaning", "augment")
+    composed = getattr(job.data if in_data else job, group)
     default = GROUPS[group]()
     written = yaml.safe_load((config_dir() / group / f"{option}.yaml").read_text("utf-8")) or {}
     for name in (f.name for f in fields(GROUPS[group])):

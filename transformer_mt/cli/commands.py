@@ -52,6 +52,16 @@ def evaluate(job: EvaluateJob) -> None:
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
 
+    if job.robustness:
+        from transformer_mt.evaluation import robustness
+        from transformer_mt.jobs.evaluate import evaluate_robustness
+
+        with _messages_to_stderr("mt-eval"):
+            results = evaluate_robustness(job)
+        write = robustness.to_json if job.format == "json" else robustness.to_text
+        print(write(results), flush=True)
+        return
+
     def show(evaluation: "Evaluation") -> None:
         print(to_json(evaluation) if job.format == "json" else to_text(evaluation), flush=True)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
+from transformer_mt.config.augment import AugmentConfig
 from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
@@ -26,6 +27,7 @@ from transformer_mt.errors import InputError
 
 __all__ = [
     "JOBS",
+    "AugmentConfig",
     "CardConfig",
     "CleaningConfig",
     "Command",
@@ -71,7 +73,7 @@ def config_dir() -> Path:
     for candidate in (package / "configs", package.parent / "configs"):
         if candidate.is_dir():
             return candidate
-    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer-mt")
+    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer_mt")
 
 
 def primary_config_dir(command: Command) -> Path:
@@ -100,7 +102,15 @@ def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfi
 
 def schema(job: type) -> DictConfig:
     """Types and defaults of a config dataclass as an OmegaConf node that can be merged into."""
-    return _writable(OmegaConf.structured(job))
+    root = OmegaConf.structured(job)
+    nodes = [root]
+    while nodes:  # OmegaConf write-protects the nodes of frozen dataclasses, against merging too
+        node = nodes.pop()
+        OmegaConf.set_readonly(node, False)
+        for key in node:
+            if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+                nodes.append(node[key])
+    return root
 
 
 def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -110,12 +120,3 @@ def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         name = prefix + key
         flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat
-
-
-def _writable(node: DictConfig) -> DictConfig:
-    # OmegaConf write-protects the nodes of frozen dataclasses, against merging too.
-    OmegaConf.set_readonly(node, False)
-    for key in node:
-        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
-            _writable(node[key])
-    return node

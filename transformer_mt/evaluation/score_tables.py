@@ -3,7 +3,7 @@
 import json
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tabulate import MIN_PADDING, tabulate
@@ -25,7 +25,7 @@ def to_text(evaluation: Evaluation) -> str:
     if len(systems) > 1:
         metrics = range(len(systems[0].scores))
         blocks = [_table(evaluation, metrics[i : i + _METRICS]) for i in metrics[::_METRICS]]
-        return "\n".join([*blocks, *_notes(evaluation), *_signatures(evaluation)])
+        return "\n".join([*blocks, *_notes(evaluation), *signatures(systems[0].scores)])
     return "\n".join([scores.to_text(systems[0].scores), *_interval_note(evaluation)])
 
 
@@ -98,8 +98,9 @@ def _interval_note(evaluation: Evaluation) -> Iterator[str]:
         yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}"
 
 
-def _signatures(evaluation: Evaluation) -> Iterator[str]:
+def signatures(items: Sequence[Score]) -> Iterator[str]:
+    """The lines below a table that give the signature of each metric."""
     yield "Signatures:"
-    for score in evaluation.systems[0].scores:
+    for score in items:
         yield score.name
         yield f"  {short_signature(score)}"  # never wrapped: it is copied into papers

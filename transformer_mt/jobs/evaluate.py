@@ -1,19 +1,20 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import files, hub_models
 from transformer_mt.config import DataConfig, EvaluateJob
+from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation import metrics, robustness
 from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
@@ -68,9 +69,7 @@ def evaluate(
     if system is None:
         evaluation = evaluate_systems(hypotheses, test, settings)
     else:
-        languages = {} if job.tgt_lang or job.langs else system.data.tags
-        tags = system.translator.tokenizer.tags
-        evaluation = evaluate_by_tag(hypotheses, test, settings, tags, languages)
+        evaluation = _evaluate_model(job, system, hypotheses, test, settings)
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -83,6 +82,32 @@ def evaluate(
         curves = [] if system is None else read_records(system.request.folder)
         write_report(Path(job.report), evaluation, title=title, curves=curves, attention=attention)
     return evaluation
+
+
+def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
+    """Scores a model on its test set as it is and with noise (``robustness=true``).
+
+    Raises:
+        InputError: As ``evaluate`` does.
+    """
+    job, system = _open(job)
+    assert system is not None
+    settings = _settings(job, system)
+    for name in settings.names:
+        metrics.make_metric(name, settings.tgt_lang)  # reports a missing tokeniser
+    test, translator = _load_test_set(job, system), system.translator
+    assert test.source is not None
+    source = translator.with_tag(test.source, job.tag)
+    sources = robustness.noisy_sources(source, translator.tokenizer.tags)
+    lines = list(dict.fromkeys(chain.from_iterable(sources.values())))
+    translations = dict(zip(lines, translator.translate(lines), strict=True))
+
+    def score(source: Sequence[str]) -> list[Score]:
+        hypotheses = {str(job.model): [translations[line] for line in source]}
+        noisy = replace(test, source=source)
+        return _evaluate_model(job, system, hypotheses, noisy, settings).systems[0].scores
+
+    return robustness.score_noisy(sources, score)
 
 
 def write_attention(job: EvaluateJob) -> "Attention":
@@ -174,7 +199,7 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
                 raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
-    pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+    pairs = read_all(sources, data, files.cache_path(system.request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     references = {f"data.{subset}": [pair.tgt for pair in pairs]}
@@ -190,16 +215,30 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     several = len(job.hypotheses) > 1
     resamples = 1000 if several or job.report else 0
     trials = 10_000 if several else 0
-    names = metrics.DEFAULT if job.metrics is None else job.metrics
+    default = robustness.METRICS if job.robustness else metrics.DEFAULT
+    names = default if job.metrics is None else job.metrics
     return Settings(
         metrics=[name for name in names if name not in SOURCE_METRICS],
-        protocols=job.protocols,
+        protocols=[] if job.robustness and job.protocols is None else job.protocols,
         tgt_lang=tgt_lang,
         normalization="none" if system is None else system.data.normalization,
         bootstrap=resamples if job.bootstrap is None else job.bootstrap,
         randomization=trials if job.randomization is None else job.randomization,
         workers=job.workers,
     )
+
+
+def _evaluate_model(
+    job: EvaluateJob,
+    system: _System,
+    hypotheses: Mapping[str, Sequence[str]],
+    test: TestSet,
+    settings: Settings,
+) -> Evaluation:
+    """The scores of a model's translations, tag by tag."""
+    languages = {} if job.tgt_lang or job.langs else system.data.tags
+    tags = system.translator.tokenizer.tags
+    return evaluate_by_tag(hypotheses, test, settings, tags, languages)
 
 
 def _add_scores_with_source(

@@ -10,7 +10,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.subword_regularization import SampledSegmentation
+from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import World
@@ -35,8 +35,8 @@ class TrainingData:
     """Validation pairs."""
     vocab_size: int
     """Number of pieces of the target, V."""
-    segmentation: SampledSegmentation | None = None
-    """Samples the segmentation of the training pairs in each epoch (``tokenizer.sampling``)."""
+    sampler: PairSampler | None = None
+    """Samples the training pairs in each epoch (``data.augment``, ``tokenizer.sampling``)."""
     src_vocab_size: int | None = None
     """Number of pieces of the source; None: V."""
 
@@ -96,7 +96,7 @@ class TrainingComponents:
         # The same on all ranks: it decides the batch shapes.
         compiled = not world.any(not compiled)
         self.batches = BatchIterator(
-            job, data.train, data.segmentation, self.max_tokens, compiled, world
+            job, data.train, data.sampler, self.max_tokens, compiled, world
         )
         if shape := self.batches.buffer_shape:
             # Long enough for validation, too: a table of another size would cause a recompilation.
@@ -128,7 +128,7 @@ def log_components(
     """Logs the sizes of model and run, and the number of updates already done."""
     log.info(
         "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
-        f"{sum(p.numel() for p in components.model.parameters()):,}",
+        f"{sum(map(torch.numel, components.model.parameters())):,}",
         job.model.num_encoder_layers,
         job.model.num_decoder_layers,
         job.model.d_model,

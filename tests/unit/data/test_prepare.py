@@ -129,7 +129,7 @@ def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     assert copy.train.fingerprint == prepared.fingerprints["corpus"]
     assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
     assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
-    assert copy.segmentation == prepared.segmentation
+    assert copy.sampler == prepared.sampler
     assert copy.report.to_json() == prepared.report.to_json()
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
@@ -29,6 +30,7 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
+from transformer_mt.data.text.noise import NOISES
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -168,6 +170,9 @@ def test_missing_tokeniser_is_reported_before_the_work(
     assert message.endswith(" pip install 'sacrebleu[ko]'")
 
 
+MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -187,6 +192,10 @@ def test_missing_tokeniser_is_reported_before_the_work(
         ({"subset": "valid"}, "subset needs model=FOLDER"),
         ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
         ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
+        ({"robustness": True}, "robustness=true translates: set model=FOLDER, not hypotheses"),
+        ({"robustness": True, **MODEL, "report": "x"}, "report cannot be used with robustness"),
+        ({"robustness": True, **MODEL, "bootstrap": 9}, "bootstrap cannot be used with robustness"),
+        ({"robustness": True, **MODEL, "metrics": ["ppl"]}, "metrics: ppl cannot be used with rob"),
         ({"attention": "x", "report": "x.html"}, "attention needs a model"),
         ({"attention_png": "x"}, "attention_html and attention_png need a sentence"),
         ({"model": "x"}, "set either model=FOLDER"),
@@ -362,6 +371,54 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(model: Path, scores
     assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)
     assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
     assert rows[1]["segments"] == len(REFERENCE)
+
+
+def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json) -> None:
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    found, err = scores(model=str(model), robustness=True)
+    assert [row["noise"] for row in found] == ["clean", *NOISES]
+    clean = by_hand(translator.translate(SOURCE), REFERENCE)
+    assert err == ""
+    for row in found:
+        source = SOURCE
+        if noise := NOISES.get(row["noise"]):
+            source = [noise(line, np.random.default_rng([6, i])) for i, line in enumerate(SOURCE)]
+        assert row["changed"] == sum(a != b for a, b in zip(source, SOURCE, strict=True))
+        bleu, chrf = row["scores"]
+        assert (bleu["name"], chrf["name"]) == ("BLEU", "chrF2")
+        expected = by_hand(translator.translate(source), REFERENCE)
+        for score, own, before in zip((bleu, chrf), expected, clean, strict=False):
+            assert score["score"] == own
+            assert score["segments"] == len(SOURCE)
+            assert score["signature"].startswith("nrefs:1|")
+            if noise:
+                assert score["difference"] == pytest.approx(own - before, abs=2e-4)
+            else:
+                assert "difference" not in score
+    differences = [row["scores"][1].get("difference") for row in found]
+    assert differences[1] != 0  # else this shows nothing
+    assert found == scores(model=str(model), robustness=True)[0]
+    found, _ = scores(model=str(model), robustness=True, metrics=["ter"])
+    assert {tuple(score["name"] for score in row["scores"]) for row in found} == {("TER",)}
+
+
+def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = evaluate_job.evaluate_robustness(EvaluateJob(model=str(model), robustness=True))
+    commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert cells[1] == ["", "changed", "", ""]
+    for row, (name, changed, bleu, chrf) in zip(rows, cells[2:], strict=True):
+        assert (name, changed) == (row.noise, str(row.changed))
+        for cell, score in ((bleu, row.scores[0]), (chrf, row.scores[1])):
+            number, _, difference = cell.partition(" ")
+            assert number == f"{score.score:.2f}"
+            shown = "" if score.difference is None else f"({score.difference:+.2f})"
+            assert difference == shown
+    assert "4 segments" in lines
+    assert lines.count(f"  {rows[0].scores[0].signature}") == 1
 
 
 def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ SCORES = [
 ]
 START: dict[str, Any] = {
     "version": "0.1.0",
+    "revision": "45f6153-dirty",
     "command": "/home/me/bin/mt-train run_dir=runs/x 'data.train=[{tsv: a b}]'",
     "parameters": 1234567,
     "devices": [{"host": "a", "device": "H100"}, {"host": "b", "device": "H100"}],
@@ -94,6 +95,7 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
     write_model_card(folder, read_test_scores(folder))
     text = ModelCard.load(folder / "README.md").text
     for fact in (
+        "transformer_mt 0.1.0 (commit 45f6153-dirty).",
         "| BLEU | 38.39 | `nrefs:1\\|tok:13a` |",
         "| BLEU (paper protocol) | 40.00 |",
         "org/test-set (test), 1,000 segments",

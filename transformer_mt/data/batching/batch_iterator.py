@@ -13,10 +13,10 @@ import torch
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
+from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
-from transformer_mt.data.batching.subword_regularization import SampledSegmentation, Share
 from transformer_mt.data.store.corpus import Corpus
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.store.workers import map_ordered, num_workers
@@ -27,7 +27,7 @@ from transformer_mt.kernels.hardware import background_thread
 T = TypeVar("T")
 
 _MAX_SAMPLING_PROCESSES = 16
-"""Maximum number of processes that sample segmentations for one rank, to save memory."""
+"""Maximum number of processes that sample pairs for one rank, to save memory."""
 
 _PREFETCHED_STEPS = 2
 """One step is enough to hide the reading; the second evens out variations."""
@@ -36,15 +36,15 @@ _PREFETCHED_STEPS = 2
 class BatchIterator:
     """One rank's micro-batches of every update. Updates are counted from 1, over all epochs.
 
-    With subword regularisation, the plan is that of the stored segmentation: updates have
-    ``train.batch_tokens`` target tokens on average.
+    If pairs are sampled, the plan is that of the stored ones: updates have ``train.batch_tokens``
+    target tokens on average.
 
     The tokens are verified here, on each machine, or shard by shard as they are read.
 
     Args:
         job: The configuration.
         train: Training pairs.
-        segmentation: Samples their segmentation, again in each epoch (subword regularisation);
+        sampler: Samples the pairs again in each epoch (augmentation, subword regularisation);
             None: as stored.
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         fixed_shape: Whether every batch has the same shape, for a compiled training step.
@@ -54,6 +54,7 @@ class BatchIterator:
         InputError: The tokens do not match their checksums.
 
     Attributes:
+        steps_per_epoch: Number of updates in an epoch, the same for every epoch.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -61,19 +62,20 @@ class BatchIterator:
         self,
         job: TrainJob,
         train: Corpus,
-        segmentation: SampledSegmentation | None,
+        sampler: PairSampler | None,
         max_tokens: int,
         fixed_shape: bool,
         world: World,
     ):
-        self._train, self._segmentation = train, segmentation
+        self._train, self._sampler = train, sampler
         self._max_tokens, self._world = max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
-        growth = segmentation.growth(train.sample) if segmentation else (1.0, 1.0)
-        batch_tokens = max(1, round(job.train.batch_tokens / growth[1]))
+        growth = sampler.growth(train.sample) if sampler else (Growth(), Growth())
+        batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
+        self.steps_per_epoch = self._plan.steps_per_epoch
         self._lock = Lock()
         workers = math.ceil(num_workers(job.data.workers) / env_local_size())
         self._sampling_processes = min(workers, _MAX_SAMPLING_PROCESSES)
@@ -82,26 +84,20 @@ class BatchIterator:
             store, plan = self._plan.first_shard()
             self.buffer_shape = plan_buffers(store, plan, max_tokens, world.size, growth)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of updates in an epoch, the same for every epoch."""
-        return self._plan.steps_per_epoch
-
     def read(self, steps: Iterable[int]) -> Generator[tuple[list[Batch], int], None, None]:
         """This rank's micro-batches of each update, and its number of target tokens.
 
-        The number is that of the whole update, or, with subword regularisation, of this rank's
-        share: ``total_targets`` adds them up. Processes that sample segmentations run until the
-        generator is closed.
+        The number is that of the whole update, or, if pairs are sampled, of this rank's share:
+        ``total_targets`` adds them up. Processes that sample run until the generator is closed.
 
         Raises:
             InputError: The tokens do not match their checksums; or a sampling process was killed.
         """
         shares = (self.global_batch(step) for step in steps)
         rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
-        if self._segmentation:
+        if self._sampler:
             stored = map(self._share, steps)
-            shares = map_ordered(self._segmentation, stored, self._sampling_processes)
+            shares = map_ordered(self._sampler, stored, self._sampling_processes)
             rank, world_size = 0, 1
         with closing(shares):
             for store, batch in shares:
@@ -119,10 +115,10 @@ class BatchIterator:
     def total_targets(self, num_targets: int) -> int:
         """Number of target tokens of an update on all ranks, from the number of ``read``.
 
-        With subword regularisation, a rank samples only its own share, and all ranks must call
-        this; otherwise all of them know the number.
+        If pairs are sampled, a rank samples only its own share, and all ranks must call this;
+        otherwise all of them know the number.
         """
-        if self._segmentation is None or self._world.size == 1:
+        if self._sampler is None or self._world.size == 1:
             return num_targets
         return int(self._world.sum(torch.tensor(num_targets)).item())
 

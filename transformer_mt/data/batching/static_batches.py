@@ -16,6 +16,7 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
 from transformer_mt.data.batching.micro_batches import shift_right, split_batch
+from transformer_mt.data.batching.pair_sampling import Growth
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
@@ -48,7 +49,7 @@ def plan_buffers(
     plan: BatchPlan,
     max_tokens: int,
     world_size: int = 1,
-    growth: tuple[float, float] = (1.0, 1.0),
+    growth: tuple[Growth, Growth] = (Growth(), Growth()),
 ) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
@@ -57,7 +58,7 @@ def plan_buffers(
         plan: Their global batches.
         max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
-        growth: Mean growth of source and target by subword regularisation.
+        growth: Growth of source and target when pairs are sampled.
     """
     max_length = _round_up(store.max_length)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
@@ -118,13 +119,12 @@ def _largest_share(
     return src, tgt, max(len(pairs) for pairs in shares)
 
 
-def _grown(tokens: int, growth: float) -> int:
+def _grown(tokens: int, growth: Growth) -> int:
     """Tokens that as many stored tokens hardly ever exceed when they are sampled again."""
-    if growth == 1:
+    if growth == Growth():
         return tokens
-    # One percent for the error of the estimate. A word may grow by several pieces: twice the
-    # variance of independent single ones.
-    return math.ceil(1.01 * growth * tokens + 3 * math.sqrt(2 * abs(growth - 1) * tokens))
+    # One percent for the error of the estimate.
+    return math.ceil(1.01 * growth.mean * tokens + 3 * math.sqrt(growth.variance * tokens))
 
 
 def _dummy_lengths(

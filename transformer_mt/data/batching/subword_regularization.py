@@ -4,32 +4,20 @@ BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018). SentencePi
 too, but ignores its seed, so a resumed run would differ. Words are resegmented on the encoded
 corpus: a word is the characters of its pieces; special symbols and bytes stay as they are.
 
-The segmentation of a pair is a function of seed, epoch and pair, so nothing is stored. The number
-of tokens is known only when a pair is sampled: updates are planned from the stored segmentation, by
-its mean growth.
+Who calls this, with which random numbers, is ``pair_sampling.py``.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise, repeat
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.batching.plan import GlobalBatch, global_batch
-from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-
-_SEED = 4
-"""Last number of the seeds; those of other generators differ."""
-
-_GROWTH_RUNS, _GROWTH_RUN = 64, 32
-"""Runs of neighbouring pairs from which the growth is estimated, and pairs in each."""
 
 _CACHED_WORDS = 2**14
 """Number of words whose choices are cached."""
@@ -235,81 +223,3 @@ def _geometric(uniform: npt.NDArray[np.float64], p: float) -> npt.NDArray[np.int
     if p <= 0 or p >= 1:
         return np.full(len(uniform), 2**62 if p >= 1 else 0)
     return np.floor(np.log1p(-uniform) / math.log(p)).astype(np.int64)
-
-
-class Share(NamedTuple):
-    """One rank's share of an update, in the stored segmentation."""
-
-    epoch: int
-    pairs: Indices
-    """Indices of the pairs, chunk by chunk. If there are none, one for a placeholder."""
-    sizes: list[int]
-    """Number of pairs of each chunk."""
-    store: TokenStore
-    """The pairs alone, in memory."""
-
-
-@dataclass(frozen=True)
-class SampledSegmentation:
-    """Worker task: samples the segmentation of a share.
-
-    A sequence that would become longer than ``max_length`` keeps its stored segmentation, so that
-    memory, positions and buffers that fit the corpus fit every epoch.
-
-    Args:
-        vocabulary: The vocabulary that encoded the corpus, a file or a folder.
-        strength: Strength of the ``SubwordRegularizer``.
-        seed: Seed of all epochs.
-        max_length: Length of the longest sequence of the corpus.
-    """
-
-    vocabulary: Path
-    strength: float
-    seed: int
-    max_length: int
-
-    def __call__(self, share: Share) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of the share in a store of their own, and the batch of all of them."""
-        seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
-        rngs = [np.random.default_rng(seed) for seed in seeds]
-        sample_src, sample_tgt = self._regularizers
-        src = self._sample(sample_src, share.store.src, rngs)
-        tgt = self._sample(sample_tgt, share.store.tgt, rngs)
-        chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
-        store = TokenStore(src, tgt, max_length_bound=self.max_length)
-        return store, global_batch(chunks, tgt.lengths)
-
-    def growth(self, store: TokenStore) -> tuple[float, float]:
-        """Mean growth of source and target: sampled tokens for each stored one, of some pairs."""
-        pairs = np.arange(len(store))
-        if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
-            starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
-            pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
-        stored = store.select(pairs)
-        sampled, _ = self(Share(0, pairs, [len(pairs)], stored))
-        return (
-            len(sampled.src.tokens) / len(stored.src.tokens),
-            len(sampled.tgt.tokens) / len(stored.tgt.tokens),
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def _sample(
-        self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
-    ) -> Side:
-        sampled = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
-        too_long = sampled.lengths > self.max_length
-        both = Side.from_lengths(
-            np.concatenate([sampled.tokens, side.tokens]),
-            np.concatenate([sampled.lengths, side.lengths]),
-        )
-        return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
-
-    @cached_property
-    def _regularizers(self) -> tuple[SubwordRegularizer, SubwordRegularizer]:
-        """Those of source and target."""
-        tokenizer = Tokenizer.load(self.vocabulary)
-        src = SubwordRegularizer(tokenizer, self.strength)
-        joint = tokenizer.tgt is tokenizer
-        return src, src if joint else SubwordRegularizer(tokenizer.tgt, self.strength)

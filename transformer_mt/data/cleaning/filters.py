@@ -194,8 +194,7 @@ def _identifier() -> Any:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         raise InputError(
-            "data.cleaning.min_language_probability needs py3langid: "
-            "pip install 'transformer-mt[langid]'"
+            "data.cleaning.min_language_probability needs py3langid: pip install py3langid"
         ) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 

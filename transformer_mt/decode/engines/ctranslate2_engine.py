@@ -61,7 +61,7 @@ def check_available(compute_type: str, device: str) -> None:
         from ctranslate2 import get_supported_compute_types
     except ImportError as error:
         raise UnavailableError(
-            f"engine=ctranslate2 needs CTranslate2: pip install 'transformer-mt[fast]' ({error})"
+            f"engine=ctranslate2 needs CTranslate2: pip install ctranslate2 ({error})"
         ) from None
     kind, index = _split_device(device)
     supported = get_supported_compute_types(kind, index)

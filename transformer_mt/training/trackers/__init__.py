@@ -73,9 +73,7 @@ def check_installed(names: Sequence[str]) -> None:
     for name in names:
         spec = find_spec(name)
         if spec is None or spec.origin is None:  # without an origin: any folder of this name
-            raise InputError(
-                f"trackers=[{name}] needs {name}: pip install 'transformer-mt[{name}]'"
-            )
+            raise InputError(f"trackers=[{name}] needs {name}: pip install {name}")
 
 
 @contextmanager

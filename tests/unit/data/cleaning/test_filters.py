@@ -265,9 +265,7 @@ def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, module, None)
     filters._identifier.cache_clear()
-    with pytest.raises(
-        InputError, match=r"needs py3langid: pip install 'transformer-mt\[langid\]'"
-    ):
+    with pytest.raises(InputError, match=r"needs py3langid: pip install py3langid"):
         made(filters.wrong_language, min_language_probability=0.01)
 
 

@@ -1,0 +1,176 @@
+"""Noise on training sources: which pairs get it, what becomes of their tokens, and what stays."""
+
+import dataclasses
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.tokenizers import random_lines, small_tokenizer
+
+from transformer_mt.config import AugmentConfig, TokenizerConfig
+from transformer_mt.data.batching.pair_sampling import PairSampler, Share
+from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.text.noise import NOISES
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.errors import InputError
+
+LINES = [f"{line.lower()}." for line in random_lines(400)]
+PLAIN = Normalizer("none", "de", "en")
+EVERY = AugmentConfig(**{field.name: 0.2 for field in fields(AugmentConfig)})
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocabulary of texts in both cases, with one tag."""
+    path = tmp_path_factory.mktemp("vocabulary") / "m"
+    text = [*LINES, *map(str.upper, LINES), "'\"“”„«»’ , ."]
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=400), ["<2de>"]))
+    return path
+
+
+def store_of(vocabulary: Path, lines: list[str]) -> TokenStore:
+    tokenizer = Tokenizer(vocabulary)
+    src = tokenizer.encode_sources(lines, PLAIN)
+    tgt = tokenizer.encode(lines)
+    return TokenStore(*(Side.from_lists([[*ids, EOS] for ids in side]) for side in (src, tgt)))
+
+
+def sampler_of(vocabulary: Path, augment: AugmentConfig, **changes: object) -> PairSampler:
+    sampler = PairSampler(vocabulary, PLAIN, augment, strength=0.0, seed=1, max_length=1000)
+    return dataclasses.replace(sampler, **changes)  # type: ignore[arg-type]
+
+
+def share_of(store: TokenStore, pairs: list[int], epoch: int = 0) -> Share:
+    return Share(epoch, np.array(pairs), [len(pairs)], store.select(np.array(pairs)))
+
+
+def sample(sampler: PairSampler, store: TokenStore, epoch: int = 0) -> TokenStore:
+    return sampler(share_of(store, [*range(len(store))], epoch))[0]
+
+
+def rows(side: Side) -> list[list[int]]:
+    return [side[i].tolist() for i in range(len(side))]
+
+
+def texts(vocabulary: Path, side: Side) -> list[str]:
+    return Tokenizer(vocabulary).decode([row[:-1] for row in rows(side)])
+
+
+@pytest.mark.parametrize("name", [name for name in NOISES if name != "typographic_quotes"])
+def test_the_rate_is_the_share_of_pairs_with_noise(vocabulary: Path, name: str) -> None:
+    store = store_of(vocabulary, LINES)
+    for rate in (0.0, 0.25, 1.0):
+        sampler = sampler_of(vocabulary, AugmentConfig(**{name: rate}))
+        sampled = sample(sampler, store)
+        assert rows(sampled.tgt) == rows(store.tgt)
+        noisy = texts(vocabulary, sampled.src)
+        expected = {NOISES[name](line, np.random.default_rng(0)) for line in LINES}
+        changed = sum(a != b for a, b in zip(noisy, LINES, strict=True))
+        if name not in ("typing_errors", "extra_blanks"):  # of which there are many
+            assert set(noisy) <= {*LINES, *expected}
+        assert changed / len(LINES) == pytest.approx(rate, abs=0.07)
+        assert sampler(share_of(store, [3, 1]))[1].num_targets == store.tgt.lengths[[1, 3]].sum()
+
+
+def test_noise_is_a_function_of_seed_epoch_and_pair(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES)
+    sampler = sampler_of(vocabulary, EVERY, strength=0.1)
+    whole = sample(sampler, store, epoch=2)
+    some = [17, 3, 250, 4]
+    again, _ = sampler(share_of(store, some, epoch=2))
+    for side, part in ((whole.src, again.src), (whole.tgt, again.tgt)):
+        assert [rows(side)[i] for i in some] == rows(part)
+    others = sample(sampler, store, 3), sample(dataclasses.replace(sampler, seed=2), store, 2)
+    for other in others:
+        differ = sum(a != b for a, b in zip(rows(other.src), rows(whole.src), strict=True))
+        assert differ > len(LINES) / 3
+
+
+def test_a_rate_does_not_change_which_pairs_get_other_noise(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES)
+    alone = sample(sampler_of(vocabulary, AugmentConfig(upper_case=0.3)), store)
+    both = sample(sampler_of(vocabulary, AugmentConfig(upper_case=0.3, title_case=0.5)), store)
+    capitals = [
+        [text == line.upper() for text, line in zip(texts(vocabulary, side), LINES, strict=True)]
+        for side in (alone.src, both.src)
+    ]
+    assert capitals[0] == capitals[1]
+
+
+def test_without_noise_segmentations_are_those_of_the_regularizer(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES)
+    sampled = sample(sampler_of(vocabulary, AugmentConfig(), strength=0.3), store, epoch=5)
+    regularizer = SubwordRegularizer(Tokenizer(vocabulary), 0.3)
+    rngs = [np.random.default_rng([1, 5, pair, 4]) for pair in range(len(store))]
+    for side, found in ((store.src, sampled.src), (store.tgt, sampled.tgt)):
+        expected = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
+        assert rows(found) == rows(expected)
+
+
+def test_sampled_sources_with_noise_have_their_text_in_other_pieces(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES)
+    every = AugmentConfig(upper_case=1.0)
+    plain, sampled = (sample(sampler_of(vocabulary, every, strength=p), store) for p in (0, 0.5))
+    assert texts(vocabulary, plain.src) == texts(vocabulary, sampled.src)
+    assert rows(plain.src) != rows(sampled.src)
+    assert texts(vocabulary, sampled.src) == [line.upper() for line in LINES]
+    assert texts(vocabulary, sampled.tgt) == LINES
+
+
+def test_tags_stay(vocabulary: Path) -> None:
+    store = store_of(vocabulary, [f"<2de> {line}" for line in LINES[:50]])
+    (tag,) = Tokenizer(vocabulary).tags.values()
+    sampled = sample(sampler_of(vocabulary, AugmentConfig(upper_case=1.0)), store)
+    assert [row[0] for row in rows(sampled.src)] == [tag] * 50
+    assert (sampled.src.tokens == tag).sum() == 50
+    assert texts(vocabulary, sampled.src) == [line.upper() for line in LINES[:50]]
+
+
+def test_sources_that_are_read_normalised_are_trained_on_normalised(vocabulary: Path) -> None:
+    """Noise that normalisation removes in translation has no effect in training."""
+    lines = ['"rot" rote\'s Haus.', "rote Haus."]
+    store = store_of(vocabulary, lines)
+    sampler = sampler_of(vocabulary, AugmentConfig(typographic_quotes=1.0))
+    assert "’" in texts(vocabulary, sample(sampler, store).src)[0]
+    normalized = dataclasses.replace(sampler, normalizer=Normalizer("standard", "de", "en"))
+    assert rows(sample(normalized, store).src) == rows(store.src)
+
+
+def test_sources_stay_if_they_would_be_too_long_or_have_lost_characters(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path / "m", LINES, vocab_size=90, byte_fallback=False)
+    text = ["rote haus", "rot 猫 haus", "rote scheune " * 5]
+    store = TokenStore(*(Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(text)]),) * 2)
+    assert UNK in rows(store.src)[1]
+    longest = len(rows(store.src)[2])
+    sampler = sampler_of(tmp_path / "m", AugmentConfig(extra_blanks=1.0, typing_errors=1.0))
+    sampled = sample(dataclasses.replace(sampler, max_length=longest), store)
+    assert rows(sampled.src)[1] == rows(store.src)[1]
+    assert rows(sampled.src)[0] != rows(store.src)[0]
+    assert sampled.src.lengths.max() <= longest
+    short = sample(dataclasses.replace(sampler, max_length=1), store)
+    assert rows(short.src) == rows(store.src)
+
+
+def test_growth_is_mean_and_variance_for_each_token(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES)
+    sampler = sampler_of(vocabulary, AugmentConfig(upper_case=0.1, extra_blanks=0.2))
+    src, tgt = sampler.growth(store)
+    assert (tgt.mean, tgt.variance) == (1, 0)
+    before = store.src.lengths.astype(float)
+    after = sample(sampler, store).src.lengths  # epoch 0, which is the estimate's
+    assert src.mean == pytest.approx(after.sum() / before.sum())
+    # Sums over random sets of pairs deviate from the mean by this much.
+    rng, deviations = np.random.default_rng(1), []
+    for _ in range(2000):
+        pairs = rng.integers(len(store), size=50)
+        deviations.append((after[pairs].sum() - src.mean * before[pairs].sum()) ** 2)
+    assert np.mean(deviations) == pytest.approx(src.variance * 50 * before.mean(), rel=0.15)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
+def test_rates_out_of_range_are_refused(rate: float) -> None:
+    with pytest.raises(InputError, match=r"data\.augment\.typing_errors=.* must be ≥ 0 and ≤ 1"):
+        AugmentConfig(typing_errors=rate)

@@ -1,0 +1,158 @@
+"""Pairs sampled again in each epoch: noise on the source, and a segmentation of both sides.
+
+What becomes of a pair is a function of seed, epoch and pair, so nothing is stored, any number of
+ranks sees the same, and a resumed run continues exactly. The number of tokens is known only when a
+pair is sampled: updates are planned from the stored tokens, by their mean growth.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_mt.config import AugmentConfig
+from transformer_mt.data.batching.plan import GlobalBatch, global_batch
+from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
+from transformer_mt.data.store.token_store import Indices, Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
+from transformer_mt.data.text.noise import NOISES
+from transformer_mt.data.text.normalization import Normalizer
+
+_SEED = 4
+"""Last number of the seeds; those of other generators differ."""
+
+_GROWTH_RUNS, _GROWTH_RUN = 64, 32
+"""Runs of neighbouring pairs from which the growth is estimated, and pairs in each."""
+
+
+class Share(NamedTuple):
+    """One rank's share of an update, as it is stored."""
+
+    epoch: int
+    pairs: Indices
+    """Indices of the pairs, chunk by chunk. If there are none, one for a placeholder."""
+    sizes: list[int]
+    """Number of pairs of each chunk."""
+    store: TokenStore
+    """The pairs alone, in memory."""
+
+
+class Growth(NamedTuple):
+    """How many tokens a side has for each stored one."""
+
+    mean: float = 1.0
+    variance: float = 0.0
+    """Of the number of tokens around their mean, for each stored one."""
+
+
+@dataclass(frozen=True)
+class PairSampler:
+    """Worker task: samples the pairs of a share.
+
+    A sequence that would become longer than ``max_length`` stays as it is, so that memory,
+    positions and buffers that fit the corpus fit every epoch.
+
+    Args:
+        vocabulary: The vocabulary that encoded the corpus, a file or a folder.
+        normalizer: Normalisation of the sources, as of all that the model reads.
+        augment: Rates of noise.
+        strength: Strength of the ``SubwordRegularizer``; 0: the stored segmentation.
+        seed: Seed of all epochs.
+        max_length: Length of the longest sequence of the corpus.
+    """
+
+    vocabulary: Path
+    normalizer: Normalizer
+    augment: AugmentConfig
+    strength: float
+    seed: int
+    max_length: int
+
+    def __call__(self, share: Share) -> tuple[TokenStore, GlobalBatch]:
+        """The pairs of the share in a store of their own, and the batch of all of them."""
+        seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        src, tgt = share.store.src, share.store.tgt
+        if self.augment.rates:
+            src = self._add_noise(src, rngs)
+        if self.strength:
+            sample_src, sample_tgt = self._regularizers
+            src = self._segment(sample_src, src, rngs)
+            tgt = self._segment(sample_tgt, tgt, rngs)
+        chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
+        store = TokenStore(src, tgt, max_length_bound=self.max_length)
+        return store, global_batch(chunks, tgt.lengths)
+
+    def growth(self, store: TokenStore) -> tuple[Growth, Growth]:
+        """Growth of source and target, from some pairs of a store."""
+        pairs = np.arange(len(store))
+        if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
+            starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
+            pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
+        stored = store.select(pairs)
+        sampled, _ = self(Share(0, pairs, [len(pairs)], stored))
+        every = np.arange(len(pairs))
+        before, after = stored.pair_lengths(every), sampled.pair_lengths(every)
+        totals = before.sum(axis=1)
+        means = after.sum(axis=1) / totals
+        variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / totals
+        src, tgt = map(Growth, means.tolist(), variances.tolist())
+        return src, tgt
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _add_noise(self, side: Side, rngs: list[np.random.Generator]) -> Side:
+        """The sources, some with noise. A source with characters that are lost stays as it is."""
+        rates = [self.augment.rates.get(name, 0.0) for name in NOISES]
+        drawn = np.array([rng.random(len(NOISES)) for rng in rngs]) < rates
+        noisy: dict[int, list[int]] = {}
+        for i in np.flatnonzero(drawn.any(axis=1)).tolist():
+            ids = side[i][:-1].tolist()
+            if UNK in ids:
+                continue
+            noises = [noise for noise, add in zip(NOISES.values(), drawn[i], strict=True) if add]
+            tags = self._tokenizer.num_tags(ids)
+            tag = "".join(self._tokenizer.pieces(ids[:tags]))
+            (text,) = self._tokenizer.decode([ids[tags:]])
+            for noise in noises:
+                text = noise(text, rngs[i])
+            (new,) = self._tokenizer.encode([self.normalizer.of_tag(tag).src(text)])
+            if new:
+                noisy[i] = [*ids[:tags], *new, EOS]
+        return self._replaced(side, noisy)
+
+    def _segment(
+        self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
+    ) -> Side:
+        sampled = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
+        too_long = sampled.lengths > self.max_length
+        both = Side.from_lengths(
+            np.concatenate([sampled.tokens, side.tokens]),
+            np.concatenate([sampled.lengths, side.lengths]),
+        )
+        return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
+
+    def _replaced(self, side: Side, sequences: Mapping[int, list[int]]) -> Side:
+        """The side with other sequences at some indices, unless they are too long."""
+        rows = [side[i] for i in range(len(side))]
+        for i, ids in sequences.items():
+            if len(ids) <= self.max_length:
+                rows[i] = np.array(ids, side.tokens.dtype)
+        lengths = np.array([len(row) for row in rows], np.int32)
+        return Side.from_lengths(np.concatenate(rows), lengths)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.vocabulary)
+
+    @cached_property
+    def _regularizers(self) -> tuple[SubwordRegularizer, SubwordRegularizer]:
+        """Those of source and target."""
+        tokenizer = self._tokenizer
+        src = SubwordRegularizer(tokenizer, self.strength)
+        joint = tokenizer.tgt is tokenizer
+        return src, src if joint else SubwordRegularizer(tokenizer.tgt, self.strength)
