@@ -164,7 +164,7 @@ class Packed:
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """Packs sequences as one bucket."""
-        lengths = np.array([len(sequence) for sequence in sequences])
+        lengths = np.array(list(map(len, sequences)))
         return cls.from_flat(np.concatenate(sequences), lengths, [len(sequences)])
 
     def map(self, function: TensorFunction) -> Self:
@@ -174,6 +174,8 @@ class Packed:
 
     def to(self, device: torch.device) -> Self:
         """Moves every tensor to a device."""
+        if self.tokens.device == device:
+            return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 

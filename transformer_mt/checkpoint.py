@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _EMA_PREFIX = "running_mean."
 """Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
 
 _MAX_HEADER_BYTES = 2**22
-"""Maximum size of a safetensors header; those of the largest models have some 100 KiB."""
+"""Maximum size of a safetensors header; the largest models have some 100 KiB."""
 
 _INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""
@@ -80,7 +80,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
             _write(values, unfinished / name)
         state = {"format": FORMAT, **state}
         state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
-        state["sha256"][run_layout.CHECKPOINT_STATE] = _state_digest(state)
+        state["sha256"][run_layout.CHECKPOINT_STATE] = _digest(state)  # without this checksum
         text = json.dumps(state, indent=2)
         (unfinished / run_layout.CHECKPOINT_STATE).write_text(text, encoding="utf-8")
     return Checkpoint(path, state)
@@ -129,8 +129,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
     """
     for name, tensors in _live_tensors(model, optimizer_state).items():
         path = checkpoint.path / name
-        values = _load(path)
-        _check_shapes(tensors, {key: tuple(value.shape) for key, value in values.items()}, path)
+        values = read_tensors(path, partial(_check_shapes, tensors, path))
         for key, tensor in tensors.items():
             tensor.copy_(values[key])
 
@@ -139,7 +138,7 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """Element-wise mean of several checkpoints' weights (§6.1), computed in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        weights = _load(checkpoint.path / run_layout.WEIGHTS)
+        weights = read_tensors(checkpoint.path / run_layout.WEIGHTS)
         for name, tensor in weights.items():
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
@@ -150,7 +149,7 @@ def ema_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Exponential moving average of the weights, by parameter name (``train.final=ema``)."""
     return {
         name.removeprefix(_EMA_PREFIX): tensor
-        for name, tensor in _load(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
+        for name, tensor in read_tensors(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
         if name.startswith(_EMA_PREFIX)
     }
 
@@ -174,17 +173,34 @@ def save_tensors(
 
 
 def read_tensors(
-    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None]
+    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None] | None = None
 ) -> dict[str, Tensor]:
     """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
 
     Raises:
-        InputError: The file is missing or damaged.
+        InputError: The file is missing or damaged; other programs write no checksum.
     """
-    with _opened(path) as file:
-        names = file.keys()
-        check({name: tuple(file.get_slice(name).get_shape()) for name in names})
-        return {name: file.get_tensor(name) for name in names}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open_regular(path, max_bytes=memory) as stream:  # safetensors would wait for a pipe
+            header = int.from_bytes(stream.read(8), "little")
+        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
+            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
+        with safe_open(path, "pt") as file:
+            names = file.keys()
+            if check is not None:
+                check({name: tuple(file.get_slice(name).get_shape()) for name in names})
+            tensors = {name: file.get_tensor(name) for name in names}
+            checksum = (file.metadata() or {}).get("sha256")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except MemoryError:
+        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({error}): copy it again") from None
+    if checksum is not None and checksum != _tensors_digest(tensors):
+        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    return tensors
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -195,15 +211,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
     """
-    with _opened(path) as file:
-        number = sum(1 for _ in model.parameters())
-        names = file.keys()[: number + 1]  # of a longer list the rest does not matter
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-        _check_shapes(parameters(model), shapes, path)
-        expected = (file.metadata() or {}).get("sha256")
-        tensors = {name: file.get_tensor(name) for name in names}
-    if expected not in (None, _tensors_digest(tensors)):  # other programs write no checksum
-        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    tensors = read_tensors(path, partial(_check_shapes, parameters(model), path))
     if next(model.parameters()).is_meta:
         model.to_empty(device="cpu")
     for name, tensor in parameters(model).items():
@@ -215,7 +223,7 @@ def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snaps
 
 
 def _check_shapes(
-    targets: dict[str, Tensor], found: dict[str, tuple[int, ...]], path: Path
+    targets: dict[str, Tensor], path: Path, found: dict[str, tuple[int, ...]]
 ) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
     if expected != found:
@@ -239,31 +247,6 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
     path.chmod(mode)
 
 
-def _load(path: Path) -> dict[str, Tensor]:
-    with _opened(path) as file:
-        names = file.keys()
-        return {name: file.get_tensor(name) for name in names}
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A safetensors file, opened for reading; errors name the file."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open_regular(path, max_bytes=memory) as file:  # safetensors would wait for a pipe
-            header = int.from_bytes(file.read(8), "little")
-        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
-            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
-        with safe_open(path, "pt") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except MemoryError:
-        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
-    except SafetensorError as error:
-        raise InputError(f"{path} is damaged ({error}): copy it again") from None
-
-
 def _name(step: int) -> str:
     return f"step_{step:08d}"
 
@@ -275,18 +258,13 @@ def _verify(path: Path) -> Checkpoint:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
     if path.name != _name(state["step"]):
         raise ValueError(f"{run_layout.CHECKPOINT_STATE} is of step {state['step']}")
-    if _state_digest(state) != state["sha256"][run_layout.CHECKPOINT_STATE]:
+    digests = dict(state["sha256"])
+    if digests.pop(run_layout.CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):
         raise ValueError(f"the checksum of {run_layout.CHECKPOINT_STATE} is wrong")
     for name in (run_layout.WEIGHTS, run_layout.CHECKPOINT_OPTIMIZER):
-        if sha256(path / name) != state["sha256"][name]:
+        if sha256(path / name) != digests[name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)
-
-
-def _state_digest(state: dict[str, Any]) -> str:
-    """Checksum of ``state.json``, computed without the checksum itself."""
-    digests = {k: v for k, v in state["sha256"].items() if k != run_layout.CHECKPOINT_STATE}
-    return _digest({**state, "sha256": digests})
 
 
 def _digest(values: dict[str, Any]) -> str:

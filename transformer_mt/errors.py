@@ -13,7 +13,7 @@ class UsageError(InputError):
 
 
 def printable(text: str) -> str:
-    """The text with unprintable characters escaped: those of a file could control a terminal."""
+    """The text with unprintable characters escaped, which could control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, first_line, printable
-from transformer_mt.files import expand_user, read_json
+from transformer_mt.files import read_json
 from transformer_mt.registries import IMPORT_FORMATS
 
 PREFIX = "hf://"
@@ -39,20 +39,6 @@ def is_remote(reference: str | Path) -> bool:
     return isinstance(reference, str) and reference.startswith(PREFIX)
 
 
-def resolve(reference: str | Path) -> Path:
-    """The folder of a model: a local one as given, that of a repository after its download.
-
-    If the Hub cannot be reached, or with ``HF_HUB_OFFLINE=1``, the cache is used.
-
-    Raises:
-        InputError: The repository or its revision does not exist, is not accessible, holds no
-            model of this package, or can neither be reached nor is in the cache.
-    """
-    if not is_remote(reference):
-        return expand_user(reference)
-    return _fetch(str(reference), *_split(str(reference)))
-
-
 def pin(reference: str) -> str:
     """A reference to a repository with the commit that it stands for now; see ``resolve``."""
     return f"{PREFIX}{_split(reference)[0]}@{resolve(reference).name}"
@@ -72,16 +58,22 @@ def _split(reference: str) -> tuple[str, str | None]:
     return match[1], match[2]
 
 
-def _fetch(reference: str, repository: str, revision: str | None) -> Path:
-    """The folder of a repository in the cache, after downloading what is missing there."""
+def resolve(reference: str) -> Path:
+    """The folder of a repository in the cache, after downloading what is missing there.
+
+    If the Hub cannot be reached, or with ``HF_HUB_OFFLINE=1``, it is the copy in the cache.
+
+    Raises:
+        InputError: The repository or its revision does not exist, is not accessible, holds no
+            model of this package, or can neither be reached nor is in the cache.
+    """
     # Imported here because it takes a fraction of a second.
     from huggingface_hub import constants, snapshot_download
 
-    folder = Path()
+    (repository, revision), folder = _split(reference), Path()
     try:
         # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
         for names in (_CONFIGS, FILES, [PICKLE]):
-            # Without a connection, this is the copy in the cache.
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
             foreign = foreign_type(folder)
             if foreign is None and names is _CONFIGS and not (folder / run_layout.CONFIG).exists():
@@ -130,6 +122,6 @@ def foreign_type(folder: Path) -> str | None:
     if kind is not None and str(kind) not in IMPORT_FORMATS:
         raise InputError(
             f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "
-            f"only those of type {', '.join(IMPORT_FORMATS)} can be used"
+            f"only type {', '.join(IMPORT_FORMATS)} can be used"
         )
     return None if kind is None else str(kind)

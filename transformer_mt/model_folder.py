@@ -18,7 +18,7 @@ from transformer_mt.config import DataConfig, TrainJob, schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import cache_path, read_regular, write_text
+from transformer_mt.files import cache_path, expand_user, read_regular, write_text
 from transformer_mt.registries import IMPORT_FORMATS, load
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
@@ -130,7 +130,10 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
     """
-    folder = hub_models.resolve(reference)
+    on_hub = str(reference).startswith(hub_models.PREFIX)
+    folder = hub_models.resolve(str(reference)) if on_hub else expand_user(reference)
+    if (folder / run_layout.CONFIG).exists():
+        return folder
     kind = hub_models.foreign_type(folder)
     if kind is None:
         return folder

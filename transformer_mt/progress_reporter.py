@@ -54,7 +54,7 @@ class ProgressReporter:
         self._bar.close()
 
     def update(self, done: int) -> None:
-        """Reports that ``done`` items are done, those of an earlier attempt included."""
+        """Reports that ``done`` items are done, including those of an earlier attempt."""
         if not self._bar.disable:
             self._bar.update(done - self._bar.n)
             return

@@ -153,7 +153,7 @@ HARM: dict[str, tuple[Harm, str]] = {
     "no layers": (lambda f: settings(f, encoder_layers=0), r"num_encoder_layers=0 must be"),
     "a million layers": (lambda f: settings(f, decoder_layers=10**6), "num_decoder_layers=1000000"),
     "wide and deep": (wide_and_deep, "neither model.safetensors nor pytorch_model.bin"),
-    "type as list": (lambda f: settings(f, model_type=["marian"]), "only those of type marian"),
+    "type as list": (lambda f: settings(f, model_type=["marian"]), "only type marian"),
     "activation as list": (lambda f: settings(f, activation_function=[]), "is not supported"),
     "dropout as text": (lambda f: settings(f, dropout="x"), "dropout=x is not a number"),
     "positions as text": (

@@ -24,9 +24,6 @@ class Capitals:
         def encode(self, lines: Sequence[str]) -> list[list[int]]:
             return [[1] for _ in lines]
 
-        def split_tag(self, line: str) -> tuple[str, str]:
-            return "", line
-
     def __init__(self, *, reverse: bool = False) -> None:
         self.tokenizer = cast(Tokenizer, self._Vocabulary())
         self.normalizer = Normalizer("none", "en", "de")

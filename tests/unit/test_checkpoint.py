@@ -25,7 +25,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import Optimizer, make_optimizer
+from transformer_mt.training.optimizer import Optimizer, adam
 
 MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
 V = 11
@@ -37,7 +37,7 @@ def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
 
 
 def optimizer_of(model: Transformer) -> Optimizer:
-    return make_optimizer(model, OptimizerConfig())
+    return adam(model, OptimizerConfig())
 
 
 def update(model: Transformer, optimizer: Optimizer, seed: int) -> None:

@@ -21,7 +21,7 @@ from transformer_mt.cli import commands
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import resolved_job
-from transformer_mt.model_folder import load_model, write_config
+from transformer_mt.model_folder import load_model, locate, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
 FILES = {"config.yaml", "tokenizer.model", "model.safetensors"}
@@ -210,9 +210,9 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(
 
 def test_a_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert hub_models.resolve("runs/mine") == Path("runs/mine")
-    assert hub_models.resolve(tmp_path) == tmp_path
-    assert hub_models.resolve("~/mine") == tmp_path / "mine"
+    assert locate("runs/mine") == Path("runs/mine")
+    assert locate(tmp_path) == tmp_path
+    assert locate("~/mine") == tmp_path / "mine"
 
 
 @pytest.mark.long

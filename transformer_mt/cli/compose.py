@@ -41,6 +41,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
+    overrides = with_experiment(overrides)
     state = Singleton.get_state()  # an application of the caller may use Hydra, too
     try:
         with explained_errors(command, overrides):
@@ -51,6 +52,16 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
             return to_job(config, command)
     finally:
         Singleton.set_state(state)
+
+
+def with_experiment(overrides: Sequence[str]) -> list[str]:
+    """The overrides with an experiment, for the number of training pairs, for ``model=auto``."""
+    others = [override for override in overrides if override != "model=auto"]
+    if len(others) == len(overrides):
+        return others
+    from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
+
+    return [*choose_experiment(others, compose), *others]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from transformer_mt import __version__
 from transformer_mt.cli import commands
-from transformer_mt.cli.compose import compose, explained_errors, to_job
+from transformer_mt.cli.compose import compose, explained_errors, to_job, with_experiment
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import JOBS, Command, primary_config_dir, register_schema
 from transformer_mt.config.help import help_text
@@ -49,11 +49,12 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     program, run_job = JOBS[command].program, run or getattr(commands, command)
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
-        arguments = sys.argv[1:]
-        if command == "evaluate":
-            arguments = [_quote_attention(argument) for argument in arguments]
-        overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
-        flags = [text for text in arguments if text not in overrides]  # and their values
+        overrides, flags = list[str](), list[str]()  # flags, and their values
+        for argument in sys.argv[1:]:
+            if "=" not in argument or argument.startswith("-"):
+                flags.append(argument)
+            else:
+                overrides.append(_quote_attention(argument) if command == "evaluate" else argument)
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         if "--version" in flags:
             print(program, __version__)
@@ -88,6 +89,7 @@ def _run_with_hydra(
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
             added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
+        overrides = with_experiment(overrides)
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere

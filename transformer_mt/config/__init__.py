@@ -102,7 +102,15 @@ def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfi
 
 def schema(job: type) -> DictConfig:
     """Types and defaults of a config dataclass as an OmegaConf node that can be merged into."""
-    return _writable(OmegaConf.structured(job))
+    root = OmegaConf.structured(job)
+    nodes = [root]
+    while nodes:  # OmegaConf write-protects the nodes of frozen dataclasses, against merging too
+        node = nodes.pop()
+        OmegaConf.set_readonly(node, False)
+        for key in node:
+            if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+                nodes.append(node[key])
+    return root
 
 
 def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -112,12 +120,3 @@ def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         name = prefix + key
         flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat
-
-
-def _writable(node: DictConfig) -> DictConfig:
-    # OmegaConf write-protects the nodes of frozen dataclasses, against merging too.
-    OmegaConf.set_readonly(node, False)
-    for key in node:
-        if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
-            _writable(node[key])
-    return node

@@ -6,8 +6,9 @@ Each check raises ``InputError`` with a message for the user.
 import math
 import operator
 import re
+from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from transformer_mt.errors import InputError
@@ -38,23 +39,16 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
     """A field for one of some names, or for any of them if the default is a list.
 
     Args:
-        names: Names, or registries, which stand for theirs.
+        names: Names, or registries, which stand for theirs, also for those registered later.
         default: The first name unless given; None is accepted if it is None.
     """
-    metadata = {"names": names}
+    accepted: ChainMap[str, Any] = ChainMap()
+    for item in names:
+        accepted = accepted.new_child({item: None} if isinstance(item, str) else item)
+    metadata = {"names": accepted}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
-    if default is ...:
-        default = names[0] if isinstance(names[0], str) else next(iter(names[0]))
-    return field(default=default, metadata=metadata)
-
-
-def accepted_names(setting: Field[Any]) -> list[str]:
-    """The names that a field of ``one_of`` accepts; empty for other fields."""
-    names: list[str] = []
-    for item in setting.metadata.get("names", ()):
-        names += [item] if isinstance(item, str) else item
-    return names
+    return field(default=next(iter(accepted)) if default is ... else default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ class Checked:
                 require(ok, f"{key}={value} must be {must}{or_null}")
             if isinstance(setting.default, bool):
                 require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
-            if names := accepted_names(setting):
+            if names := setting.metadata.get("names"):
                 for name in value if isinstance(value, list) else [value]:
                     choice(key, name, *names)
 

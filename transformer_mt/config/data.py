@@ -3,7 +3,6 @@
 import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,22 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
     "tsv": ("tsv", *_COLUMNS),
     "jsonl": ("jsonl", *_COLUMNS),
     "parquet": ("parquet", *_COLUMNS),
+    "tmx": ("tmx", *_COLUMNS),
     "hub": ("hub", "config", "split", "revision", *_COLUMNS),
     "testset": ("testset", "langs"),
+    "mtdata": ("mtdata",),
     "sample": ("sample",),
 }
 """Fields of each kind of source; the kind is named after the fields that choose it."""
 
-NOT_FILES = ("testset", "sample")
+NOT_FILES = ("testset", "mtdata", "sample")
 """Kinds of source that are not local files. Paths of the other kinds are made absolute, and their
 files are fingerprinted."""
 
 TAG = re.compile(r"(?!<(?:pad|unk|s|/s|0x[0-9A-F]{2})>)<[^<>\s]+>|>>[^<>\s]+<<")
 """A tag, such as ``<2fr>`` or ``>>fra<<``; not a special symbol."""
+
+_MTDATA_NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
 
 COMMON_FIELDS = ("tag", "src_lang", "tgt_lang")
 """Fields of a source of any kind."""
@@ -45,7 +48,7 @@ _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 @dataclass(kw_only=True, frozen=True)
 class SourceConfig:
     """Source of sentence pairs: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``, ``parquet``,
-    ``hub``, ``testset`` or ``sample``.
+    ``tmx``, ``hub``, ``testset``, ``mtdata`` or ``sample``.
     """
 
     src: str | None = None
@@ -60,12 +63,18 @@ class SourceConfig:
     columns."""
     parquet: str | None = None
     """Parquet file with the same columns as ``jsonl``."""
+    tmx: str | None = None
+    """Translation memory (TMX 1.1 to 1.4b), of two or more languages. A language stands for its
+    variants, too: ``de`` for ``de-AT``. Formatting codes are dropped. It may be compressed."""
     hub: str | None = None
     """Dataset on the Hugging Face hub, or a local copy of one."""
     testset: str | None = None
     """Test set of sacreBLEU, e.g. ``wmt19``. Of several references the first is used."""
     langs: str | None = None
     """Language pair of the test set, e.g. ``en-de``."""
+    mtdata: str | None = None
+    """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. It must be
+    installed, e.g. with ``pipx install mtdata``."""
     sample: str | None = None
     """Split of the built-in sample: ``train``, ``valid``, ``test``."""
     config: str | None = None
@@ -75,11 +84,11 @@ class SourceConfig:
     revision: str | None = None
     """Commit, tag or branch of the hub dataset."""
     src_column: str | None = None
-    """Number from 1 (TSV, default 1) or name of the source column. The default name is the source
-    language."""
+    """Number from 1 (TSV, default 1) or name of the source column, for TMX a language such as
+    ``de-AT``. The default name is the source language."""
     tgt_column: str | None = None
-    """Number from 1 (TSV, default 2) or name of the target column. The default name is the target
-    language."""
+    """Number from 1 (TSV, default 2) or name of the target column, for TMX a language. The default
+    name is the target language."""
     tag: str | None = None
     """Symbol of the vocabulary that precedes each source text, e.g. ``<2fr>`` or ``>>fra<<``: the
     target language, the domain or the origin of the pairs."""
@@ -91,12 +100,6 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         self._check_tag()
-        kinds = self._kinds
-        require(
-            len(kinds) == 1,
-            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
-            f"this one has: {', '.join(kinds) or 'none'}",
-        )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
             if value and name not in own and name not in COMMON_FIELDS:
@@ -109,6 +112,11 @@ class SourceConfig:
                 example = _REQUIRED_OPTIONS.get(name)
                 hint = f", e.g. {name}: {example}" if example else ""
                 raise InputError(f"the data source {self} needs {name}{hint}")
+        require(
+            self.mtdata is None or _MTDATA_NAME.fullmatch(self.mtdata) is not None,
+            f"mtdata={self.mtdata!r} does not name a corpus of two languages, as "
+            "Statmt-europarl-10-deu-eng does (mtdata list --id)",
+        )
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
         for name in _COLUMNS if self.tsv else ():
@@ -133,14 +141,16 @@ class SourceConfig:
         )
 
     @property
-    def _kinds(self) -> list[str]:
-        given = vars(self)
-        return [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
-
-    @property
     def kind(self) -> str:
         """A key of ``SOURCE_FIELDS``."""
-        return self._kinds[0]
+        given = vars(self)
+        kinds = [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
+        require(
+            len(kinds) == 1,
+            f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "
+            f"this one has: {', '.join(kinds) or 'none'}",
+        )
+        return kinds[0]
 
     @property
     def name(self) -> str:
@@ -272,17 +282,16 @@ class DataConfig(Checked, prefix="data."):
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
         tags = self.tags
-        for source in self._sources():
+        for source in (*self.train, *self.valid, *self.test):
             src_lang, tgt_lang = self.languages(source)
-            require(src_lang != tgt_lang, f"source and target of {source} are both {src_lang!r}")
+            if src_lang == tgt_lang:
+                raise InputError(f"source and target of {source} are both {src_lang!r}")
             _, other = tags.get(source.tag or "", (src_lang, tgt_lang))
-            require(other == tgt_lang, f"another source with the tag of {source} is in {other!r}")
-
-    def _sources(self) -> Iterator[SourceConfig]:
-        yield from (*self.train, *self.valid, *self.test)
+            if other != tgt_lang:
+                raise InputError(f"another source with the tag of {source} is in {other!r}")
 
     def languages(self, source: SourceConfig | None) -> tuple[str, str]:
-        """Source and target language of a source; None: those of the model."""
+        """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
 
@@ -290,7 +299,7 @@ class DataConfig(Checked, prefix="data."):
     def tags(self) -> dict[str, tuple[str, str]]:
         """All tags, with source and target language of the first source that has each."""
         tags: dict[str, tuple[str, str]] = {}
-        for source in self._sources():
+        for source in (*self.train, *self.valid, *self.test):
             if source.tag:
                 tags.setdefault(source.tag, self.languages(source))
         return tags
@@ -334,7 +343,7 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     seed: int = 1
     """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
-    """Existing SentencePiece model to use. Or a folder with those of both languages, ``source.spm``
+    """Existing SentencePiece model to use, or a folder with one for each language, ``source.spm``
     and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping

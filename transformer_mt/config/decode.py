@@ -1,6 +1,7 @@
 """Schema of the config group ``decode/``: the settings of a search."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from transformer_mt.config.checks import Checked, number, require
 from transformer_mt.errors import InputError
@@ -65,8 +66,10 @@ class DecodeConfig(Checked, prefix="decode."):
         Raises:
             InputError: The settings are invalid or conflict.
         """
-        names = (key.name for key in fields(self))
-        given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
+        given: dict[str, Any] = {}
+        for key in fields(self):
+            if (value := getattr(job, key.name, None)) is not None:
+                given[key.name] = value
         try:
             settings = replace(self, **given)
         except InputError as error:  # in a job they have no prefix

@@ -17,7 +17,6 @@ from typing import Any, cast, get_type_hints
 from omegaconf import OmegaConf
 
 from transformer_mt.config import JOBS, Command, compose_config, config_dir, dotted, schema
-from transformer_mt.config.checks import accepted_names
 from transformer_mt.config.data import SourceConfig
 from transformer_mt.config.decode import DecodeConfig
 
@@ -117,7 +116,7 @@ def field_docstrings(kind: type) -> dict[str, str]:
     """
     (tree,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(tree, ast.ClassDef)
-    names = {item.name: accepted_names(item) for item in fields(kind)}
+    names = {item.name: list(item.metadata.get("names", ())) for item in fields(kind)}
     docstrings = {}
     for statement, following in zip(tree.body, tree.body[1:], strict=False):
         match statement, following:

@@ -59,8 +59,8 @@ class TrainConfig(Checked, prefix="train."):
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
     """Model to fine-tune: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
-    Weights, architecture, vocabulary and ``data.normalization`` are its own, dropout, optimizer and
-    schedule those of the run."""
+    Weights, architecture, vocabulary and ``data.normalization`` come from it; dropout, optimizer
+    and schedule do not."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
@@ -155,7 +155,7 @@ class CardConfig:
     """Model card: ``README.md`` of the run folder, for publishing it."""
 
     name: str | None = None
-    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: that of ``run_dir``."""
+    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: ``run_dir``'s name."""
     license: str | None = None
     """Licence of the model, as the Hub names it, e.g. ``cc-by-4.0``. null: none is stated."""
 
@@ -179,7 +179,7 @@ class TrainJob(Checked):
     run_dir: str = "runs/wmt14_en_de"
     """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Folder of vocabularies and encoded corpora, shared by runs."""
+    """Folder of downloads of ``mtdata``, vocabularies and encoded corpora, shared by runs."""
     stage: str = one_of("train", "prepare")
     """Last stage of the run. ``prepare`` only learns the vocabulary and encodes the corpus."""
     trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])

@@ -1,4 +1,4 @@
-"""MarianMT models of Hugging Face transformers, such as those of OPUS-MT, as model folders of ours.
+"""Conversion of MarianMT models of Hugging Face transformers, such as OPUS-MT, to model folders.
 
 The layers are the same, so the import is exact; only dimensions and pieces are numbered otherwise:
 
@@ -141,7 +141,7 @@ def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) 
         pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
         _check_size(settings, "vocab_size", pieces)
         if start != BOS:
-            raise InputError(f"decoder_start_token_id={start} is not that of <s>")
+            raise InputError(f"decoder_start_token_id={start} is not the id of <s>")
         return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
     theirs = [read_pieces(folder / run_layout.PIECES[0])]
     _check_size(settings, "vocab_size", theirs[0])

@@ -108,7 +108,7 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         raise InputError(f"it has no tensor {names[0]}")
 
     def both(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
-        """Adds a layer's weight and bias, which are those of several layers of theirs."""
+        """Adds a layer's weight and bias, which several of their layers have."""
         for kind in ("weight", "bias"):
             tensors = [get(f"{part}.{kind}") for part in parts]
             ours[f"{name}.{kind}"] = order(torch.cat(tensors))

@@ -9,6 +9,7 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
+from transformer_mt.data.text.tags import split_tag
 
 _MAX_SHARE = 0.1
 """Share of suspicious pairs that real text may have."""
@@ -54,7 +55,7 @@ def diagnose(
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"
         )
-    pairs = [Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in pairs]
+    pairs = [Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in pairs]
     same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
     if same > _MAX_SHARE * len(pairs):
         yield (

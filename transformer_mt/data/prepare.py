@@ -6,14 +6,15 @@ any process group exists.
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from transformer_mt import run_layout
-from transformer_mt.config import DataConfig, TrainJob
+from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import CleaningReport, clean_text
 from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
@@ -40,8 +41,8 @@ from transformer_mt.data.subwords.tokenizer import (
     vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.data.text.tags import check_tag
+from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
+from transformer_mt.data.text.tags import check_tag, split_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
@@ -62,7 +63,7 @@ class Prepared:
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
-    """The vocabulary: a SentencePiece model, or a folder with those of both languages."""
+    """The vocabulary: a SentencePiece model, or a folder with one for each language."""
     corpus: Path
     """Folder of the encoded training data."""
     valid: list[Pair]
@@ -84,18 +85,25 @@ class Prepared:
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
         tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
-        src = tokenizer.encode_sources((pair.src for pair in self.valid), normalizer)
-        tgt = tokenizer.tgt.encode(
-            normalizer.of_tag(tokenizer.split_tag(pair.src)[0]).tgt(pair.tgt) for pair in self.valid
-        )
-        src, tgt = ([[*ids, EOS] for ids in side] for side in (src, tgt))
-        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
+        sources, targets = list[list[int]](), list[list[int]]()
+        for pair in self.valid:
+            (src,) = tokenizer.encode_sources([pair.src], normalizer)
+            tag, _ = split_tag(pair.src, tokenizer.tags)
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(pair.tgt)])
+            sources.append([*src, EOS])
+            targets.append([*tgt, EOS])
+        return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
 
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
+        return CleaningReport.from_json(self.config.cleaning, self.read_report())
+
+    def read_report(self) -> dict[str, Any]:
+        """The same as JSON values, ``CleaningReport.to_json``."""
+        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
         try:
-            return CleaningReport.from_json(self.config.cleaning, read_json(self.corpus / REPORT))
+            return dict(read_json(self.corpus / REPORT, types))
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
@@ -110,27 +118,28 @@ def prepare(job: TrainJob) -> Prepared:
     data = job.data
     if data.weights and data.temperature > 1:
         raise InputError("data.weights and data.temperature both mix the sources: set one of them")
+    cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    valid, test = (
-        list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-        for sources in (data.valid, data.test)
-    )
+    valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))
     if not valid:
         raise InputError("the validation set (data.valid) has no pairs")
     if data.test and not test:
         raise InputError(
             "the test set (data.test) has no pairs; to train without one: data.test=[]"
         )
-    cache_dir = cache_path(job.cache_dir).resolve()
-    identities = [fingerprint(source) for source in data.train]
+    identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
+
+    def local_data() -> DataConfig:
+        return replace(data, train=_local_sources(data.train, data, cache_dir))
+
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
         filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
-        cache.build_once(entry, lambda to: _learn_vocabulary(job, to))
+        cache.build_once(entry, lambda to: _learn_vocabulary(replace(job, data=local_data()), to))
         vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
     elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
         entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
@@ -146,8 +155,8 @@ def prepare(job: TrainJob) -> Prepared:
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        texts = (Pair(tokenizer.split_tag(pair.src)[1], pair.tgt) for pair in held_out)
-        task = EncodeChunk(data, vocabulary, unfinished, held_out_hashes(texts))
+        texts = (Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in held_out)
+        task = EncodeChunk(local_data(), vocabulary, unfinished, held_out_hashes(texts))
         _encode_corpus(task, to)
 
     cache.build_once(corpus, encode)
@@ -165,6 +174,32 @@ def prepare(job: TrainJob) -> Prepared:
     if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
     return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
+
+
+def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:
+    """All pairs of a validation or test set.
+
+    Raises:
+        InputError: See ``read_pairs``; or a corpus cannot be downloaded.
+    """
+    local = _local_sources(sources, data, cache_dir)
+    return list(read_pairs(local, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+
+
+def _local_sources(
+    sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
+) -> list[SourceConfig]:
+    """The sources, those of mtdata as files in the cache, which are downloaded if not yet there."""
+    local = []
+    for source in sources:
+        if source.mtdata is not None:
+            languages = data.languages(source)
+            mtdata.check_languages(source, *languages)
+            entry = cache_dir / "mtdata" / source.mtdata
+            cache.build_once(entry, partial(mtdata.download, source.mtdata))
+            source = mtdata.as_files(source, entry, *languages)
+        local.append(source)
+    return local
 
 
 def existing_vocabulary(job: TrainJob) -> Path | None:

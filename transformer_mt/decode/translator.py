@@ -11,7 +11,7 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import add_tag, check_tag
+from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engines.engine import (
     Engine,
     Hypothesis,
@@ -60,7 +60,7 @@ class Translation:
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], space: str = " ") -> "Translation":
-        """The translation of a line from those of its parts, without an alignment."""
+        """The translation of a line from the translations of its parts, without an alignment."""
         return cls(
             space.join(part.text for part in parts if part.text),
             sum((part.score for part in parts), 0.0),
@@ -198,8 +198,9 @@ class Translator:
         lines = as_lines(lines)
         if tag is None:
             return lines
-        check_tag(tag, self.tokenizer.tags)
-        return [line if self.tokenizer.split_tag(line)[0] else add_tag(tag, line) for line in lines]
+        tags = self.tokenizer.tags
+        check_tag(tag, tags)
+        return [line if split_tag(line, tags)[0] else add_tag(tag, line) for line in lines]
 
     def translate_nbest(
         self,

@@ -1,4 +1,4 @@
-"""Error propagation between ranks: a failed run ends with one report, that of the first failure."""
+"""Error propagation between ranks: a failed run ends with one report, of the first failure."""
 
 import atexit
 import json

@@ -59,7 +59,7 @@ class World(Ranks):
         return bool(votes.item())
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Copies the tensors of rank 0 into those of all ranks."""
+        """Copies the tensors of rank 0 to all ranks."""
         if self.size == 1:
             return
         for tensor in tensors:

@@ -45,7 +45,7 @@ class Score:
     confidence: float | None = None
     """Half the width of the 95% interval; sacreBLEU prints ``μ = mean ± confidence``."""
     difference: float | None = None
-    """The score minus that of the baseline, if it was compared with one."""
+    """Difference to the baseline, if it was compared with one."""
     p_bootstrap: float | None = None
     """p-value of the paired bootstrap test: the probability of a difference this large if both
     systems were equally good. None if the test was not run."""

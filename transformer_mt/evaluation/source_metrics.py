@@ -6,9 +6,7 @@ reference, and returns a score for each system (``registries.SOURCE_METRICS``).
 
 import math
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +18,7 @@ from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
+from transformer_mt.files import find_program
 
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
@@ -81,13 +80,12 @@ def comet(
 
 
 def comet_command() -> str:
-    """Path of ``comet-score``: next to this Python, or in ``PATH``.
+    """Path of ``comet-score``.
 
     Raises:
         InputError: The command is not installed.
     """
-    sibling = Path(sys.executable).with_name(COMMAND)
-    command = str(sibling) if sibling.exists() else shutil.which(COMMAND)
+    command = find_program(COMMAND)
     if command is None:
         raise InputError(
             f"metrics: comet needs the command {COMMAND}, which is not installed; install it in an "

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import files, hub_models
 from transformer_mt.config import DataConfig, EvaluateJob
+from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -199,7 +199,7 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
                 raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
-    pairs = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
+    pairs = read_all(sources, data, files.cache_path(system.request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     references = {f"data.{subset}": [pair.tgt for pair in pairs]}

@@ -13,7 +13,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import check_tag, tag_names
+from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
 from transformer_mt.decode.engines.selection import EngineRequest, Report
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -204,14 +204,14 @@ class LineProcessor:
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged = translator.with_tag(lines, self._job.tag)
-        split = [translator.tokenizer.split_tag(line) for line in tagged]
-        malformed: list[int] = []
-        if self._job.markup == "keep":
-            malformed = [i for i, (_, text) in enumerate(split, first_line) if is_malformed(text)]
-        has_tags = bool(translator.tokenizer.tags)
-        processed = self._process(tagged, first_line)
-        rows = [f"{self._format(*item)}\n" for item in zip(lines, processed, strict=True)]
-        return "".join(rows).encode(), InputStats(
+        tags, malformed, untagged = translator.tokenizer.tags, list[int](), 0
+        for number, source in enumerate(tagged, first_line):
+            tag, text = split_tag(source, tags)
+            untagged += bool(tags and not tag and text.strip())
+            if self._job.markup == "keep" and is_malformed(text):
+                malformed.append(number)
+        rows = map(self._format, lines, self._process(tagged, first_line))
+        return "\n".join([*rows, ""]).encode(), InputStats(
             undecodable=len(undecodable),
             first_undecodable=min(undecodable, default=0),
             malformed=len(malformed),
@@ -220,7 +220,7 @@ class LineProcessor:
             first_nul=min(nul, default=0),
             cut=translator.cut_lines - cut_before,
             short=translator.short_translations - short_before,
-            untagged=sum(has_tags and not tag and bool(text.strip()) for tag, text in split),
+            untagged=untagged,
         )
 
     def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:

@@ -35,10 +35,6 @@ def resolved(job: TrainJob) -> TrainJob:
 
 def _with_absolute_paths(job: TrainJob) -> TrainJob:
     """The job with absolute paths, so that its run folder can be used from any working folder."""
-
-    def absolute(path: str) -> str:
-        return str(files.expand_user(path).resolve())
-
     data = replace(
         job.data,
         train=list(map(SourceConfig.with_absolute_paths, job.data.train)),
@@ -47,10 +43,10 @@ def _with_absolute_paths(job: TrainJob) -> TrainJob:
     )
     tokenizer, train = job.tokenizer, job.train
     if tokenizer.path is not None:
-        tokenizer = replace(tokenizer, path=absolute(tokenizer.path))
+        tokenizer = replace(tokenizer, path=str(files.expand_user(tokenizer.path).resolve()))
     if train.init_from is not None and not hub_models.is_remote(train.init_from):
-        train = replace(train, init_from=absolute(train.init_from))
-    run_dir = absolute(job.run_dir)
+        train = replace(train, init_from=str(files.expand_user(train.init_from).resolve()))
+    run_dir = str(files.expand_user(job.run_dir).resolve())
     return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
 
 

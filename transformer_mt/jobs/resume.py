@@ -116,8 +116,8 @@ def check(
                 )
         return RunState.NEW
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
-    pairs = {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())}
-    changed = {key: (before, now) for key, (before, now) in pairs.items() if before != now}
+    keys = sorted(old.keys() | new.keys())
+    changed = {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
     if job.tokenizer.path is not None:  # the vocabulary's content determines its size
         differ.pop("tokenizer.vocab_size", None)
@@ -159,7 +159,7 @@ def check(
 def _scores_are_current(
     run_dir: Path, data: Prepared, changed: set[str], changed_data: set[str]
 ) -> bool:
-    """Whether the scores in the folder are those of a job whose training is finished."""
+    """Whether the scores in the folder belong to a job whose training is finished."""
     if read_test_scores(run_dir) is None or not (run_dir / run_layout.WEIGHTS).exists():
         return False
     differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}

@@ -25,6 +25,7 @@ from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_by_tag
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
+from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
 from transformer_mt.jobs.resume import RunState
@@ -144,11 +145,13 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         state = world.broadcast_object(state)
         if state is RunState.FINISHED:
             return _finished_scores(job, data) if world.is_main else None
+        parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
         if world.is_main and state is RunState.NEW:
             _warn_about_data(job, data)
-        parameters = sum(map(torch.numel, trainer.model.parameters()))
+            if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
+                log.warning("warning: %s", text)
         run_folder.record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
         trackers = open_trackers(job if world.is_main else None, trainer.steps_done)
         with trackers as record:

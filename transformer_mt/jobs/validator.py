@@ -10,7 +10,7 @@ from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.data.text.tags import lines_by_tag
+from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
@@ -80,7 +80,7 @@ class TranslationValidator:
         return dict(zip(lines, translate_sharded(translator, sources, self.world), strict=True))
 
     def _score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
-        """All metrics of the translated lines: the mean of those of each tag."""
+        """All metrics of the translated lines, averaged over their tags."""
         lines, normalizer = sorted(hypotheses), Normalizer.of(self.job.data)
         groups = lines_by_tag((self.pairs[i].src for i in lines), self.tokenizer.tags)
 
@@ -108,7 +108,7 @@ class TranslationValidator:
         if not fitting:
             return None
         chosen = max(fitting, key=lambda i: len(sources[i]))
-        own = normalizer.of_tag(self.tokenizer.split_tag(lines[chosen])[0])
+        own = normalizer.of_tag(split_tag(lines[chosen], self.tokenizer.tags)[0])
         (target,) = self.tokenizer.tgt.encode([own.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
         src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]

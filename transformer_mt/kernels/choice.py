@@ -26,7 +26,7 @@ from transformer_mt.kernels.products import DTYPES, HAS_ONEDNN, KERNELS, paramet
 log = logging.getLogger(__name__)
 
 _SECONDS = 1.5
-"""Time of the measurement, after which no product is started."""
+"""CPU time of the measurement, after which no product is started."""
 
 _REPETITIONS = 4
 _FLOPS = 10**9
@@ -98,7 +98,14 @@ def choose_kernels(
         log.info("the run's earlier choice of CPU kernels is not available: it is made again")
     operands = _operands(model, rows)
     calls = [partial(_compute, candidate, operands) for candidate in candidates]
-    return candidates[_fastest(calls, deadline=time.perf_counter() + _SECONDS)]
+    # On one thread, by its CPU time: several wait for the last of them, which on a busy machine
+    # takes longer than the product, so that bf16, though three times as fast, would not be chosen.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return candidates[_fastest(calls, deadline=time.thread_time() + _SECONDS)]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _names(products: str, precision: str, device: torch.device) -> list[str]:
@@ -132,14 +139,14 @@ def _fastest(calls: Sequence[Callable[[], object]], deadline: float) -> int:
     """Number of the first function that is as fast as any, by the calls until the deadline."""
     seconds = [float("inf")] * len(calls)
     for i in [*range(len(calls))] * _REPETITIONS:
-        if time.perf_counter() > deadline:
+        if time.thread_time() > deadline:
             break
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             calls[i]()
         except RuntimeError:  # oneDNN has no products of some types for some processors
             continue
-        seconds[i] = min(seconds[i], time.perf_counter() - start)
+        seconds[i] = min(seconds[i], time.thread_time() - start)
     return next(i for i, each in enumerate(seconds) if each <= _GAIN * min(seconds))
 
 

@@ -69,25 +69,20 @@ def packed_attention(
         # The fused kernel's backward pass is several times slower in bf16 than in fp32.
         if query.dtype == torch.bfloat16:
             query, key, value = query.float(), key.float(), value.float()
-    outputs = [
+    outputs = []
+    for bucket, q, k, v in zip(
+        key_boundaries.buckets,
+        pad_heads(query, query_boundaries, num_heads),
+        pad_heads(key, key_boundaries, num_heads),
+        pad_heads(value, key_boundaries, num_heads),
+        strict=True,
+    ):
         # Padding follows the tokens, so the causal mask already hides it.
-        scaled_dot_product_attention(
-            *(q, k, v),
-            None if causal or bucket.mask is None else bucket.mask[:, None, None],
-            causal,
-            dropout,
-        )
-        for q, k, v, bucket in zip(
-            pad_heads(query, query_boundaries, num_heads),
-            pad_heads(key, key_boundaries, num_heads),
-            pad_heads(value, key_boundaries, num_heads),
-            key_boundaries.buckets,
-            strict=True,
-        )
-    ]
-    rows = torch.cat([output.flatten(0, 2) for output in outputs])
+        mask = None if causal or bucket.mask is None else bucket.mask[:, None, None]
+        output = scaled_dot_product_attention(q, k, v, mask, causal, dropout)
+        outputs.append(output.flatten(0, 2))
     _, place = head_rows(query_boundaries, num_heads)
-    packed: Tensor = _SelectRows.apply(rows, place, None)
+    packed: Tensor = _SelectRows.apply(torch.cat(outputs), place, None)
     return packed.view(len(query), -1)
 
 

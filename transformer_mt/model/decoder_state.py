@@ -58,18 +58,15 @@ class DecoderState:
         if steps > 1:
             number = -(-number // BLOCK) * BLOCK
         if number > capacity:
-            self._grow(number + number // 2)
+            layers, sentences, _, width = self.cache.shape
+            cache = self.cache.new_empty(layers, sentences, number + number // 2, width)
+            cache[:, :, : self.used] = self.cache[:, :, : self.used]
+            self.cache = cache
+            self.beam_mask = F.pad(self.beam_mask, (0, cache.shape[2] - capacity))
         # Zeros: masked slots have weight 0, and 0 times the NaN of uninitialised memory is NaN.
         self.cache[:, :, self.used : number] = 0
         self.used = number
         return True
-
-    def _grow(self, capacity: int) -> None:
-        layers, sentences, before, width = self.cache.shape
-        cache = self.cache.new_empty(layers, sentences, capacity, width)
-        cache[:, :, : self.used] = self.cache[:, :, : self.used]
-        self.cache = cache
-        self.beam_mask = F.pad(self.beam_mask, (0, capacity - before))
 
     def allocate(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Allocates a cache slot for the newest position of each of the first W' beams.

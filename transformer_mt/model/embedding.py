@@ -48,12 +48,8 @@ class Embedding(nn.Module):
             self.register_buffer("sinusoids", table, persistent=False)
         if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
             self.reset_sinusoids()
-            self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws from N(0, 1/d_model), so that the scaled embeddings have unit variance."""
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=self.d_model**-0.5)
+            for parameter in self.parameters():  # scaled, they have unit variance
+                nn.init.normal_(parameter, std=config.d_model**-0.5)
 
     def reset_sinusoids(self, num_positions: int | None = None) -> None:
         """Computes the table of sinusoids, which weights files do not contain; None: its size."""

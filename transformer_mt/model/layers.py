@@ -9,6 +9,7 @@ paper's d_k and d_v); W beams; P cache slots. Masks are True where attention is 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,14 +73,11 @@ class SelfAttention(nn.Module):
         Returns:
             [B·W, D].
         """
-        query, newest = (
-            part.unflatten(0, slots[1].shape).to(cache.dtype)
-            for part in self.qkv_proj(x).split([self.sizes[0], sum(self.sizes[1:])], dim=-1)
-        )
-        cache[slots] = newest
+        newest = self.qkv_proj(x).unflatten(0, slots[1].shape).to(cache.dtype)
+        query, cache[slots] = newest.split([self.sizes[0], sum(self.sizes[1:])], dim=-1)
         keys, values = cache.split(self.sizes[1:], dim=-1)
-        q, k, v = (split_heads(part, self.num_heads) for part in (query, keys, values))
-        heads = scaled_dot_product_attention(q, k, v, mask)
+        q, k = split_heads(query, self.num_heads), split_heads(keys, self.num_heads)
+        heads = scaled_dot_product_attention(q, k, split_heads(values, self.num_heads), mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))
 
 
@@ -143,16 +141,8 @@ class CrossAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """Dropout (§5.4), by ``kernels.dropout``."""
-
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
-
-    def extra_repr(self) -> str:
-        """The setting that ``print`` shows."""
-        return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""
@@ -190,11 +180,11 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[N, D] → [N, D]."""
+    def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *args: Any) -> Tensor:
+        """[N, D] → [N, D]; ``args`` are the other arguments of the sub-layer."""
         if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+            return x + self.dropout(sublayer(self.norm(x), *args))
+        return self.norm(x + self.dropout(sublayer(x, *args)))
 
 
 class EncoderLayer(nn.Module):
@@ -208,7 +198,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
         """[N, D] → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, boundaries))
+        x = self.residual1(x, self.self_attention, boundaries)
         return self.residual2(x, self.feed_forward)
 
 
@@ -227,10 +217,8 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
     ) -> Tensor:
         """[N, D] target tokens and this layer's packed cross-attention keys and values → [N, D]."""
-        x = self.residual1(x, lambda y: self.self_attention(y, boundaries))
-        x = self.residual2(
-            x, lambda y: self.cross_attention(y, boundaries, cross_kv, src_boundaries)
-        )
+        x = self.residual1(x, self.self_attention, boundaries)
+        x = self.residual2(x, self.cross_attention, boundaries, cross_kv, src_boundaries)
         return self.residual3(x, self.feed_forward)
 
     def step(
@@ -243,6 +231,6 @@ class DecoderLayer(nn.Module):
         source_mask: Tensor | None,
     ) -> Tensor:
         """One decoding step, [B·W, D] → [B·W, D]; for the arguments see the attention layers."""
-        x = self.residual1(x, lambda y: self.self_attention.step(y, cache, slots, mask))
-        x = self.residual2(x, lambda y: self.cross_attention.step(y, cross_kv, source_mask))
+        x = self.residual1(x, self.self_attention.step, cache, slots, mask)
+        x = self.residual2(x, self.cross_attention.step, cross_kv, source_mask)
         return self.residual3(x, self.feed_forward)

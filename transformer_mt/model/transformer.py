@@ -128,12 +128,11 @@ class Transformer(nn.Module):
         assert isinstance(boundaries, Buckets)
         (bucket,) = boundaries.buckets
         heads, memory = self.config.num_heads, self.encode(src)
-
-        def by_head(packed: Tensor) -> Tensor:
-            (padded,) = pad_heads(packed.to(memory.dtype), boundaries, heads)
-            return padded
-
-        cross_kv = [(by_head(k), by_head(v)) for k, v in self.source_projection(memory)]
+        cross_kv = []
+        for keys, values in self.source_projection(memory):
+            (k,) = pad_heads(keys.to(memory.dtype), boundaries, heads)
+            (v,) = pad_heads(values.to(memory.dtype), boundaries, heads)
+            cross_kv.append((k, v))
         mask = None
         if bucket.mask is not None:
             padding = ~bucket.mask[:, None, None, :]

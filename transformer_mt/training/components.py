@@ -128,7 +128,7 @@ def log_components(
     """Logs the sizes of model and run, and the number of updates already done."""
     log.info(
         "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
-        f"{sum(p.numel() for p in components.model.parameters()):,}",
+        f"{sum(map(torch.numel, components.model.parameters())):,}",
         job.model.num_encoder_layers,
         job.model.num_decoder_layers,
         job.model.d_model,

@@ -6,8 +6,6 @@ step. To add an optimizer, write a function that builds an ``Optimizer``, and re
 """
 
 import copy
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import OPTIMIZERS, SCHEDULES, load
+from transformer_mt.registries import SCHEDULES, load
 
 
 class Optimizer:
@@ -91,12 +89,6 @@ def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return Optimizer(weights, adamw)
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """Builds the optimizer that the config names, for a model already on its device."""
-    optimizer: Optimizer = load(OPTIMIZERS, config.name)(model, config)
-    return optimizer
-
-
 def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:
     """Learning rate of an update.
 
@@ -106,14 +98,8 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         d_model: Size of the model, used by ``noam``.
         max_steps: Number of updates of the run, used by ``linear``.
     """
-    return _schedule(config.name)(step, config, d_model, max_steps)
-
-
-@cache
-def _schedule(name: str) -> Callable[[int, ScheduleConfig, int, int], float]:
-    """A function of the step, the config, d_model and the number of updates of the run."""
-    schedule: Callable[[int, ScheduleConfig, int, int], float] = load(SCHEDULES, name)
-    return schedule
+    rate: float = load(SCHEDULES, config.name)(step, config, d_model, max_steps)
+    return rate
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:

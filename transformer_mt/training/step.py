@@ -12,8 +12,9 @@ from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.products import DTYPES, products_by
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import OPTIMIZERS, load
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.optimizer import LossScaler, make_optimizer
+from transformer_mt.training.optimizer import LossScaler, Optimizer
 
 
 class LossModule(nn.Module):
@@ -98,7 +99,7 @@ class TrainStep:
             module.compile_for(world.size)
         self._model = world.data_parallel(module)
         self._parameters = list(model.parameters())
-        self.optimizer = make_optimizer(model, optimizer)
+        self.optimizer: Optimizer = load(OPTIMIZERS, optimizer.name)(model, optimizer)
         self._scaler = LossScaler(world.device) if precision == "fp16" else None
 
     def __call__(

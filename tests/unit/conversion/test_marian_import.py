@@ -262,7 +262,7 @@ def test_a_repository_of_the_hub(
             "some-org/llama",
             {"config.json": b'{"model_type": "llama"}'} | {"model.safetensors": b""},
         )
-        with pytest.raises(InputError, match=r"of type llama: .* only those of type marian"):
+        with pytest.raises(InputError, match=r"of type llama: .* only type marian"):
             Translator.load("hf://some-org/llama")
     assert names == {
         *("config.json", "generation_config.json", "model.safetensors"),
@@ -297,7 +297,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "start": ({"decoder_start_token_id": 5}, r"its decoder starts with .*, not with <pad> or <s>"),
     "no such id": ({"decoder_start_token_id": -1}, r"decoder_start_token_id=-1 is not an id"),
     "beams": ({"num_beams": 10**9}, r"decode\.beam_size=1000000000 must be"),
-    "type": ({"model_type": "bart"}, r"of type bart: .* only those of type marian can be used"),
+    "type": ({"model_type": "bart"}, r"of type bart: .* only type marian can be used"),
 }
 
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 import sysconfig
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def perf_counter(self) -> float:
+    def thread_time(self) -> float:
         return self.now
 
     def taking(self, *seconds: float) -> "Candidate":
@@ -86,6 +87,25 @@ def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(clock: FakeC
     calls = [clock.taking(0.6), clock.taking(0.4), clock.taking(0.5)]
     assert choice._fastest(calls, deadline=1.6) == 1
     assert [call.calls for call in calls] == [2, 1, 1]
+
+
+def test_a_thread_that_waits_does_not_change_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a busy machine; only the time in which the thread computes counts."""
+    seconds = {"torch": 0.02, "onednn": 0.005}
+
+    def compute(kernels: Kernels, _: object) -> None:
+        assert torch.get_num_threads() == 1
+        if kernels.products == "onednn":
+            time.sleep(0.05)
+        end = time.thread_time() + seconds[kernels.products]
+        while time.thread_time() < end:
+            pass
+
+    monkeypatch.setattr(choice, "HAS_ONEDNN", True)
+    monkeypatch.setattr(choice, "_compute", compute)
+    threads = torch.get_num_threads()
+    assert choose_kernels("auto", "fp32", CPU, SMALL, 64).products == "onednn"
+    assert torch.get_num_threads() == threads
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import OPTIMIZERS
-from transformer_mt.training.optimizer import EMA, LossScaler, make_optimizer
+from transformer_mt.training.optimizer import EMA, LossScaler, adam
 
 V, D, H, K, K_V, LAYERS = 11, 8, 2, 3, 5, 2  # queries, keys and values have different shapes
 ADAM = OptimizerConfig()
@@ -44,7 +44,7 @@ def gradients(model: Transformer, seed: int) -> dict[str, Tensor]:
 
 def train(model: Transformer, config: OptimizerConfig) -> Iterator[dict[str, Tensor]]:
     """The weights initially and after each step."""
-    optimizer = make_optimizer(model, config)
+    optimizer = adam(model, config)
     yield {name: p.detach().clone() for name, p in model.named_parameters()}
     for seed, lr in enumerate(RATES):
         optimizer.zero_grad()
@@ -97,7 +97,7 @@ def test_adam_equals_torch_adam_bit_for_bit() -> None:
 
 def test_restoring_the_state_resumes_exactly() -> None:
     model, other = tiny(), tiny()
-    optimizer, fresh = make_optimizer(model, ADAM), make_optimizer(other, ADAM)
+    optimizer, fresh = adam(model, ADAM), adam(other, ADAM)
     assert all(not value.any() for value in fresh.state().values())
     for seed in range(4):
         if seed == 2:
@@ -116,7 +116,7 @@ def test_restoring_the_state_resumes_exactly() -> None:
 
 def test_weights_without_gradient_do_not_change() -> None:
     model = tiny()
-    optimizer = make_optimizer(model, ADAM)
+    optimizer = adam(model, ADAM)
     for name, gradient in gradients(model, 1).items():
         model.get_parameter(name).grad = gradient
     optimizer.step(1.0)

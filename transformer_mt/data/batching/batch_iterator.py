@@ -54,6 +54,7 @@ class BatchIterator:
         InputError: The tokens do not match their checksums.
 
     Attributes:
+        steps_per_epoch: Number of updates in an epoch, the same for every epoch.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -74,6 +75,7 @@ class BatchIterator:
         growth = sampler.growth(train.sample) if sampler else (Growth(), Growth())
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
+        self.steps_per_epoch = self._plan.steps_per_epoch
         self._lock = Lock()
         workers = math.ceil(num_workers(job.data.workers) / env_local_size())
         self._sampling_processes = min(workers, _MAX_SAMPLING_PROCESSES)
@@ -81,11 +83,6 @@ class BatchIterator:
         if fixed_shape:
             store, plan = self._plan.first_shard()
             self.buffer_shape = plan_buffers(store, plan, max_tokens, world.size, growth)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of updates in an epoch, the same for every epoch."""
-        return self._plan.steps_per_epoch
 
     def read(self, steps: Iterable[int]) -> Generator[tuple[list[Batch], int], None, None]:
         """This rank's micro-batches of each update, and its number of target tokens.

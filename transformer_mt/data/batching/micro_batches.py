@@ -20,7 +20,7 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
         For each share, its non-empty parts of the batch's chunks.
     """
     if num_shares == 1:
-        return [[chunk for chunk in batch.chunks if len(chunk)]]
+        return [list(filter(len, batch.chunks))]
     pairs = np.concatenate(batch.chunks)
     lengths = store.pair_lengths(pairs)
     owners = np.empty(len(pairs), np.int64)
@@ -80,7 +80,7 @@ def collate(
 
     With ``few_shapes``, they are packed in new buckets, padded to shapes of a coarse grid.
     """
-    pairs, sizes = np.concatenate(buckets), [len(bucket) for bucket in buckets]
+    pairs, sizes = np.concatenate(buckets), list(map(len, buckets))
     shapes = None
     if few_shapes:
         lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
@@ -90,7 +90,9 @@ def collate(
         # Both sides have the same shapes, so that self-attention and cross-attention share them.
         shapes = list(zip(map(padded_sequences, sizes), longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
-    src_rows, tgt_rows = (padded_rows(len(x)) if few_shapes else len(x) for x in (src, tgt))
+    src_rows, tgt_rows = len(src), len(tgt)
+    if few_shapes:
+        src_rows, tgt_rows = padded_rows(src_rows), padded_rows(tgt_rows)
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt
     tgt_in = shift_right(tgt, tgt_lengths)

@@ -46,6 +46,9 @@ class BatchPlan:
             may then be slightly larger than ``batch_tokens``. Without weights, once.
         num_updates: Number of updates in an epoch, of about as many target tokens each; at most the
             number of pairs. None: as few as ``batch_tokens`` allows.
+
+    Attributes:
+        steps_per_epoch: Number of updates in an epoch, the same for every epoch.
     """
 
     def __init__(
@@ -56,9 +59,8 @@ class BatchPlan:
         weights: Sequence[float] = (),
         num_updates: int | None = None,
     ):
-        self._src_lengths, self._tgt_lengths = (
-            _compact(side.lengths) for side in (store.src, store.tgt)
-        )
+        self._src_lengths = _compact(store.src.lengths)
+        self._tgt_lengths = _compact(store.tgt.lengths)
         self._seed = seed
         # Both sides of a chunk should have similar lengths, to keep padding low.
         self._max_lengths = np.maximum(self._src_lengths, self._tgt_lengths)
@@ -85,14 +87,10 @@ class BatchPlan:
             self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
             num_chunks = self._chunks_per_batch * num_updates
             self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
+        self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
         self._batches: list[Indices] = []
         self._order = first_epoch
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of updates in an epoch, the same for every epoch."""
-        return math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
 
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""

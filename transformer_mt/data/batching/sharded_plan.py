@@ -36,6 +36,9 @@ class ShardedPlan:
         seed: Seed of the order of shards, pairs and batches.
         weights: How often a pair of each data source occurs in an epoch; see ``BatchPlan``. In each
             shard, the pairs of a source are a whole number. Empty: once.
+
+    Attributes:
+        steps_per_epoch: Number of updates in an epoch, the same for every epoch.
     """
 
     def __init__(self, corpus: Corpus, batch_tokens: int, seed: int, weights: Sequence[float] = ()):
@@ -47,14 +50,10 @@ class ShardedPlan:
             self._updates = np.array([self._whole.steps_per_epoch])
         else:
             self._updates = self._count_updates()
+        self.steps_per_epoch = int(self._updates.sum())
         self._visited = np.flatnonzero(self._updates)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-shard")
         self._planned: dict[int, Future[tuple[TokenStore, BatchPlan]]] = {}
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of updates in an epoch, the same for every epoch."""
-        return int(self._updates.sum())
 
     def __getitem__(self, step: int) -> tuple[TokenStore, GlobalBatch]:
         """The shard and the global batch of an update, counted from 0 over all epochs.
@@ -77,7 +76,7 @@ class ShardedPlan:
         return store, plan[epoch * updates + index - int(ends[place]) + updates]
 
     def first_shard(self) -> tuple[TokenStore, BatchPlan]:
-        """A shard and its plan, whose updates are as large as those of all shards."""
+        """A shard and its plan, with updates as large as in all shards."""
         if self._whole:
             return self._corpus.sample, self._whole
         number = int(self._visited[0])

@@ -72,7 +72,7 @@ class Corpus:
             InputError: The folder is damaged.
         """
         shards = tuple(sorted(folder.glob("shard-*")))
-        if not shards or [shard.name for shard in shards] != _shard_names(len(shards)):
+        if not shards or shards != tuple(map(folder.joinpath, _shard_names(len(shards)))):
             raise damaged(folder, "a shard is missing")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has five open files

@@ -24,7 +24,7 @@ from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
-from transformer_mt.data.text.tags import add_tag
+from transformer_mt.data.text.tags import add_tag, split_tag
 
 Mask = npt.NDArray[np.bool_]
 
@@ -122,7 +122,7 @@ class EncodeChunk:
         sources, targets = list[list[int]](), list[list[int]]()
         cleaner, max_tokens = self._cleaners[chunk.source], self.data.cleaning.max_tokens
         for row, line in enumerate(chunk.pairs, chunk.first_row):
-            tag, text = self._tokenizer.split_tag(line.src)
+            tag, text = split_tag(line.src, self._tokenizer.tags)
             pair = cleaner.normalize(Pair(text, line.tgt))
             reason = cleaner.check_text(*pair)
             if reason is None:
@@ -132,7 +132,7 @@ class EncodeChunk:
                 )
                 src, tgt = [*src, EOS], [*tgt, EOS]
                 reason = cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
-                src = self._tokenizer.add_tag(tag, src)
+                src = [self._tokenizer.tags[tag], *src] if tag else src
                 if len(src) > max_tokens:  # with its tag
                     reason = reason or "length"
             if reason is not None:

@@ -152,7 +152,7 @@ class TokenStore:
 def checksum(folder: Path) -> str:
     """SHA-256 of all tokens and offsets of a token store."""
     # From the files: pages that are read through the memory map would count as memory.
-    digests = "".join(sha256(folder / name) for name in ARRAYS)
+    digests = "".join(map(sha256, map(folder.joinpath, ARRAYS)))
     return hashlib.sha256(bytes.fromhex(digests)).hexdigest()
 
 

@@ -73,15 +73,16 @@ class Tokenizer:
         self.vocabulary = own if pieces is None else pieces
         """All pieces, by id."""
         self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
-        of_text = {p for i, p in enumerate(own) if p[:1] == "<" and not self._sp.is_control(i)}
-        symbols = self._sp.is_control if pieces is None else lambda i: pieces[i] not in of_text
-        self.tags = {
-            piece: i
-            for i, piece in enumerate(self.vocabulary)
-            if piece[:1] in "<>" and TAG.fullmatch(piece) and symbols(i)
-        }
+        self.tags: dict[str, int] = {}
         """Id of each symbol that a source line may start with (``data/text/tags.py``): a control
         symbol of the model, or a piece that the model itself never produces."""
+        for i, piece in enumerate(self.vocabulary):
+            if piece[:1] in "<>" and TAG.fullmatch(piece):
+                own_id = self._sp.piece_to_id(piece)
+                is_text = own[own_id] == piece and not self._sp.is_control(own_id)
+                if not is_text or (pieces is not None and piece[0] == ">"):  # as ``_TAG``
+                    self.tags[piece] = i
+        self._tag_ids = frozenset(self.tags.values())
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
         if pieces is None and ids != (PAD, UNK, BOS, EOS):
             raise InputError(
@@ -153,53 +154,45 @@ class Tokenizer:
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
-        return [self._encode(one_line(line)) for line in lines]
+        encoded = []
+        for line in map(one_line, lines):
+            if self._ids is None:
+                encoded.append(self._sp.encode(line))
+                continue
+            tag = _TAG.match(line)
+            tags = [tag[0]] if tag else []  # <unk> if there is no such language
+            pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
+            encoded.append([self._ids.get(piece, UNK) for piece in (*tags, *pieces)])
+        return encoded
 
     def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
-        """Ids of source lines, which may start with a tag: that of the tag, then as ``encode``."""
-        split = [self.split_tag(line) for line in lines]
-        texts = self.encode(normalizer.of_tag(tag).src(text) for tag, text in split)
-        return [
-            self.add_tag(tag, ids) if ids else []
-            for (tag, _), ids in zip(split, texts, strict=True)
-        ]
-
-    def split_tag(self, line: str) -> tuple[str, str]:
-        """The tag of a source line, or "", and its text."""
-        return split_tag(line, self.tags)
-
-    def add_tag(self, tag: str, ids: list[int]) -> list[int]:
-        """The ids of a text, after that of its tag, if it has one."""
-        return [self.tags[tag], *ids] if tag else ids
+        """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``."""
+        encoded = []
+        for line in lines:
+            tag, text = split_tag(line, self.tags)
+            (ids,) = self.encode([normalizer.of_tag(tag).src(text)])
+            encoded.append([self.tags[tag], *ids] if tag and ids else ids)
+        return encoded
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""
         return int(len(ids) > 0 and ids[0] in self._tag_ids)
 
-    @cached_property
-    def _tag_ids(self) -> frozenset[int]:
-        return frozenset(self.tags.values())
-
-    def _encode(self, line: str) -> list[int]:
-        if self._ids is None:
-            ids: list[int] = self._sp.encode(line)
-            return ids
-        tag = _TAG.match(line)
-        tags = [tag[0]] if tag else []  # <unk> if there is no such language
-        pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
-        return [self._ids.get(piece, UNK) for piece in (*tags, *pieces)]
-
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""
-        if self._ids is None:
-            return [self._sp.decode(list(sequence)) for sequence in ids]
-        pieces = ([i for i in sequence if i not in (PAD, EOS)] for sequence in ids)
-        texts = (self._sp.decode_pieces(self.pieces(sequence)) for sequence in pieces)
-        return [text.replace("▁", " ").strip() for text in texts]  # of pieces of the other side
+        texts = []
+        for sequence in ids:
+            if self._ids is None:
+                texts.append(self._sp.decode(list(sequence)))
+                continue
+            pieces = self.pieces([i for i in sequence if i not in (PAD, EOS)])
+            text = self._sp.decode_pieces(pieces)
+            texts.append(text.replace("▁", " ").strip())  # of pieces of the other side
+        return texts
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Piece of each id; the first piece of a word starts with ``▁``."""
-        return [self.vocabulary[i] for i in ids]
+        return list(map(self.vocabulary.__getitem__, ids))
 
 
 def vocabulary_files(vocabulary: Path) -> list[Path]:
@@ -210,13 +203,10 @@ def vocabulary_files(vocabulary: Path) -> list[Path]:
     """
     if not vocabulary.is_dir():
         return [vocabulary]
-    sides = [vocabulary / name for name in run_layout.SIDE_TOKENIZERS]
+    sides = list(map(vocabulary.joinpath, run_layout.SIDE_TOKENIZERS))
     if not sides[0].exists():
         return [vocabulary / run_layout.TOKENIZER]
-    return [
-        *sides,
-        *(vocabulary / name for name in run_layout.PIECES if (vocabulary / name).exists()),
-    ]
+    return [*sides, *filter(Path.exists, map(vocabulary.joinpath, run_layout.PIECES))]
 
 
 def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
@@ -229,12 +219,8 @@ def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
 
 def vocabulary_checksum(vocabulary: Path) -> str:
     """SHA-256 of a vocabulary; of several files, of their checksums."""
-    checksums = [files.sha256(path) for path in vocabulary_files(vocabulary)]
-    return (
-        checksums[0]
-        if len(checksums) == 1
-        else hashlib.sha256(repr(checksums).encode()).hexdigest()
-    )
+    first, *others = checksums = list(map(files.sha256, vocabulary_files(vocabulary)))
+    return hashlib.sha256(repr(checksums).encode()).hexdigest() if others else first
 
 
 def read_pieces(path: Path) -> list[str]:

@@ -32,6 +32,9 @@ _MAGIC = (
 )
 """Magic number (never the start of a text), suffix and unpacking command of each format."""
 
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a damaged file raises, plain or compressed."""
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(
     r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
@@ -97,10 +100,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
     try:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
-        for magic, suffix, command in _MAGIC:
-            if first.startswith(magic):
-                rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
-                raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+        refuse_compressed(first, name)
         if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise InputError(
                 f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
@@ -108,11 +108,23 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(
-            f"{name}: damaged or incomplete after line {number} ({error}): "
-            "copy or download it again"
-        ) from error
+    except READ_ERRORS as error:
+        raise damaged(name, number, error) from error
+
+
+def refuse_compressed(first: bytes, name: str) -> None:
+    """Raises ``InputError`` if a file that should be text starts as a compressed file does."""
+    for magic, suffix, command in _MAGIC:
+        if first.startswith(magic):
+            rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
+            raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+
+
+def damaged(name: str, line: int, error: Exception) -> InputError:
+    """The error of a file that cannot be read beyond a line, by one of ``READ_ERRORS``."""
+    return InputError(
+        f"{name}: damaged or incomplete after line {line} ({error}): copy or download it again"
+    )
 
 
 def as_lines(lines: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Tags: symbols of the vocabulary at the start of source lines, such as ``<2fr>``.
 
-A source line with a tag is written ``<2fr> text``. The tag is one id before those of the text; only
-the text is normalised, cleaned, split into sentences and aligned. Whether a line starts with a tag
-depends on the vocabulary: what is no symbol of it is text.
+A source line with a tag is written ``<2fr> text``. The tag is a single id, followed by the ids of
+the text; only the text is normalised, cleaned, split into sentences and aligned. Whether a line
+starts with a tag depends on the vocabulary: anything that is not one of its symbols is text.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,7 +37,7 @@ def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[
 
 
 def check_tag(tag: str, tags: Collection[str]) -> None:
-    """Raises ``InputError`` if a tag is not one of those of the vocabulary."""
+    """Raises ``InputError`` if a tag is not in the vocabulary."""
     if tag not in tags:
         known = tag_names(tags) or "no tags at all"
         raise InputError(f"tag={tag} is not in the vocabulary: it has {known}")

@@ -26,7 +26,7 @@ _KEPT = re.compile(
 )
 """Elements whose content is not translated."""
 _KEPT_CLASSES = {"notranslate", "sig", "code-header"}
-"""Google's for ``translate="no"``; those of Sphinx and rustdoc for signatures of functions."""
+"""Google's for ``translate="no"``; Sphinx's and rustdoc's for signatures of functions."""
 _SIBLINGS = re.compile("dd|dt|li|option|p|td|th|tr")
 """Elements whose end tag may be missing before the next one of the same name."""
 _SEPARATOR = re.compile(r"\s*[|¦·•]+\s*")

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,9 +61,8 @@ class EngineRequest:
         given_translations: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
     ):
-        self.folder, *self.ensemble = (
-            model_folder.locate(each, cache_dir) for each in (reference, *ensemble)
-        )
+        locate = partial(model_folder.locate, cache_dir=cache_dir)
+        self.folder, *self.ensemble = map(locate, (reference, *ensemble))
         self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
         self.config, self.device = self.trained.decode, _pick_device(device)
         self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir

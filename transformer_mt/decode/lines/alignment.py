@@ -26,7 +26,7 @@ def align_words(
 def _join(
     tokenizer: Tokenizer, parts: Sequence[TokenPair], links: Sequence[list[Link]]
 ) -> list[Link]:
-    """The alignment of a line from those of its parts."""
+    """The alignment of a line from the alignments of its parts."""
     joined: list[Link] = []
     source_offset = target_offset = 0
     for (source, _), part_links in zip(parts, links, strict=True):

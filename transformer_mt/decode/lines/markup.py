@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
 
-from transformer_mt.data.text.tags import add_tag
+from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -83,16 +83,17 @@ class MarkupTranslator:
         results: dict[int, list[Translation]] = {}
         plain: list[int] = []
         extracted: dict[int, ExtractedLine] = {}
-        tags, texts = zip(*map(self.tokenizer.split_tag, lines), strict=True) if lines else ((), ())
-        for i, line in enumerate(texts):
+        tags: list[str] = []
+        for i, tagged in enumerate(lines):
+            tag, line = split_tag(tagged, self.tokenizer.tags)
+            tags.append(tag)
             if not MARKUP.search(line) or is_malformed(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
             else:
-                extracted[i] = extract_markup(
-                    line, self.normalizer.of_tag(tags[i]).src, self._numbers
-                )
+                normalizer = self.normalizer.of_tag(tag)
+                extracted[i] = extract_markup(line, normalizer.src, self._numbers)
         # Separately, because alignment takes time.
         translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
         results.update(zip(plain, translations, strict=True))

@@ -25,7 +25,7 @@ class PrefixEncoder:
 
     @cached_property
     def _text_pieces(self) -> dict[str, dict[int, str]]:
-        """Pieces of text, without those of bytes, by their first character and by id."""
+        """Pieces of text, without byte pieces, by their first character and by id."""
         pieces: dict[str, dict[int, str]] = defaultdict(dict)
         for i in self._tokenizer.scores():
             piece = self._tokenizer.vocabulary[i]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import UNSPACED, base_language
-from transformer_mt.data.text.tags import add_tag
+from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -41,7 +41,7 @@ class SentenceTranslator:
 
     def _sentences(self, line: str) -> list[str]:
         """The sentences of a line, with its tag: at least one, none blank unless it is."""
-        tag, text = self._translator.tokenizer.split_tag(one_line(line))
+        tag, text = split_tag(one_line(line), self._translator.tokenizer.tags)
         language = self._translator.normalizer.of_tag(tag).src_lang
         sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
@@ -56,7 +56,7 @@ class SentenceTranslator:
     def _join(self, line: list[str], sentences: list[list[Translation]]) -> list[Translation]:
         if len(sentences) == 1:
             return sentences[0]
-        tag, _ = self._translator.tokenizer.split_tag(line[0])
+        tag, _ = split_tag(line[0], self._translator.tokenizer.tags)
         language = base_language(self._translator.normalizer.of_tag(tag).tgt_lang)
         space = "" if language in UNSPACED else " "
         return [Translation.joined([best[0] for best in sentences], space)]

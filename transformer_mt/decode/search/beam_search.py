@@ -278,19 +278,16 @@ class BeamState:
             path[t] = beams
             beams = parents[t].gather(1, beams).where(t < lengths, beams)
         tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
-        return [
-            [
-                Hypothesis(
-                    ids[: int(length)],
-                    log_prob,
-                    log_prob / length_penalty(int(length) + 1, self._alpha),
-                    [*terms[: int(length)], end],
-                )
-                for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True)
-                if score > -math.inf
-            ]
-            for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True)
-        ]
+        results: list[list[Hypothesis]] = []
+        for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True):
+            results.append([])
+            for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True):
+                if score > -math.inf:
+                    n = int(length)
+                    normalized = log_prob / length_penalty(n + 1, self._alpha)
+                    best = Hypothesis(ids[:n], log_prob, normalized, [*terms[:n], end])
+                    results[-1].append(best)
+        return results
 
 
 def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

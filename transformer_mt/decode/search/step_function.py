@@ -58,7 +58,7 @@ class Constraints:
     """Size of n-grams that may not occur twice, except in the prefix; 0 disables it."""
 
     def allowed_tokens(self, tokens: Sequence[int]) -> Collection[int] | None:
-        """The tokens that the prefix allows after those of a translation; None allows every one."""
+        """The tokens that the prefix allows to follow a translation; None allows every one."""
         start, word = len(self.prefix.tokens), self.prefix.word
         if len(tokens) < start:
             return [self.prefix.tokens[len(tokens)]]

@@ -2,7 +2,13 @@
 
 import pytest
 
-from transformer_mt.data.text.languages import _TWO_LETTERS, UNSPACED, base_language, foreign_letter
+from transformer_mt.data.text.languages import (
+    _TWO_LETTERS,
+    UNSPACED,
+    base_language,
+    foreign_letter,
+    is_variant,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +29,24 @@ from transformer_mt.data.text.languages import _TWO_LETTERS, UNSPACED, base_lang
 )
 def test_base_language(code: str, language: str) -> None:
     assert base_language(code) == language
+
+
+@pytest.mark.parametrize(
+    ("code", "lang", "expected"),
+    [
+        ("de", "de", True),
+        ("DE_at", "de", True),
+        ("deu-AT", "de-AT", True),
+        ("de-AT-1996", "deu_at", True),
+        ("zh-Hans-CN", "zho_Hans", True),
+        ("de", "de-AT", False),
+        ("de-DE", "de-AT", False),
+        ("de-AT", "de-A", False),
+        ("den", "de", False),
+    ],
+)
+def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
+    assert is_variant(code, lang) is expected
 
 
 def test_every_language_without_spaces_has_its_long_code() -> None:

@@ -584,7 +584,7 @@ def test_sample_in_both_directions() -> None:
 
 
 def test_every_kind_of_source_has_a_reader_and_fields() -> None:
-    assert set(READERS) == set(SOURCE_FIELDS)
+    assert {*READERS, "mtdata"} == set(SOURCE_FIELDS)  # mtdata downloads src+tgt
     names = set(COMMON_FIELDS).union(*SOURCE_FIELDS.values())
     assert {f.name for f in fields(SourceConfig)} == names
 
@@ -612,6 +612,10 @@ def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"src": "a"}, r"\{src: a\} needs tgt"),
         ({"hub": "a"}, r"needs split, e\.g\. split: train"),
         ({"tsv": "a", "split": "train"}, "split belongs to a source of kind hub"),
+        ({"mtdata": "europarl"}, "mtdata='europarl' does not name a corpus of two languages, as"),
+        ({"mtdata": "Statmt-news-1-deu"}, "does not name a corpus of two languages, as Statmt-eur"),
+        ({"mtdata": "../a-b-1-deu-eng"}, "does not name a corpus"),
+        ({"mtdata": "-a-1-deu-eng"}, "does not name a corpus"),
         ({"sample": "train", "src_column": "a"}, "src_column belongs to a source of kind tsv or"),
         ({"sample": "dev"}, "sample='dev' is not one of: train, valid, test"),
         ({"tsv": "a", "tgt_column": "de"}, "tgt_column='de': a TSV column is a number"),

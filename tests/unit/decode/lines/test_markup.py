@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
 from transformer_mt.decode.lines.tag_placement import restore_markup
 from transformer_mt.decode.translator import Translation
@@ -190,11 +189,10 @@ class Reversing:
 class Lengths:
     """A vocabulary in which 77 is one piece."""
 
+    tags = ("<2de>", "<b>")
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[1] if line == "77" else [1, 2] for line in lines]
-
-    def split_tag(self, line: str) -> tuple[str, str]:
-        return split_tag(line, ["<2de>", "<b>"])
 
 
 def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:

@@ -6,7 +6,6 @@ from typing import cast
 import pytest
 
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
 
@@ -17,10 +16,7 @@ class Brackets:
     """Puts each line in brackets; the n-th best translation has n of them."""
 
     def __init__(self, normalizer: Normalizer):
-        self.normalizer, self.tokenizer = normalizer, self
-
-    def split_tag(self, line: str) -> tuple[str, str]:
-        return split_tag(line, self.normalizer.tags)
+        self.normalizer, self.tokenizer, self.tags = normalizer, self, normalizer.tags
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         def found(line: str) -> list[Translation]:

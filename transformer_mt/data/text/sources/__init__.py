@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources import files, tables
+from transformer_mt.data.text.sources import files, tables, tmx
 from transformer_mt.data.text.sources.files import Pair
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
@@ -22,11 +22,13 @@ READERS: dict[str, Callable[[SourceConfig, str, str], Iterator[Pair]]] = {
     "tsv": files.read_tsv,
     "jsonl": files.read_jsonl,
     "parquet": tables.read_parquet,
+    "tmx": tmx.read_tmx,
     "hub": tables.read_hub,
     "testset": files.read_testset,
     "sample": files.read_sample,
 }
-"""Reader of each ``SourceConfig.kind``, called with the source and the two languages."""
+"""Reader of each ``SourceConfig.kind``, called with the source and the two languages. A corpus of
+mtdata becomes ``src+tgt`` before, with its download (``data/prepare.py``)."""
 
 
 def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:

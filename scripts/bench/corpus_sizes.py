@@ -1,0 +1,165 @@
+"""What to expect of a corpus: models trained on nested samples of one mixture of real text.
+
+    python scripts/bench/corpus_sizes.py 10k 30k                  trains; run it again to resume
+    python scripts/bench/corpus_sizes.py                          the table and curves of all runs
+
+Each setting trains on the first pairs of one shuffled copy of ../shared/data/mix, validates on
+newstest2013, and scores newstest2014 once, at its end. A run is an ordinary `mt-train` in a folder
+of --folder; extra arguments after `--` are passed to it.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from process_tree import usage
+from real_run_report import intervals, mean_rate, read_records
+from real_run_text import mix
+from reporting import SHARED_DATA, argument_parser, heading, run_main, table
+
+from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.errors import InputError
+from transformer_mt.files import write_text
+
+
+def every(steps: int) -> list[str]:
+    """Ten validations of a run, and five times as many checkpoints."""
+    return [f"train.validate_every={steps // 10}", f"train.checkpoint_every={steps // 50}"]
+
+
+MEDIUM = ["experiment=pairs_300k", "model=medium", "schedule.peak_lr=1.5e-3"]
+SETTINGS: dict[str, tuple[int, list[str]]] = {
+    "10k": (10_000, ["experiment=pairs_10k"]),
+    "30k": (30_000, ["experiment=pairs_30k"]),
+    "100k": (100_000, ["experiment=pairs_100k"]),
+    "100k-medium": (
+        100_000, [*MEDIUM, "model.dropout=0.2", "train.max_steps=7000", *every(7000)]
+    ),
+    "320k": (322_819, ["experiment=pairs_300k"]),
+    "320k-medium": (
+        322_819, [*MEDIUM, "model.dropout=0.1", "train.max_steps=10000", *every(10000)]
+    ),
+}  # fmt: skip
+"""Pairs and settings of ``mt-train``, by name."""
+COMMON = [
+    "data=files", "data.src_lang=en", "data.tgt_lang=de", "train.log_every=20", "train.max_hours=2",
+]  # fmt: skip
+"""Settings of all runs."""
+
+
+def main() -> None:
+    options = parse()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.settings:
+        train(name, options)
+    if not options.settings:
+        report(options.folder)
+
+
+def parse() -> Namespace:
+    parser = argument_parser(__doc__)
+    parser.add_argument("settings", nargs="*", choices=[*SETTINGS, []], metavar="SETTING")
+    parser.add_argument("--folder", type=Path, default=Path("runs/corpus_sizes"))
+    parser.add_argument("--data", type=Path, default=SHARED_DATA, help="default: ../shared/data")
+    arguments, extra = sys.argv[1:], []
+    if "--" in arguments:
+        split = arguments.index("--")
+        arguments, extra = arguments[:split], arguments[split + 1 :]
+    options = parser.parse_args(arguments)
+    options.extra = extra
+    return options
+
+
+def train(name: str, options: Namespace) -> None:
+    """Trains a setting, or resumes it; appends its time and peak memory to ``usage.jsonl``."""
+    run_dir = (options.folder / name).resolve()
+    pairs, settings = SETTINGS[name]
+    command = [sys.executable, "-m", "transformer_mt.cli", "train", f"run_dir={run_dir}"]
+    command += [*sources(pairs, options), *settings, *COMMON, *options.extra]
+    start, peak, cpu = time.time(), 0, 0.0
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        used = usage(process.pid)
+        peak, cpu = max(peak, used.pss), max(cpu, used.cpu_seconds)
+        time.sleep(5)
+    record = {"seconds": time.time() - start, "peak_bytes": peak, "cpu_seconds": cpu}
+    with (options.folder / f"{name}.usage.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    if process.returncode:
+        raise InputError(f"{name} ended with status {process.returncode}")
+
+
+def sources(pairs: int, options: Namespace) -> list[str]:
+    """The settings of the data; writes the sample if it does not exist."""
+    path = (options.folder / f"{pairs}.tsv").resolve()
+    if not path.exists():
+        everything = list(read_pairs(mix(options.data)[0], src_lang="en", tgt_lang="de"))
+        random.Random(1).shuffle(everything)
+        write_text(path, "".join(f"{pair.src}\t{pair.tgt}\n" for pair in everything[:pairs]))
+    tests = {"valid": 2013, "test": 2014}
+    news = {
+        split: (options.data / f"mix/newstest{year}").resolve() for split, year in tests.items()
+    }
+    held_out = [f"data.{k}=[{{src: {v}.en.gz, tgt: {v}.de.gz}}]" for k, v in news.items()]
+    return [f"data.train=[{{tsv: {path}}}]", *held_out]
+
+
+def report(folder: Path) -> None:
+    """Prints the table of all finished runs; plots validation BLEU against hours."""
+    head = ("setting", "pairs", "million parameters", "updates", "hours", "target tokens/s",
+            "peak MiB", "newstest2013", "newstest2014 BLEU", "chrF2")  # fmt: skip
+    rows = []
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, (pairs, _) in SETTINGS.items():
+        run = folder / name
+        if not (run / "test.json").exists():
+            continue
+        records = read_records(run)
+        valid = [r for r in records if r["split"] == "valid" and "bleu" in r]
+        used = [json.loads(line) for line in (folder / f"{name}.usage.jsonl").open()]
+        rows.append(
+            (
+                name, f"{pairs:,}", f"{parameters(run) / 1e6:.1f}",
+                f"{max(r['step'] for r in records):,}",
+                f"{sum(u['seconds'] for u in used) / 3600:.2f}",
+                f"{mean_rate(intervals(records)):,.0f}",
+                f"{max(u['peak_bytes'] for u in used) >> 20:,}",
+                f"{max(r['bleu'] for r in valid):.1f}", *test_scores(run),
+            )
+        )  # fmt: skip
+        start = records[0]["time"]
+        hours = [(r["time"] - start) / 3600 for r in valid]
+        axes.plot(hours, [r["bleu"] for r in valid], marker="o", markersize=3, label=name)
+    axes.set(xscale="log", xlabel="hours on two CPU cores", ylabel="BLEU, newstest2013")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(folder / "curves.png", dpi=110)
+    print(heading(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)"))
+    print(f"\n{table(head, rows)}")
+
+
+def parameters(run: Path) -> int:
+    from safetensors import safe_open
+
+    with safe_open(run / "model.safetensors", "np") as file:
+        return sum(file.get_tensor(key).size for key in file.keys())  # noqa: SIM118
+
+
+def test_scores(run: Path) -> tuple[str, str]:
+    scores: list[dict[str, Any]] = json.loads((run / "test.json").read_text())
+    by_name = {score["name"]: score for score in scores}
+    return tuple(  # type: ignore[return-value]
+        f"{by_name[name]['score']:.1f}" for name in ("BLEU", "chrF2")
+    )
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,72 @@
+"""``model=auto``: the experiment for the size of a corpus; the warning about too large a model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer_mt import compose
+from transformer_mt.config import config_dir
+from transformer_mt.errors import UsageError
+from transformer_mt.jobs import corpus_size
+from transformer_mt.jobs.corpus_size import size_warning
+
+
+def overrides(folder: Path, pairs: int) -> list[str]:
+    (folder / "a.tsv").write_text("a b\tc d\n" * pairs)
+    source = f"[{{tsv: {folder / 'a.tsv'}}}]"
+    data = [f"data.{split}={source}" for split in ("train", "valid")]
+    return ["data=files", "data.src_lang=en", "data.tgt_lang=de", "data.test=[]", *data]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "name"),
+    [
+        (3, "10k"), (19_999, "10k"), (20_000, "30k"), (59_999, "30k"), (60_000, "100k"),
+        (179_999, "100k"), (180_000, "300k"),
+    ],
+)  # fmt: skip
+def test_the_number_of_pairs_chooses_the_experiment(
+    pairs: int, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = overrides(tmp_path, pairs)
+    assert compose(["model=auto", *given]) == compose([f"experiment=pairs_{name}", *given])
+    line = capsys.readouterr().err
+    assert line.startswith(
+        f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name}, "
+    )
+    assert line.count("\n") == 1
+
+
+def test_a_gpu_trains_the_base_model_on_many_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_size, "MANY_PAIRS", 200_000)
+    given = overrides(tmp_path, 200_000)
+    assert compose(["model=auto", *given]) == compose(["experiment=pairs_300k", *given])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert compose(["model=auto", *given]) == compose(given)
+
+
+def test_settings_of_the_user_take_precedence(tmp_path: Path) -> None:
+    job = compose([*overrides(tmp_path, 3), "model=auto", "train.max_steps=7", "model.dropout=0.5"])
+    assert (job.train.max_steps, job.model.dropout, job.tokenizer.vocab_size) == (7, 0.5, 2000)
+
+
+def test_another_experiment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="remove one of the two"):
+        compose(["experiment=quickstart", "model=auto"])
+
+
+def test_every_experiment_exists() -> None:
+    names = {*corpus_size.EXPERIMENTS.values(), corpus_size.LARGEST}
+    files = {path.stem for path in (config_dir() / "experiment").glob("pairs_*.yaml")}
+    assert names == files
+
+
+def test_a_model_far_too_large_for_its_corpus_is_reported() -> None:
+    assert "48 million parameters are many for 10,000 pairs" in str(
+        size_warning(10_000, 48_000_000)
+    )
+    assert size_warning(4_508_785, 63_000_000) is None  # the paper
+    assert size_warning(10_000, 3_400_000) is None  # experiment=pairs_10k

@@ -1,0 +1,173 @@
+"""Reader of translation memories (TMX 1.1 to 1.4b), as a stream in bounded memory."""
+
+import logging
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from xml.parsers import expat
+
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.languages import is_variant
+from transformer_mt.data.text.lines import READ_ERRORS, damaged, open_binary, refuse_compressed
+from transformer_mt.data.text.sources.files import Pair, chosen_columns
+from transformer_mt.errors import InputError, printable
+
+log = logging.getLogger(__name__)
+
+_BLOCK_BYTES = 2**20
+_CODE = {"bpt", "ept", "it", "ph", "ut"}
+"""Inline elements whose content is formatting code; ``ut`` is deprecated in TMX 1.4."""
+
+
+def read_tmx(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams the units of a translation memory that have text in both languages.
+
+    The columns of the source are language codes, which stand for their variants, too: ``de`` for
+    ``de-AT``. Of several texts of a unit in one language the first is used.
+
+    Raises:
+        InputError: The file cannot be read, is not well-formed XML or not TMX, declares entities,
+            or has no unit in both languages.
+    """
+    path = source.name
+    units = _Units(path, chosen_columns(source, src_lang, tgt_lang))
+    with open_binary(path) as stream:
+        try:
+            first = stream.read(_BLOCK_BYTES)
+            refuse_compressed(first, path)
+            for block in chain([first], iter(lambda: stream.read(_BLOCK_BYTES), b""), [b""]):
+                yield from units.read(block)
+        except READ_ERRORS as error:
+            raise damaged(path, units.line, error) from error
+    units.report()
+
+
+class _Units:
+    """The units of a TMX file: expat calls the methods for each tag."""
+
+    def __init__(self, path: str, languages: tuple[str, str]):
+        self._path, self._languages = path, languages
+        self._sides = dict[str, int | None]()  # by language code; 0: source, 1: target
+        self._pairs = list[Pair]()
+        self._num_units = self._num_incomplete = self._num_further = 0
+        self._unit: list[str | None] = [None, None]  # both sides of the open <tu>
+        self._side: int | None = None  # of the open <tuv>
+        self._text = list[str]()  # of the open <seg>
+        self._kept = list[bool]()  # whether text is kept, in <seg> and each element open within it
+        self._parser = parser = expat.ParserCreate()
+        parser.buffer_text = parser.specified_attributes = True
+        parser.StartElementHandler, parser.EndElementHandler = self._start_root, self._end
+        # No external DTD is loaded. What it may declare would be left out of the text.
+        parser.EntityDeclHandler = parser.SkippedEntityHandler = self._refuse_entity
+
+    @property
+    def line(self) -> int:
+        """Number of the line that is being read."""
+        return self._parser.CurrentLineNumber
+
+    def read(self, block: bytes) -> list[Pair]:
+        """The pairs that end in the next block of the file; an empty block ends the file."""
+        try:
+            self._parser.Parse(block, not block)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise self._error(f"not well-formed XML: {reason}") from error
+        except (ValueError, LookupError) as error:
+            raise self._error(f"cannot be decoded ({error}): convert it to UTF-8") from error
+        pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def report(self) -> None:
+        """Logs how many units and texts were not used.
+
+        Raises:
+            InputError: No unit was.
+        """
+        src, tgt = self._languages
+        if self._num_units == self._num_incomplete:
+            found = ", ".join(map(printable, sorted(self._sides)[:20])) or "none"
+            raise InputError(
+                f"{self._path}: none of its {self._num_units:,} units has text in both {src} and "
+                f"{tgt}; its languages: {found}; choose two with src_column and tgt_column"
+            )
+        if self._num_incomplete or self._num_further:
+            _log_once(
+                f"{self._path}: {self._num_incomplete:,} of {self._num_units:,} units have no text "
+                f"in {src} or in {tgt} and are skipped; {self._num_further:,} texts are ignored, "
+                "because their unit has another one in the same language"
+            )
+
+    def _error(self, message: str) -> InputError:
+        column = self._parser.CurrentColumnNumber + 1
+        return InputError(f"{self._path}, line {self.line}, column {column}: {message}")
+
+    def _refuse_entity(self, name: str, *_: object) -> None:
+        raise self._error(f"uses the entity {printable(name)}: replace it by its text")
+
+    def _start_root(self, name: str, _: dict[str, str]) -> None:
+        if name != "tmx":
+            raise self._error(f"not TMX: the root element is <{printable(name)}>")
+        self._parser.StartElementHandler = self._start
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if self._kept:
+            outer = self._kept[-1]
+            self._kept.append(name not in _CODE and (outer or name == "sub"))
+            self._continue_text(outer, self._kept[-1])
+        elif name == "tuv":
+            code = attributes.get("xml:lang") or attributes.get("lang")  # lang: TMX 1.1
+            if not code:
+                raise self._error("<tuv> has no xml:lang: add its language")
+            if code not in self._sides:
+                self._sides[code] = self._side_of(code)
+            self._side = self._sides[code]
+        elif name == "seg" and self._side is not None:
+            self._text, self._kept = [], [True]
+            self._parser.CharacterDataHandler = self._text.append
+        elif name == "tu":
+            self._unit = [None, None]
+
+    def _end(self, name: str) -> None:
+        if self._kept:
+            inner = self._kept.pop()
+            if self._kept:
+                self._continue_text(self._kept[-1], inner)
+            else:
+                self._end_text()
+        elif name == "tu":
+            self._num_units += 1
+            src, tgt = self._unit
+            if src is None or tgt is None:
+                self._num_incomplete += 1
+            else:
+                self._pairs.append(Pair(src, tgt))
+
+    def _side_of(self, code: str) -> int | None:
+        languages = [lang for lang in self._languages if is_variant(code, lang)]
+        # From de to de-AT, text in de-AT is on the target side.
+        return self._languages.index(max(languages, key=len)) if languages else None
+
+    def _continue_text(self, outer: bool, inner: bool) -> None:
+        if inner and not outer:  # before and after <sub>, such as a footnote within code
+            self._text.append("\n")
+        self._parser.CharacterDataHandler = self._text.append if self._kept[-1] else None
+
+    def _end_text(self) -> None:
+        self._parser.CharacterDataHandler = None
+        assert self._side is not None
+        if self._unit[self._side] is None:
+            self._unit[self._side] = _one_line("".join(self._text))
+        else:
+            self._num_further += 1
+
+
+def _one_line(text: str) -> str:
+    """The text with a space for each line feed and the spaces around it; others are significant."""
+    if "\n" not in text:
+        return text
+    return " ".join(filter(None, (line.strip(" \t\r") for line in text.split("\n"))))
+
+
+@cache
+def _log_once(message: str) -> None:
+    log.info(message)  # training reads its data more than once

@@ -1,0 +1,71 @@
+"""Settings by the size of the corpus: the choice of ``model=auto``, and a warning about others."""
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import torch
+from omegaconf import OmegaConf
+
+from transformer_mt.config import TrainJob, config_dir
+from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.distributed.environment import env_rank
+from transformer_mt.errors import UsageError
+
+EXPERIMENTS = {20_000: "pairs_10k", 60_000: "pairs_30k", 180_000: "pairs_100k"}
+"""Experiments for corpora of fewer pairs than this: limits between the sizes that were measured."""
+LARGEST = "pairs_300k"
+"""Experiment for more pairs."""
+MANY_PAIRS = 1_000_000
+"""Number of pairs from which on a GPU trains the paper's base model instead."""
+MAX_PARAMETERS_PER_PAIR = 1500
+"""Parameters per pair above which a model is far too large for its corpus: four times the largest
+ratio of the experiments. The paper's is 14."""
+
+
+def choose_experiment(
+    overrides: Sequence[str], compose: Callable[[Sequence[str]], TrainJob]
+) -> list[str]:
+    """Chooses an experiment for the number of training pairs, and says which on standard error.
+
+    Args:
+        overrides: Arguments of ``mt-train`` without ``model=auto``.
+        compose: Composes them.
+
+    Returns:
+        ``["experiment=NAME"]``, or no override: the paper's base model.
+
+    Raises:
+        UsageError: The arguments are wrong, or have an experiment.
+        InputError: A source cannot be read.
+    """
+    if any(override.startswith("experiment=") for override in overrides):
+        raise UsageError("model=auto chooses an experiment: remove one of the two settings")
+    data = compose(overrides).data
+    pairs = read_pairs(data.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    number = sum(1 for _ in islice(pairs, MANY_PAIRS))
+    if number == MANY_PAIRS and torch.cuda.is_available():
+        chosen, settings = [], "model=base, as in the paper"
+    else:
+        name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
+        tree = OmegaConf.load(config_dir() / f"experiment/{name}.yaml")
+        chosen = [f"experiment={name}"]
+        settings = (
+            f"{chosen[0]}, model={tree.defaults[0]['override /model']} "
+            f"tokenizer.vocab_size={tree.tokenizer.vocab_size} "
+            f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
+        )
+    if env_rank() == 0:
+        text = f"{number:,} training pairs: {settings}; your own settings override these"
+        print(f"mt-train: model=auto: {text}", file=sys.stderr)
+    return chosen
+
+
+def size_warning(pairs: int, parameters: int) -> str | None:
+    """A warning about a model with far more parameters than its corpus can determine."""
+    if parameters <= MAX_PARAMETERS_PER_PAIR * pairs:
+        return None
+    return (
+        f"{parameters / 1e6:.0f} million parameters are many for {pairs:,} pairs: a smaller model "
+        "(model=auto chooses one) learns faster, and probably better"
+    )
