@@ -68,6 +68,7 @@ PROTOCOLS: Registry = {
 EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
     "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
+    "argos": "transformer_mt.jobs.export:to_argos",
     "hub": "transformer_mt.jobs.export:to_hub",
 }
 """``format`` of mt-export."""

@@ -279,12 +279,14 @@ class ExportJob(Checked):
     """Model folder; required."""
     format: str = one_of(EXPORT_FORMATS, default="")
     """Format, required. ``transformers``: a folder that Hugging Face transformers loads without
-    this package. ``ctranslate2``: a folder that CTranslate2 loads. ``hub``: the files that a
-    translation needs and a model card, to upload to the Hugging Face Hub."""
+    this package. ``ctranslate2``: a folder that CTranslate2 loads. ``argos``: a package that Argos
+    Translate and LibreTranslate install. ``hub``: the files that a translation needs and a model
+    card, to upload to the Hugging Face Hub."""
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)
-    """Data type of the weights, for ``format=ctranslate2`` only. null: ``float32``."""
+    """Data type of the weights, for ``format=ctranslate2``, null: ``float32``, and ``argos``, null:
+    ``int8``."""
 
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")
@@ -292,6 +294,6 @@ class ExportJob(Checked):
         super().__post_init__()
         require(bool(self.output), "no output given: set output=FOLDER")
         require(
-            self.compute_type is None or self.format == "ctranslate2",
-            f"compute_type={self.compute_type} applies to format=ctranslate2 only",
+            self.compute_type is None or self.format in ("ctranslate2", "argos"),
+            f"compute_type={self.compute_type} applies to format=ctranslate2 and argos only",
         )

@@ -14,6 +14,7 @@ from transformer_mt.conversion import (
     transformers_tokenizer,
 )
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
+from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import to_json
@@ -104,9 +105,38 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
         )
     except ImportError as error:
         raise InputError(
-            f"format=ctranslate2 needs CTranslate2: pip install ctranslate2 ({error})"
+            f"this format needs CTranslate2: pip install ctranslate2 ({error})"
         ) from None
     return f"a CTranslate2 model in {compute_type}"
+
+
+def to_argos(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
+    """Writes a package that Argos Translate and LibreTranslate install: a zip of one folder."""
+    data = source.trained.data
+    needs = [f"tags such as {tag}" for tag in source.tokenizer.tags][:1]
+    needs += [f"data.normalization={data.normalization}"] * data.normalization.startswith("moses")
+    if needs:
+        raise InputError(
+            f"format=argos: this model needs {needs[0]}, which Argos Translate does not apply to "
+            "its input; set format=ctranslate2"
+        )
+    codes = [base_language(lang) for lang in (data.src_lang, data.tgt_lang)]
+    package = folder / "transformer_mt-{}_{}".format(*codes)
+    model = package / "model"
+    model.mkdir(parents=True)
+    to_ctranslate2(source, model, compute_type or "int8")
+    # Of two vocabularies, that of the source: to join pieces it need not know them.
+    vocabulary_files(model)[0].rename(package / "sentencepiece.model")
+    metadata = {"package_version": "1.0", "argos_version": "1.10"}  # 1.9 does not join bytes
+    for side, code in zip(("from", "to"), codes, strict=True):
+        metadata |= {f"{side}_code": code, f"{side}_name": english_name(code)}
+    files.write_json(package / "metadata.json", metadata)
+    archive = shutil.make_archive(str(package), "zip", folder, package.name)
+    Path(archive).rename(package.with_suffix(".argosmodel"))
+    shutil.rmtree(package)
+    if data.normalization != "none":
+        log.warning("Argos Translate does not apply data.normalization=%s", data.normalization)
+    return f"a package of Argos Translate in {compute_type or 'int8'}"
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:

@@ -86,7 +86,7 @@ def test_ctranslate2_is_missing(
         export(model, tmp_path / "out", "ctranslate2")
 
 
-@pytest.mark.parametrize("kind", ["transformers", "ctranslate2"])
+@pytest.mark.parametrize("kind", ["transformers", "ctranslate2", "argos"])
 def test_unsupported_model_leaves_nothing(tmp_path: Path, kind: str) -> None:
     config = ModelConfig(
         d_model=16, d_ff=32, num_heads=2, d_k=16, num_encoder_layers=1, num_decoder_layers=1
@@ -157,9 +157,12 @@ def test_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
     [
         ({"model": ""}, "set model=FOLDER"),
         ({"format": ""}, "set format="),
-        ({"format": "onnx"}, "transformers, ctranslate2, hub"),
+        ({"format": "onnx"}, "transformers, ctranslate2, argos, hub"),
         ({"output": ""}, "set output=FOLDER"),
-        ({"compute_type": "int8"}, "compute_type=int8 applies to format=ctranslate2 only"),
+        (
+            {"compute_type": "int8"},
+            "=int8 applies to format=ctranslate2 and argos only",
+        ),
         ({"format": "ctranslate2", "compute_type": "int2"}, "compute_type='int2'"),
     ],
 )
