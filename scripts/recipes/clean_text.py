@@ -41,10 +41,14 @@ def clean_text() -> None:
     folder = model_folder.locate(options.model, job.cache_dir)
     vocabulary = vocabulary_files(folder)
     cache_dir = files.cache_path(job.cache_dir).resolve()
-    parts = ("train", "valid", "test")
-    local = {part: local_sources(getattr(job.data, part), job.data, cache_dir) for part in parts}
+    train, valid, test = (
+        local_sources(sources, job.data, cache_dir)
+        for sources in (job.data.train, job.data.valid, job.data.test)
+    )
     report = write_clean_text(
-        replace(job.data, **local), targets, vocabulary[0] if len(vocabulary) == 1 else Path(folder)
+        replace(job.data, train=train, valid=valid, test=test),
+        targets,
+        vocabulary[0] if len(vocabulary) == 1 else Path(folder),
     )
     say(report.to_table())
 
