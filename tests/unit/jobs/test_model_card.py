@@ -142,7 +142,8 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     assert card.data.language == ["en", "pt", "fr"]
     assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
     for fact in ("| BLEU `<2fr>` | 38.39 |", "2,000 segments", "`<2fr>` (en → fr).",
-                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> …"])', '["<2pt>"] + '):  # fmt: skip
+                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> …"])', '["<2pt>"] + ',
+                 'translate(text.split("\\n"), "<2pt>")'):  # fmt: skip
         assert fact in card.text, fact
 
 
@@ -155,7 +156,7 @@ def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
     write_model_card(folder, read_test_scores(folder))
     blocks = (folder / "README.md").read_text().split("```python\n")[1:]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         compile(block.split("```")[0], "card", "exec")
 
