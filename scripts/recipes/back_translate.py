@@ -27,6 +27,7 @@ from recipe import (
     Overrides,
     Step,
     argument_parser,
+    cache_settings,
     data_settings,
     local_models,
     main,
@@ -58,6 +59,7 @@ def back_translate() -> None:
     overrides = Overrides.parse(arguments, ["reverse", "clean", "translate", "forward"])
     folder, base, only = options.folder, overrides.common, overrides.only
     job = train_job(base)
+    cache = cache_settings(job)
     data, src, tgt = job.data, job.data.src_lang, job.data.tgt_lang
     if src == tgt or not data.train:
         raise InputError("there is no parallel data: set data.train and the languages")
@@ -90,14 +92,14 @@ def back_translate() -> None:
         Step(
             "clean",
             ["clean_text.py", str(clean), "--model", reverse, *data_settings(data, mono),
-             "cleaning=standard", limit, *only["clean"]],
+             "cleaning=standard", limit, *cache, *only["clean"]],
             clean,
             source_files([*mono, *data.valid, *data.test]),
         ),
         Step(
             "back-translate",
             ["mt-translate", setting("model", reverse), setting("input", clean),
-             setting("output", translated), "compute_type=fast", *only["translate"]],
+             setting("output", translated), "compute_type=fast", *cache, *only["translate"]],
             translated,
             [clean, *local_models([reverse])],
         ),

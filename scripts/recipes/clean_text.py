@@ -13,12 +13,14 @@ An interrupted run resumes.
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
 from transformer_mt.data.clean_text import write_clean_text
+from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError
 
@@ -38,8 +40,15 @@ def clean_text() -> None:
             raise InputError(f"there is no folder {target.parent}; create it first")
     folder = model_folder.locate(options.model, job.cache_dir)
     vocabulary = vocabulary_files(folder)
+    cache_dir = files.cache_path(job.cache_dir).resolve()
+    train, valid, test = (
+        local_sources(sources, job.data, cache_dir)
+        for sources in (job.data.train, job.data.valid, job.data.test)
+    )
     report = write_clean_text(
-        job.data, targets, vocabulary[0] if len(vocabulary) == 1 else Path(folder)
+        replace(job.data, train=train, valid=valid, test=test),
+        targets,
+        vocabulary[0] if len(vocabulary) == 1 else Path(folder),
     )
     say(report.to_table())
 

@@ -32,6 +32,7 @@ from recipe import (
     Overrides,
     Step,
     argument_parser,
+    cache_settings,
     cleaning_settings,
     data_settings,
     local_models,
@@ -68,16 +69,17 @@ def distill() -> None:
     if not {"data", "experiment"} & {text.partition("=")[0] for text in overrides.common}:
         base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
     base += overrides.common
-    data = train_job(base).data
+    job = train_job(base)
+    data, cache = job.data, cache_settings(job)
     if not data.train:
         raise InputError(f"{teacher} has no training data: set data=files 'data.train=[…]' …")
-    text = [*data_settings(data, data.train), *cleaning_settings(data)]
+    text = [*data_settings(data, data.train), *cleaning_settings(data), *cache]
     sources, references = folder / f"train.{data.src_lang}", folder / f"train.{data.tgt_lang}"
     translations, pairs = folder / "translations.jsonl", folder / "distilled.tsv"
     student, exported = folder / "student", folder / "student_int8"
 
     translate = [setting("model", teacher), setting("input", sources)]
-    translate += [setting("output", translations), "format=jsonl", "compute_type=fast"]
+    translate += [setting("output", translations), "format=jsonl", "compute_type=fast", *cache]
     translate += [setting("ensemble", ensemble)] if ensemble else []
     translate += [setting("nbest", options.nbest)] if options.nbest > 1 else []
     select = ["--closest-to", str(references)] if options.nbest > 1 else []

@@ -257,6 +257,11 @@ def data_settings(data: DataConfig, train: Sequence[SourceConfig]) -> list[str]:
     return ["data=files", *(setting(*item) for item in values.items())]
 
 
+def cache_settings(job: TrainJob) -> list[str]:
+    """The override of ``cache_dir``, if it is not the default."""
+    return [setting("cache_dir", job.cache_dir)] if job.cache_dir != TrainJob.cache_dir else []
+
+
 def cleaning_settings(data: DataConfig) -> list[str]:
     """Overrides of ``data.cleaning`` that differ from the defaults."""
     defaults = asdict(CleaningConfig())
