@@ -96,6 +96,20 @@ need_disk() {
   ((free >= need)) || die "not enough disk space for .venv: $need MB needed, $free MB free in $root"
 }
 
+# Replaces the script by a Python program of scripts/recipes, in the environment that has mt-train on
+# PATH, or else in .venv, which it creates. $1: the program; the rest are its arguments.
+run_recipe() {
+  local python
+  if command -v mt-train >/dev/null; then
+    python=$(dirname "$(command -v mt-train)")/python
+  else
+    say "Python environment in .venv"
+    prepare_venv run
+    python=$venv/bin/python
+  fi
+  exec "$python" "$root/scripts/recipes/$1" "${@:2}"
+}
+
 # pip with the tested versions; prints a dot per package, and writes pip's output to the log.
 pip_install() {
   local line status=0

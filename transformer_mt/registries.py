@@ -45,6 +45,12 @@ VALIDATION_METRICS: Registry = {
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better. Functions
 of hypotheses, reference sets, target language and ``data.normalization``."""
 
+VALIDATION_SOURCE_METRICS: Registry = {
+    "comet": "transformer_mt.evaluation.source_metrics:validation_comet",
+}
+"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
+main rank. Functions of the settings ``train``, hypotheses, source and one reference."""
+
 METRICS: Registry = {
     "bleu": "transformer_mt.evaluation.metrics:bleu",
     "chrf": "transformer_mt.evaluation.metrics:chrf",

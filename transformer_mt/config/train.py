@@ -8,7 +8,13 @@ from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
-from transformer_mt.registries import OPTIMIZERS, SCHEDULES, TRACKERS, VALIDATION_METRICS
+from transformer_mt.registries import (
+    OPTIMIZERS,
+    SCHEDULES,
+    TRACKERS,
+    VALIDATION_METRICS,
+    VALIDATION_SOURCE_METRICS,
+)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -77,9 +83,12 @@ class TrainConfig(Checked, prefix="train."):
     patience: int | None = number(None, at_least=1)
     """Validations without improvement after which training stops. null: no limit. ``best_by``
     defines improvement."""
-    best_by: str = one_of(VALIDATION_METRICS, "nll")
+    best_by: str = one_of(VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
-    decides while BLEU or chrF is 0."""
+    decides while BLEU or chrF is 0. ``comet`` starts ``comet-score`` once for each validation,
+    which loads its model."""
+    comet_model: str = "Unbabel/wmt22-comet-da"
+    """COMET model of ``best_by=comet``: its name, or a checkpoint file."""
     final: str = one_of("average", "best", "ema")
     """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
     best validation; ``ema``: the exponential moving average of the weights."""

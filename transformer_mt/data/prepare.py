@@ -131,7 +131,7 @@ def prepare(job: TrainJob) -> Prepared:
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 
     def local_data() -> DataConfig:
-        return replace(data, train=_local_sources(data.train, data, cache_dir))
+        return replace(data, train=local_sources(data.train, data, cache_dir))
 
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
@@ -182,14 +182,18 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
     Raises:
         InputError: See ``read_pairs``; or a corpus cannot be downloaded.
     """
-    local = _local_sources(sources, data, cache_dir)
+    local = local_sources(sources, data, cache_dir)
     return list(read_pairs(local, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
 
 
-def _local_sources(
+def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources, those of mtdata as files in the cache, which are downloaded if not yet there."""
+    """The sources, those of mtdata as files in the cache, which are downloaded if not yet there.
+
+    Raises:
+        InputError: A corpus cannot be downloaded, or is in other languages.
+    """
     local = []
     for source in sources:
         if source.mtdata is not None:

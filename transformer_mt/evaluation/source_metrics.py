@@ -1,7 +1,7 @@
 """Metrics that also read the source: COMET, and the perplexity of a model on the references.
 
-Each takes the job, the translator of its model, the hypotheses of all systems, the source and one
-reference, and returns a score for each system (``registries.SOURCE_METRICS``).
+Those of mt-eval take the job, the translator of its model, the hypotheses of all systems, the
+source and one reference, and return a score for each system (``registries.SOURCE_METRICS``).
 """
 
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_mt import __version__
-from transformer_mt.config import EvaluateJob
+from transformer_mt.config import EvaluateJob, TrainConfig
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
@@ -32,22 +32,54 @@ def comet(
     source: Sequence[str],
     reference: Sequence[str],
 ) -> dict[str, Score]:
-    """COMET score of every system against one reference, as ``comet-score`` prints it.
+    """COMET score of every system against one reference; see ``comet_scores`` for the errors."""
+    tags = () if translator is None else translator.tokenizer.tags
+    source = [split_tag(line, tags)[1] for line in source]
+    scores = comet_scores(
+        [*systems.values()], source, reference, model=job.comet_model, device=job.device
+    )
+    return {
+        system: Score(
+            name="COMET",
+            score=score,
+            signature=f"nrefs:1|model:{job.comet_model}",
+            segments=len(source),
+            decimals=4,
+        )
+        for system, score in zip(systems, scores, strict=True)
+    }
+
+
+def validation_comet(
+    config: TrainConfig, hypotheses: Sequence[str], source: Sequence[str], reference: Sequence[str]
+) -> float:
+    """COMET for comparing checkpoints; see ``comet_scores`` for the errors."""
+    settings = {"model": config.comet_model, "device": config.device}
+    return comet_scores([hypotheses], source, reference, **settings)[0]
+
+
+def comet_scores(
+    systems: Sequence[Sequence[str]],
+    source: Sequence[str],
+    reference: Sequence[str],
+    *,
+    model: str,
+    device: str,
+) -> list[float]:
+    """COMET score of each system against one reference, as one call of ``comet-score`` prints it.
 
     Raises:
         InputError: The command is not installed or fails, for example without its model.
     """
     from transformer_mt.distributed.world import pick_device  # loads PyTorch
 
-    command, model, gpu = comet_command(), job.comet_model, pick_device(job.device).type == "cuda"
+    command, gpu = comet_command(), pick_device(device).type == "cuda"
     where = str(Path(model).resolve()) if Path(model).is_file() else model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)
         files = [f"{i}.txt" for i in range(len(systems))]
-        tags = () if translator is None else translator.tokenizer.tags
-        source = [split_tag(line, tags)[1] for line in source]
-        texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
+        texts = zip([*files, "src", "ref"], [*systems, source, reference], strict=True)
         for file, lines in texts:
             # comet-score also ends lines at \r.
             text = "".join(f"{one_line(line)}\n" for line in lines)
@@ -65,18 +97,9 @@ def comet(
         reason = errors[-1] if errors else f"exit status {done.returncode}"
         raise InputError(
             f"{COMMAND} failed ({reason}): can it download its model {model}? For a model on this "
-            "machine set comet_model=FILE.ckpt"
+            "machine set comet_model=FILE.ckpt, of mt-train train.comet_model"
         )
-    return {
-        system: Score(
-            name="COMET",
-            score=float(printed[file]),
-            signature=f"nrefs:1|model:{model}",
-            segments=len(source),
-            decimals=4,
-        )
-        for system, file in zip(systems, files, strict=True)
-    }
+    return [float(printed[file]) for file in files]
 
 
 def comet_command() -> str:
@@ -88,7 +111,7 @@ def comet_command() -> str:
     command = find_program(COMMAND)
     if command is None:
         raise InputError(
-            f"metrics: comet needs the command {COMMAND}, which is not installed; install it in an "
+            f"COMET needs the command {COMMAND}, which is not installed; install it in an "
             "environment of its own: pipx install unbabel-comet"
         )
     return command

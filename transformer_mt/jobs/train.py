@@ -24,6 +24,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_by_tag
 from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
@@ -75,6 +76,8 @@ def train(job: TrainJob) -> TrainResult:
             num_processes = _num_processes(job)
             if is_main:
                 check_installed(job.trackers)
+                if job.train.best_by == "comet":
+                    comet_command()
                 stack.enter_context(run_folder.lock(run_dir))
                 is_new = resume.check(run_dir, job) is RunState.NEW
         if is_new:

@@ -16,7 +16,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import VALIDATION_METRICS, load
+from transformer_mt.registries import VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, load
 from transformer_mt.training.validation import ValidationResult
 
 _NUM_SAMPLES = 5
@@ -65,6 +65,8 @@ class TranslationValidator:
         if rest and metrics["bleu"] >= self.job.train.full_validation_bleu:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
+        if self.job.train.best_by in VALIDATION_SOURCE_METRICS and self.world.is_main:
+            metrics |= self._source_score(hypotheses)
         num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
         if not self.world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
@@ -94,6 +96,17 @@ class TranslationValidator:
             return value
 
         return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
+
+    def _source_score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
+        """The metric ``train.best_by``, which reads the source, of all translated lines."""
+        name, lines = self.job.train.best_by, sorted(hypotheses)
+        value: float = load(VALIDATION_SOURCE_METRICS, name)(
+            self.job.train,
+            [hypotheses[i] for i in lines],
+            [split_tag(self.pairs[i].src, self.tokenizer.tags)[1] for i in lines],
+            [self.pairs[i].tgt for i in lines],
+        )
+        return {name: value}
 
     def _attention(
         self, model: Transformer, samples: Sequence[tuple[str, str, str]]

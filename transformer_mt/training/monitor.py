@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "comet": "COMET"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
+_DECIMALS = {"comet": 4}
 
 
 class MetricSums:
@@ -163,7 +164,7 @@ class Monitor:
         if result.attention is not None:
             self._trackers.log_attention(step, result.attention)
         scores = [
-            f"  {_LABELS.get(name, name)} {value:.2f}"
+            f"  {_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
             for name, value in values.items()
             if name not in ("loss", "nll", "ppl")
         ]

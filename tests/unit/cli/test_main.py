@@ -83,7 +83,7 @@ BAD_USAGE = {
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
     "~train.seed": ["train.seed"],
-    "model=huge": ["model=huge", "base big deep_shallow medium mini small tiny"],
+    "model=huge": ["model=huge", "base big deep_shallow medium mini small student tiny"],
     "model=runs/mine": ["Could not find 'model/runs/mine'"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],

@@ -26,20 +26,29 @@ class Cleaner:
     Args:
         data: The configuration.
         languages: Source and target language; default: those of the model.
+        target_only: Whether only the target side is tested, as of monolingual text.
 
     Raises:
         InputError: The language identifier is not installed, or does not know a language.
     """
 
-    def __init__(self, data: DataConfig, languages: tuple[str, str] | None = None):
+    def __init__(
+        self,
+        data: DataConfig,
+        languages: tuple[str, str] | None = None,
+        *,
+        target_only: bool = False,
+    ):
         config, (src_lang, tgt_lang) = data.cleaning, languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
-            if f.side:
+            if f.side and target_only:
+                self._text.append((f.name, _target_side(f.side(config, tgt_lang))))
+            elif f.side:
                 test = _either_side(f.side(config, src_lang), f.side(config, tgt_lang))
                 self._text.append((f.name, test))
-            elif f.text:
+            elif f.text and not target_only:
                 self._text.append((f.name, f.text))
         self._lengths = [(f.name, f.lengths(config)) for f in active_filters(config) if f.lengths]
 
@@ -63,10 +72,14 @@ def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, s
     return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
-def cleaners(data: DataConfig) -> list[Cleaner]:
+def _target_side(test: SideFilter) -> Callable[[str, str], bool]:
+    return lambda _, tgt: test(tgt)
+
+
+def cleaners(data: DataConfig, *, target_only: bool = False) -> list[Cleaner]:
     """The cleaner of each training source."""
     languages = [data.languages(source) for source in data.train]
-    made = {pair: Cleaner(data, pair) for pair in set(languages)}
+    made = {pair: Cleaner(data, pair, target_only=target_only) for pair in set(languages)}
     return [made[pair] for pair in languages]
 
 

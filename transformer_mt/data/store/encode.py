@@ -145,11 +145,7 @@ class EncodeChunk:
         for key, side in (("src", Side.from_lists(sources)), ("tgt", Side.from_lists(targets))):
             arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.num_ids))
             arrays[f"{key}_lengths"] = side.lengths
-        for key, unique_text in DUPLICATE_KEYS.items():
-            if key in report.dropped:  # the filter is active
-                hashes = (hash_text(unique_text(pair)) for pair in kept)
-                arrays[key] = np.fromiter(hashes, np.uint64, len(kept))
-        return arrays
+        return arrays | duplicate_hashes(kept, report)
 
     def _held_out(self, pair: Pair) -> str | None:
         overlaps = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
@@ -162,6 +158,15 @@ class EncodeChunk:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.vocabulary)
+
+
+def duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, npt.NDArray[Any]]:
+    """[pairs] uint64 hashes for each filter of ``DUPLICATE_KEYS`` that is active in a report."""
+    return {
+        name: np.fromiter((hash_text(unique_text(pair)) for pair in pairs), np.uint64, len(pairs))
+        for name, unique_text in DUPLICATE_KEYS.items()
+        if name in report.dropped
+    }
 
 
 def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:

@@ -93,7 +93,7 @@ def beam_search(
         done_rows = [row for row, is_done in enumerate(done) if is_done]
         for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
             results[active[row]] = hypotheses
-        rows = compact_rows([not is_done for is_done in done])
+        rows = remaining_rows(done)
         active = [active[row] for row in rows]
         if active:
             model.keep(rows)
@@ -311,8 +311,11 @@ def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top, candidates.gather(-1, index)
 
 
-def compact_rows(active: Sequence[bool]) -> list[int]:
-    """Indices of the active rows, ordered so that few move: the last ones fill the gaps."""
-    number = sum(active)
-    fillers = (row for row in range(number, len(active)) if active[row])
-    return [row if active[row] else next(fillers) for row in range(number)]
+def remaining_rows(done: Sequence[bool]) -> list[int]:
+    """Indices of the rows that are not done, ordered so that few move: the last fill the gaps."""
+    rows = list(range(len(done)))
+    for row in reversed(range(len(done))):
+        if done[row]:
+            rows[row] = rows[-1]
+            rows.pop()
+    return rows

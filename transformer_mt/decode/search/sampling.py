@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
-from transformer_mt.decode.search.beam_search import compact_rows, fast_topk
+from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
 from transformer_mt.decode.search.step_function import StepFunction, allow_only
 
 _NUCLEUS_SIZE = 512
@@ -71,7 +71,7 @@ def sample(
                     drawn.append((token, log_prob))
         if t == 0:
             model.select(torch.zeros_like(tokens))
-        rows = compact_rows([not all(map(is_finished, samples[i])) for i in active])
+        rows = remaining_rows([all(map(is_finished, samples[i])) for i in active])
         if rows and len(rows) < len(active):
             model.keep(rows)
         active, tokens = [active[row] for row in rows], tokens[rows]

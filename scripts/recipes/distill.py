@@ -1,0 +1,161 @@
+"""Sequence-level knowledge distillation (Kim and Rush 2016): a small, fast student of a model.
+
+    scripts/distill FOLDER --teacher MODEL [OVERRIDES of mt-train, for the student]
+
+    scripts/distill runs/fast --teacher runs/mine model=student train.max_hours=2
+    scripts/distill runs/fast --teacher runs/a --teacher runs/b …      an ensemble, one vocabulary
+    scripts/distill runs/fast --teacher hf://Helsinki-NLP/opus-mt-en-de data=files 'data.train=…' …
+    … --nbest 4                of four translations take the one that is closest to the reference
+    … --keep 0.95              drop the pairs with the worst 5% of scores
+    … --originals              train on the original pairs as well
+    … translate:beam_size=8    of mt-translate
+    … clean:cleaning=standard  of the training text
+
+The steps, each an ordinary command (--dry-run prints them):
+
+    clean        write the teacher's training pairs as text, each source once
+    translate    translate the sources by the teacher
+    pair         pair sources with translations; drop those that are empty or have a bad score
+    student      train on them, with the teacher's vocabulary
+    export       write the student, and the teachers, for CTranslate2 in int8
+    shortlist    list the target pieces of each source piece, by which the student is faster
+    report       measure size, start-up time, speed and scores of all
+
+Training, validation and test sets, languages, cleaning and normalisation are the teacher's, unless
+data= or experiment= is given. FOLDER receives all results; FOLDER/student_int8 is what to deploy.
+After an interruption the same command resumes.
+"""
+
+from pathlib import Path
+
+from recipe import (
+    Overrides,
+    Step,
+    argument_parser,
+    cache_settings,
+    cleaning_settings,
+    data_settings,
+    local_models,
+    main,
+    run_steps,
+    setting,
+    source_files,
+    train_job,
+)
+
+from transformer_mt import model_folder
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.subwords.tokenizer import vocabulary_files
+from transformer_mt.errors import InputError
+
+
+def distill() -> None:
+    parser = argument_parser(__doc__)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="folder of all results")
+    add("--teacher", action="append", required=True, metavar="MODEL",
+        help="model folder, or hf://ORG/NAME; several are an ensemble")  # fmt: skip
+    add("--nbest", type=int, default=1, help="translations to choose from (default: 1)")
+    add("--keep", type=float, default=1.0, metavar="SHARE",
+        help="share of the pairs to keep, by the teacher's score (default: 1)")  # fmt: skip
+    add("--originals", action="store_true", help="train on the original pairs, too")
+    add("--dry-run", action="store_true", help="print the commands, and stop")
+    options, arguments = parser.parse_known_args()
+    overrides = Overrides.parse(arguments, ["clean", "translate"])
+    folder, only, (teacher, *ensemble) = options.folder, overrides.only, options.teacher
+    path = model_folder.locate(teacher)
+    trained = model_folder.load_tokenizer(path)[1]
+    base = list[str]()
+    if not {"data", "experiment"} & {text.partition("=")[0] for text in overrides.common}:
+        base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
+    base += overrides.common
+    job = train_job(base)
+    data, cache = job.data, cache_settings(job)
+    if not data.train:
+        raise InputError(f"{teacher} has no training data: set data=files 'data.train=[…]' …")
+    text = [*data_settings(data, data.train), *cleaning_settings(data), *cache]
+    sources, references = folder / f"train.{data.src_lang}", folder / f"train.{data.tgt_lang}"
+    translations, pairs = folder / "translations.jsonl", folder / "distilled.tsv"
+    student, exported = folder / "student", folder / "student_int8"
+
+    translate = [setting("model", teacher), setting("input", sources)]
+    translate += [setting("output", translations), "format=jsonl", "compute_type=fast", *cache]
+    translate += [setting("ensemble", ensemble)] if ensemble else []
+    translate += [setting("nbest", options.nbest)] if options.nbest > 1 else []
+    select = ["--closest-to", str(references)] if options.nbest > 1 else []
+    select += ["--keep", str(options.keep)] if options.keep < 1 else []
+
+    vocabulary = vocabulary_files(path)
+    train = [setting("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path)]
+    train += [] if trained.tokenizer.joint else ["tokenizer.joint=false"]
+    distilled = SourceConfig(tsv=str(pairs))
+    mixed = [distilled, *(data.train if options.originals else [])]
+    weights = [1.0, *data.weights] if options.originals and data.weights else []
+    train += [setting("data.train", mixed), setting("data.weights", weights)]
+    base = [text for text in base if not text.startswith(("data.train=", "data.weights="))]
+
+    models = {student: exported}
+    for number, model in enumerate(options.teacher, 1):
+        models[model] = folder / f"teacher{number if ensemble else ''}_int8"
+    steps = [
+        Step(
+            "clean",
+            ["clean_text.py", str(references), "--source", str(sources), "--model", teacher, *text,
+             "data.cleaning.deduplicate_sources=true", *only["clean"]],
+            sources,  # appears last
+            source_files([*data.train, *data.valid, *data.test]),
+        ),
+        Step(
+            "translate",
+            ["mt-translate", *translate, *only["translate"]],
+            translations,
+            [sources, *local_models(options.teacher)],
+        ),
+        Step(
+            "pair",
+            ["pair_translations.py", str(sources), str(translations), str(pairs), *select],
+            pairs,
+            [sources, references, translations],
+        ),
+        Step(
+            "student",
+            ["mt-train", *base, *train, setting("run_dir", student)],
+            student,
+            source_files([*mixed, *data.valid, *data.test]),
+        ),
+        *(
+            Step(
+                f"export {model}",
+                ["mt-export", setting("model", model), "format=ctranslate2", "compute_type=int8",
+                 setting("output", output)],
+                output,
+                local_models([str(model)]),
+            )
+            for model, output in models.items()
+        ),
+    ]  # fmt: skip
+    vmap = exported / "vmap.txt"
+    steps.append(
+        Step(
+            "shortlist",
+            ["shortlist.py", str(pairs), str(vmap)],
+            vmap,
+            [pairs, exported / "model.bin"],
+        )
+    )
+    report = ["student_report.py", str(folder / "report.json"), "--run", str(student)]
+    for model, output in models.items():
+        report += ["--model", str(model), str(output)]
+    steps.append(
+        Step(
+            "report",
+            report,
+            folder / "report.json",
+            [vmap, *(output / "model.bin" for output in models.values())],
+        )
+    )
+    run_steps(folder, steps, dry_run=options.dry_run)
+
+
+if __name__ == "__main__":
+    main(distill)

@@ -1,0 +1,308 @@
+"""Recipes: lists of steps, each an ordinary command, that resume where they were interrupted.
+
+Every command writes its output atomically, so what exists is complete. It is used again if
+``recipe.json`` says that this very command made it from these very inputs. ``mt-train`` alone
+writes into a folder as it goes, and decides by itself what is left to do.
+"""
+
+import argparse
+import ctypes
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_mt import files, run_layout
+from transformer_mt.cli.compose import to_job
+from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
+from transformer_mt.errors import InputError
+
+_RECORD, _LOCK = "recipe.json", ".recipe.lock"
+_MODULES = {
+    "mt-train": "train",
+    "mt-translate": "translate",
+    "mt-export": "export",
+}
+_SCRIPTS = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command and what it makes: a file or a folder."""
+
+    name: str
+    command: list[str]
+    """As anyone would type it: ``mt-…``, or the name of a script in this folder."""
+    output: Path
+    inputs: Sequence[Path] = ()
+    """Files and model folders that it reads."""
+
+    def __str__(self) -> str:
+        program, *arguments = self.command
+        shown = [program] if program in _MODULES else ["python", _shown(_SCRIPTS / program)]
+        return shlex.join([*shown, *arguments])
+
+    @property
+    def argv(self) -> list[str]:
+        """The command to run, by this Python."""
+        program, *arguments = self.command
+        if program in _MODULES:
+            return [sys.executable, "-m", "transformer_mt.cli", _MODULES[program], *arguments]
+        return [sys.executable, str(_SCRIPTS / program), *arguments]
+
+
+def _shown(path: Path) -> str:
+    """The path from the working folder, if it is inside."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def run_steps(folder: Path, steps: Sequence[Step], *, dry_run: bool = False) -> None:
+    """Runs the steps that are not finished, or prints the commands of all.
+
+    The standard output of the last one is passed on; that of the others goes to standard error.
+
+    Raises:
+        InputError: Another process is at work in the folder, or a file was made by another command
+            or from other inputs.
+        SystemExit: A step failed; it has said why.
+    """
+    if dry_run:
+        print(*steps, sep="\n")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def refuse() -> NoReturn:
+        raise InputError(f"another process is at work in {folder}: wait, or stop it")
+
+    with files.locked(folder / _LOCK, refuse):
+        for number, step in enumerate(steps):
+            done = _is_finished(folder, step, steps[number:])
+            say(f"[{number + 1}/{len(steps)}] {step.name}{': done' if done else ''}")
+            if not done:
+                say(f"$ {step}")
+                _run(step, to_stdout=step is steps[-1])
+                _record(folder, step, finished=True)
+
+
+def say(message: str) -> None:
+    """Prints a message to standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def _is_finished(folder: Path, step: Step, rest: Sequence[Step]) -> bool:
+    """Whether a step is finished; if it is not, records that it starts now."""
+    now, records = _state(step), _records(folder)
+    before = records.get(step.name, {})
+    changed = [key for key in now if before.get(key) != now[key]]
+    exists = step.output.exists()
+    is_atomic = step.command[0] != "mt-train"
+    if exists and not changed and (is_atomic or before["finished"]):
+        return True
+    if exists and is_atomic:
+        made_from = before.get("inputs", {})
+        others = [name for name, state in now["inputs"].items() if made_from.get(name) != state]
+        what = f"from another {others[0]}" if others else "by another command"
+        outputs = ", ".join(str(each.output) for each in rest if each.output.exists())
+        raise InputError(
+            f"{step.output} was made {what}: to make it again, delete it and what depends on it "
+            f"({outputs}), or choose another folder"
+        )
+    _record(folder, step, finished=False)
+    return False
+
+
+def _record(folder: Path, step: Step, *, finished: bool) -> None:
+    record = {**_state(step), "finished": finished}
+    files.write_json(folder / _RECORD, {**_records(folder), step.name: record})
+
+
+def _records(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(files.read_json(folder / _RECORD))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{folder / _RECORD} is damaged ({error}): delete the folder") from None
+
+
+def _state(step: Step) -> dict[str, Any]:
+    return {"command": step.command, "inputs": {str(p): _identity(p) for p in step.inputs}}
+
+
+def _identity(path: Path) -> list[Any]:
+    """Sizes and times of modification: of a file, a model's weights, or the files of a folder."""
+    weights = path / run_layout.WEIGHTS
+    paths = [weights] if weights.exists() else sorted(path.rglob("*")) if path.is_dir() else [path]
+    try:
+        states = [each.stat() for each in paths]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    return [[status.st_size, status.st_mtime_ns] for status in states]
+
+
+def _run(step: Step, *, to_stdout: bool) -> None:
+    """Runs a command to its end; a signal is passed on, and if this process dies, so does it."""
+    process = subprocess.Popen(
+        step.argv,
+        stdin=subprocess.DEVNULL,
+        stdout=None if to_stdout else sys.stderr,
+        process_group=0,  # Ctrl-C reaches it once, from here
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, lambda number, _: process.send_signal(number))
+    status = process.wait()
+    if status == 0 and not step.output.exists():
+        raise InputError(f"{step.name} has not written {step.output}")
+    if status < 0:
+        say(f"{step.name} was killed by {signal.Signals(-status).name}")
+    if status != 0:
+        say("The same command resumes here.")
+        sys.exit(status if status > 0 else 128 - status)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def main(recipe: Callable[[], None]) -> None:
+    """Runs the main function of a script; bad input gives one line and status 1."""
+    with exit_status(Path(sys.argv[0]).stem):
+        recipe()
+
+
+def argument_parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the docstring of a script."""
+    return argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+
+
+@dataclass
+class Overrides:
+    """Overrides of the commands: ``NAME:key=value`` is for one of them, ``key=value`` for all."""
+
+    common: list[str] = field(default_factory=list)
+    only: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str], names: Sequence[str]) -> "Overrides":
+        """Sorts arguments by their prefixes, of which there are ``names``."""
+        result = cls(only={name: [] for name in names})
+        for argument in arguments:
+            prefix, colon, rest = argument.partition(":")
+            known = colon and prefix in names
+            (result.only[prefix] if known else result.common).append(rest if known else argument)
+        return result
+
+
+def train_job(overrides: Sequence[str]) -> TrainJob:
+    """The job that ``mt-train`` would run; Hydra's flags are allowed.
+
+    Raises:
+        SystemExit: ``mt-train`` does not accept the overrides; it has said why.
+    """
+    command = [sys.executable, "-m", "transformer_mt.cli", "train", "--cfg", "job", "--resolve"]
+    done = subprocess.run(
+        [*command, *overrides], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    if done.returncode:
+        sys.exit(done.returncode)
+    config = OmegaConf.create(yaml.safe_load(done.stdout))
+    assert isinstance(config, DictConfig)
+    job = to_job(config, "train")
+    assert isinstance(job, TrainJob)
+    return job
+
+
+def setting(key: str, value: object) -> str:
+    """``key=value`` as Hydra reads it: lists of sources, text and numbers."""
+    return f"{key}={_literal(value)}"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, SourceConfig):
+        fields = {k: v for k, v in asdict(value).items() if v is not None}
+        return "{" + ", ".join(f"{key}: {_quoted(text)}" for key, text in fields.items()) + "}"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    text = str(value)
+    return text if re.fullmatch(r"[\w./:@+-]+", text, re.ASCII) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    # In Hydra's strings a backslash stands for itself, except before a quote.
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text) + '"'
+
+
+def data_settings(data: DataConfig, train: Sequence[SourceConfig]) -> list[str]:
+    """Overrides that give a job the data of another, with other training sources."""
+    names = ["src_lang", "tgt_lang", "normalization", "valid", "test"]
+    names += ["workers"] if data.workers is not None else []
+    values = {f"data.{name}": getattr(data, name) for name in names}
+    values["data.train"] = list(train)
+    return ["data=files", *(setting(*item) for item in values.items())]
+
+
+def cache_settings(job: TrainJob) -> list[str]:
+    """The override of ``cache_dir``, if it is not the default."""
+    return [setting("cache_dir", job.cache_dir)] if job.cache_dir != TrainJob.cache_dir else []
+
+
+def cleaning_settings(data: DataConfig) -> list[str]:
+    """Overrides of ``data.cleaning`` that differ from the defaults."""
+    defaults = asdict(CleaningConfig())
+    given = asdict(data.cleaning).items()
+    return [setting(f"data.cleaning.{k}", value) for k, value in given if value != defaults[k]]
+
+
+def reversed_source(source: SourceConfig) -> SourceConfig:
+    """The same pairs in the other direction, if ``data.src_lang`` and ``tgt_lang`` are swapped."""
+    if source.src_lang or source.tgt_lang:
+        raise InputError(
+            f"{source} has languages of its own: train the reverse model yourself, and give it "
+            "with --reverse FOLDER"
+        )
+    first, second = ("1", "2") if source.tsv else (None, None)
+    langs = source.langs and "-".join(reversed(source.langs.split("-")))
+    return replace(
+        source,
+        src=source.tgt,
+        tgt=source.src,
+        src_column=source.tgt_column or second,
+        tgt_column=source.src_column or first,
+        langs=langs,
+    )
+
+
+def text_source(text: str) -> SourceConfig:
+    """A source from ``{…}``, as in ``data.train``, or a text file as both sides of one."""
+    if not text.startswith("{"):
+        return SourceConfig(src=text, tgt=text)
+    try:
+        return SourceConfig(**{key: str(value) for key, value in yaml.safe_load(text).items()})
+    except (yaml.YAMLError, TypeError, AttributeError):
+        raise InputError(f"{text} is not a data source, such as {{tsv: a.tsv.gz}}") from None
+
+
+def source_files(sources: Sequence[SourceConfig]) -> list[Path]:
+    """The local files and folders of data sources."""
+    return [path for source in sources for path in source.paths.values()]
+
+
+def local_models(models: Sequence[str]) -> list[Path]:
+    """The folders among models, which may also be on the Hub."""
+    return [files.expand_user(model) for model in models if not model.startswith("hf://")]

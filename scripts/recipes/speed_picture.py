@@ -1,0 +1,59 @@
+"""A picture of score against translation speed: each model of one or more reports is a point.
+
+    python scripts/recipes/speed_picture.py OUTPUT.png runs/fast/report.json …
+
+Speed is in words per second on one thread, with beam 4 and with beam 1, joined by a line. The area
+of a point is proportional to the size of the model.
+"""
+
+import json
+import statistics
+from pathlib import Path
+
+from recipe import argument_parser, main
+
+from transformer_mt import files
+from transformer_mt.errors import InputError
+
+
+def picture() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="picture to write")
+    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help="report.json")
+    options = parser.parse_args()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    drawn = set[str]()
+    for path in options.reports:
+        try:
+            models = json.loads(path.read_text("utf-8"))["models"]
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{path} is not a report: {error}") from None
+        for row in models:
+            if row["model"] in drawn:  # a teacher of several students
+                continue
+            drawn.add(row["model"])
+            speeds = [statistics.median(row[f"words_per_second 1 {beam}"]) for beam in (4, 1)]
+            scores = [row[f"bleu {beam}"] for beam in (4, 1)]
+            (line,) = axes.plot(speeds, scores, linewidth=1, alpha=0.6)
+            axes.scatter(speeds, scores, s=4 * row["megabytes"], color=line.get_color(), alpha=0.6)
+            axes.annotate(
+                f"{row['model']}, {row['megabytes']:.0f} MB",
+                (speeds[0], scores[0]),
+                xytext=(6, -10),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    axes.set_xscale("log")
+    axes.set_xlabel("source words per second: int8, one thread; left beam 4, right beam 1")
+    axes.set_ylabel("BLEU")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    target = files.expand_user(options.output).resolve()
+    with files.atomic(target) as temporary:
+        figure.savefig(temporary, format=target.suffix.removeprefix(".") or "png", dpi=150)
+
+
+if __name__ == "__main__":
+    main(picture)

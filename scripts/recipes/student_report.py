@@ -1,0 +1,129 @@
+"""Size, start-up time, speed and scores of exported models, as a table.
+
+    python scripts/recipes/student_report.py report.json --run runs/fast/student \
+        --model runs/fast/student runs/fast/student_int8 --model runs/mine runs/fast/teacher_int8
+
+The text is the test set of RUN, or its validation set if it has none. A model runs in a process of
+its own, by CTranslate2 (translate_exported.py). Start-up is the time from the start of the process
+to its first translation, with one thread; words are those of the source. The processes take turns;
+speeds are medians of the rounds. OUTPUT receives all measurements.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recipe import argument_parser, main
+from tabulate import tabulate
+
+from transformer_mt import files, model_folder
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.metrics import make_metric
+from transformer_mt.kernels.hardware import exact_cpu
+
+BEAMS, THREADS = (1, 4), (1, 2)
+
+
+def report() -> None:
+    parser = argument_parser(__doc__)
+    add = parser.add_argument
+    add("output", type=Path, metavar="OUTPUT", help="JSON file to write")
+    add("--run", type=Path, required=True, help="run folder, whose test set is used")
+    add("--model", nargs=2, action="append", required=True, metavar=("MODEL", "EXPORTED"),
+        help="model, and the folder that mt-export format=ctranslate2 wrote; repeated")  # fmt: skip
+    add("--lines", type=int, default=500, help="lines of which speeds are measured (default: 500)")
+    add("--rounds", type=int, default=3, help="rounds (default: 3)")
+    options = parser.parse_args()
+    data = model_folder.read_config(options.run).data
+    languages = {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
+    pairs = list(read_pairs(data.test or data.valid, **languages))
+    normalizer = Normalizer.of(data)
+    sources = [" ".join(normalizer.src(pair.src).split("\n")) for pair in pairs]
+    references = [[pair.tgt for pair in pairs]]
+    metrics = {name: make_metric(name, data.tgt_lang) for name in ("bleu", "chrf")}
+
+    rows = []
+    for model, exported in options.model:
+        sizes = {path.name: path.stat().st_size / 1e6 for path in Path(exported).iterdir()}
+        row = {"exported": exported, "arguments": []}
+        if shortlist := sizes.pop("vmap.txt", 0):
+            size = sum(sizes.values()) + shortlist
+            rows.append({**row, "model": f"{model}, shortlist", "megabytes": size})
+            row["arguments"] = ["--all-pieces"]
+        rows.append({**row, "model": model, "megabytes": sum(sizes.values())})
+    for _ in range(options.rounds):
+        for row in rows:
+            for threads in THREADS:
+                seconds, found = measure(row, threads, sources[: options.lines])
+                row.setdefault(f"starts {threads}", []).append(seconds)
+                for beam in BEAMS:
+                    speeds = row.setdefault(f"words_per_second {threads} {beam}", [])
+                    speeds.append(found[str(beam)]["words_per_second"])
+    signatures = {}
+    for row in rows:
+        _, found = measure(row, max(THREADS), sources)
+        for beam in BEAMS:
+            texts = list(map(normalizer.restore, found[str(beam)]["translations"]))
+            for name, metric in metrics.items():
+                row[f"{name} {beam}"] = metric.corpus_score(texts, references).score
+                signatures[name] = str(metric.get_signature())
+    files.write_json(options.output, {"cpu": exact_cpu(), "signatures": signatures, "models": rows})
+    print(to_table(rows), f"{len(pairs):,} segments", *signatures.values(), sep="\n")
+
+
+def measure(
+    row: dict[str, Any], threads: int, lines: Sequence[str]
+) -> tuple[float, dict[str, Any]]:
+    """Seconds to the first translation of a process, and speeds and translations by beam size."""
+    program = str(Path(__file__).with_name("translate_exported.py"))
+    command = [sys.executable, program, row["exported"], "--json", *row["arguments"]]
+    command += ["--threads", str(threads), "--beams", ",".join(map(str, BEAMS))]
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    seconds = time.perf_counter() - start
+    out, _ = process.communicate("".join(f"{line}\n" for line in lines))
+    if process.returncode:
+        raise InputError(f"{row['exported']} cannot be run by CTranslate2 (see above)")
+    return seconds, json.loads(out)
+
+
+def to_table(rows: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of the models."""
+    settings = [(threads, beam) for threads in THREADS for beam in BEAMS]
+    head = ["model, int8", "MB", "start-up s"]
+    head += [f"words/s, {t} thread{'s' * (t > 1)}, beam {b}" for t, b in settings]
+    head += [f"BLEU, beam {beam}" for beam in BEAMS] + ["chrF2, beam 4"]
+    cells = [
+        [
+            row["model"],
+            f"{row['megabytes']:.1f}",
+            f"{statistics.median(row['starts 1']):.2f}",
+            *(f"{statistics.median(row[f'words_per_second {t} {b}']):,.0f}" for t, b in settings),
+            *(f"{row[f'bleu {beam}']:.2f}" for beam in BEAMS),
+            f"{row['chrf 4']:.2f}",
+        ]
+        for row in rows
+    ]
+    align = ["left", *["right"] * (len(head) - 1)]
+    return tabulate(cells, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+
+
+if __name__ == "__main__":
+    main(report)

@@ -1,0 +1,77 @@
+"""Translates a text with an exported folder: all that it needs is CTranslate2 and SentencePiece.
+
+    mt-export model=runs/mine format=ctranslate2 compute_type=int8 output=exported
+    python scripts/recipes/translate_exported.py exported < in.en > out.de
+
+With --json it prints the speed and the translations of each beam size.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import ctranslate2
+import sentencepiece
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="folder of mt-export format=ctranslate2")
+    parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
+    parser.add_argument("--beams", default="4", help="beam sizes, separated by commas (default: 4)")
+    parser.add_argument("--all-pieces", action="store_true", help="ignore the shortlist, vmap.txt")
+    parser.add_argument("--json", action="store_true", help="print figures and translations")
+    options = parser.parse_args()
+    shared = options.folder / "tokenizer.model"
+    names = (shared, shared) if shared.exists() else ("source.spm", "target.spm")
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(options.folder / name))
+        for name in names
+    )
+    # Each worker translates batches of its own, which is faster than to share one.
+    translator = ctranslate2.Translator(
+        str(options.folder), inter_threads=options.threads, intra_threads=1
+    )
+
+    use_vmap = (options.folder / "vmap.txt").exists() and not options.all_pieces
+
+    def pieces(line: str) -> list[str]:
+        tag, space, text = line.partition(" ")  # such as <2fr>, a symbol of the vocabulary
+        if not (space and source.is_control(source.piece_to_id(tag))):
+            tag, text = "", line
+        return [tag] * bool(tag) + source.encode(text, out_type=str)
+
+    def translate(lines: list[str], beam: int) -> list[str]:
+        results = translator.translate_batch(
+            list(map(pieces, lines)),
+            beam_size=beam,
+            max_batch_size=32,
+            max_decoding_length=512,
+            use_vmap=use_vmap,
+        )
+        return [target.decode_pieces(result.hypotheses[0]) for result in results]
+
+    beams = [int(beam) for beam in options.beams.split(",")]
+    if options.json:
+        translate(["."], 1)
+        print("ready", flush=True)
+    lines = sys.stdin.read().removesuffix("\n").split("\n")
+    results = {}
+    for beam in beams:
+        start = time.perf_counter()
+        translations = translate(lines, beam)
+        words = sum(len(line.split()) for line in lines)
+        speed = words / (time.perf_counter() - start)
+        results[beam] = {"words_per_second": speed, "translations": translations}
+    if options.json:
+        print(json.dumps(results))
+    else:
+        print(*translations, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The page to try a model on: the lines of the README and of a model card, in headless Chromium."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.browser import LONG, Browser, needs_browser
+from support.paths import ROOT
+
+from transformer_mt import Translator
+from transformer_mt.jobs.model_card import write_model_card
+
+pytestmark = [
+    needs_browser,
+    pytest.mark.skipif(find_spec("gradio") is None, reason="gradio is not installed"),
+]
+FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
+LINES = ["a b c", "", "h g f e d"]
+
+TRANSLATE = """new Promise(resolve => {
+  const poll = setInterval(() => {
+    const [input, output] = document.querySelectorAll('textarea');
+    const button = [...document.querySelectorAll('button')].find(b => b.textContent.trim() === 'Submit');
+    if (output && output.value) { clearInterval(poll); resolve(output.value); }
+    else if (output && button && !input.value) {
+      input.value = TEXT;
+      input.dispatchEvent(new Event('input', {bubbles: true}));
+      setTimeout(() => button.click(), 200);
+    }
+  }, 200);
+})"""  # noqa: E501
+
+
+def lines_of(page: Path) -> str:
+    """The block of code of a page that imports gradio."""
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.DOTALL)
+    (lines,) = (block for block in blocks if "import gradio" in block)
+    assert len([line for line in lines.splitlines() if line]) == 5
+    return str(lines)
+
+
+@pytest.mark.parametrize("of", ["README", "model card"])
+def test_a_page_translates(tmp_path: Path, of: str) -> None:
+    model = tmp_path / "runs/quickstart"
+    shutil.copytree(FIXTURE, model)
+    if of == "README":
+        code = lines_of(ROOT / "README.md")
+    else:
+        write_model_card(model, None)
+        code = lines_of(model / "README.md")
+        assert 'Translator.load("hf://ORG/quickstart")' in code
+        code = code.replace("hf://ORG/", "runs/")  # there is no such repository
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = {**os.environ, "GRADIO_SERVER_PORT": str(port), "GRADIO_ANALYTICS_ENABLED": "False"}
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + LONG
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        browser = Browser(tmp_path / "profile")
+        try:
+            browser.open(f"http://127.0.0.1:{port}")
+            shown = browser.run(TRANSLATE.replace("TEXT", json.dumps("\n".join(LINES))))
+        finally:
+            browser.close()
+    finally:
+        server.kill()
+        server.wait()
+    assert shown.split("\n") == Translator.load(model).translate(LINES)

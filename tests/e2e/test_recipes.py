@@ -1,0 +1,170 @@
+"""The recipes on tiny corpora: their results, and that kills at any moment do not change them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+from support.training_runs import MODEL, RECIPE, TIMEOUT, arguments, write_corpus
+
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.lines import read_lines
+from transformer_mt.decode.translator import Translator
+from transformer_mt.files import sha256
+
+SAMPLED = ["translate:sampling=true", "translate:max_extra_tokens=2"]
+"""The best translation by a model this weak is empty."""
+Command = Callable[[Path], list[str]]
+"""The command of a recipe that works in a folder."""
+
+
+@pytest.fixture(scope="module")
+def back_translation(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Back-translation of upper-case lines, with some that must be dropped."""
+    corpus = tmp_path_factory.mktemp("corpus")
+    write_corpus(corpus, pairs=60)
+    rng = random.Random(1)
+    mono = [" ".join(rng.choices("ABCDEFGH", k=rng.randint(2, 6))) for _ in range(300)]
+    held_out = next(read_lines(corpus / "valid.tsv")).split("\t")[1]
+    mono += ["", "A " * 200, mono[0], held_out]
+    (corpus / "mono.de").write_text("".join(f"{line}\n" for line in mono))
+    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
+    data += ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
+
+    def command(folder: Path) -> list[str]:
+        script = [sys.executable, str(ROOT / "scripts/recipes/back_translate.py"), str(folder)]
+        script += ["--mono", f"{corpus}/mono.de", "--weight", "0.5"]
+        more = ["clean:data.cleaning.min_word_length=0", *SAMPLED]  # one letter is a short word
+        more.append(f"forward:tokenizer.path={folder}/reverse/tokenizer.model")
+        return [*script, f"cache_dir={folder}/cache", *data, *MODEL, *RECIPE, *more]
+
+    return command
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(command: list[str]) -> tuple[str, str]:
+    process = start(command)
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def weights_after_kills(command: list[str], weights: Path, kills: int, seconds: float) -> str:
+    """Checksum of the weights that a recipe ends with; it is killed at random moments before.
+
+    Together the kills let it work for about as long as it takes without them.
+    """
+    rng = random.Random(kills)
+    for _ in range(kills):
+        process = start(command)
+        time.sleep(rng.uniform(0, 2 * seconds / kills))
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=TIMEOUT)
+    finished(command)
+    return sha256(weights)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_back_translation_killed_at_random_moments(
+    kills: int, back_translation: Command, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    out, _ = finished(back_translation(tmp_path / "bt"))
+    seconds = time.monotonic() - began
+    assert "BLEU" in out  # the scores of the forward model
+    weights = Path("forward/model.safetensors")
+    expected = sha256(tmp_path / "bt" / weights)
+    other = tmp_path / "killed"
+    assert weights_after_kills(back_translation(other), other / weights, kills, seconds) == expected
+    for name in ("mono.de", "back_translated.en", "back_translated.tsv"):
+        assert sha256(other / name) == sha256(tmp_path / "bt" / name)
+
+    mono, back = (list(read_lines(other / name)) for name in ("mono.de", "back_translated.en"))
+    assert len(mono) == len(back) == len(set(mono)) <= 300
+    pairs = [(source, target) for source, target in zip(back, mono, strict=True) if source]
+    assert [tuple(line.split("\t")) for line in read_lines(other / "back_translated.tsv")] == pairs
+    assert Tokenizer(other / "forward/tokenizer.model").tags.keys() == {"<bt>"}
+    assert len(Translator.load(other / "forward").translate(["a b", "", "c"])) == 3
+
+    _, err = finished(back_translation(other))
+    assert err.count(": done") == 5
+
+
+@pytest.fixture(scope="module")
+def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Distillation of a tiny teacher, with the nearest of two translations to the reference."""
+    corpus = tmp_path_factory.mktemp("teacher")
+    write_corpus(corpus, pairs=60)
+    teacher = corpus / "model"
+    train = [sys.executable, "-m", "transformer_mt.cli", "train"]
+    finished([*train, *arguments(corpus, teacher, "tokenizer.vocab_size=290")])
+
+    def command(folder: Path) -> list[str]:
+        script = [sys.executable, str(ROOT / "scripts/recipes/distill.py"), str(folder)]
+        script += ["--teacher", str(teacher), "--nbest", "2", "--keep", "0.9", "--originals"]
+        return [
+            *script,
+            f"cache_dir={folder}/cache",
+            *MODEL,
+            *RECIPE[2:],
+            "model.d_model=8",
+            *SAMPLED,
+        ]
+
+    return command
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_distillation_killed_at_random_moments(
+    kills: int, distillation: Command, tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2")
+    began = time.monotonic()
+    out, _ = finished(distillation(tmp_path / "fast"))
+    seconds = time.monotonic() - began
+    weights = Path("student/model.safetensors")
+    expected = sha256(tmp_path / "fast" / weights)
+    other = tmp_path / "killed"
+    assert weights_after_kills(distillation(other), other / weights, kills, seconds) == expected
+    for name in ("train.en", "train.de", "distilled.tsv", "student_int8/model.bin"):
+        assert sha256(other / name) == sha256(tmp_path / "fast" / name)
+    names = ("train.en", "train.de", "translations.jsonl", "distilled.tsv")
+    sources, references, translations, pairs = (list(read_lines(other / n)) for n in names)
+    assert len(sources) == len(set(sources)) == len(references) == len(translations)
+    assert all(src.upper() == tgt for src, tgt in zip(sources, references, strict=True))
+    texts = {}
+    for line in translations:
+        record = json.loads(line)
+        texts[record["source"]] = [each["text"] for each in record["translations"]]
+    assert list(texts) == sources
+    assert sources != [*dict(row.split("\t") for row in pairs)]  # some were dropped
+    assert all(target in texts[source] for source, target in (row.split("\t") for row in pairs))
+
+    table = [row.split("|")[1:-1] for row in out.splitlines() if row.startswith("|")]
+    assert [row[0].strip() for row in table[2:]] == [
+        f"{tmp_path}/fast/student, shortlist",
+        str(tmp_path / "fast/student"),
+        distillation(tmp_path)[4],
+    ]
+    sizes = [float(row[1]) for row in table[2:]]
+    assert 0 < sizes[1] <= min(sizes[0], sizes[2])
+    assert all(float(cell.replace(",", "")) >= 0 for row in table[2:] for cell in row[1:])
+    picture = [sys.executable, str(ROOT / "scripts/recipes/speed_picture.py")]
+    finished([*picture, str(tmp_path / "speed.png"), str(other / "report.json")])
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,202 @@
+"""Cleaned text: filters of one side and of pairs, duplicates, odd files, and interrupted runs."""
+
+import bz2
+import errno
+import gzip
+import lzma
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import zstandard
+from support.tokenizers import small_tokenizer
+
+from transformer_mt import files
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.clean_text import CleanChunk, write_clean_text
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.store import encode
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.errors import InputError
+
+WORDS = ["Haus", "Füchse", "springt", "rot", "über"]
+STRICT = CleaningConfig(
+    max_tokens=30, drop_garbled=True, drop_markup=True, deduplicate=True, drop_held_out=True
+)
+
+
+def lines(count: int, seed: int) -> list[str]:
+    """Random lines, some of which repeat, are blank, too long, garbled or markup."""
+    rng = random.Random(seed)
+    odd = ["", "\u200b ", "Haus " * 40, "Haus\x07", "<b>rot</b>", "Ã¼ber"]
+    return [
+        rng.choice(odd) if rng.random() < 0.2 else " ".join(rng.choices(WORDS, k=rng.randint(1, 4)))
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    small_tokenizer(tmp_path / "vocabulary.model")
+    return tmp_path / "vocabulary.model"
+
+
+def data_of(text: Path, **changes: object) -> DataConfig:
+    valid = text.with_name("valid.tsv")
+    valid.write_text("house\tRot, über Haus!\n", encoding="utf-8")
+    config = DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SourceConfig(src=str(text), tgt=str(text))],
+        valid=[SourceConfig(tsv=str(valid))],
+        cleaning=STRICT,
+        workers=0,
+    )
+    return replace(config, **changes)
+
+
+def test_monolingual_text_against_a_plain_loop(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 17)
+    monkeypatch.setattr(encode, "_HASHES_PER_PASS", 50)  # several passes over the hashes
+    text = tmp_path / "mono.de"
+    given = [*lines(400, seed=1), "rot über haus", "rot über Haus rot"]
+    text.write_text("".join(f"{line}\n" for line in given), encoding="utf-8")
+    report = write_clean_text(data_of(text), [tmp_path / "out.de"], vocabulary)
+
+    tokenizer, expected = Tokenizer(vocabulary), dict[str, None]()
+    for line in given:
+        bad = not line.strip("\u200b ") or any(c in line for c in "\x07<Ã")
+        held_out = line.lower() == "rot über haus"
+        if not bad and not held_out and len(tokenizer.encode([line])[0]) < 30:
+            expected[line] = None
+    assert (tmp_path / "out.de").read_text("utf-8").splitlines() == list(expected)
+    assert (report.total, report.kept) == (len(given), len(expected))
+    assert report.dropped["held_out"] == sum(line.lower() == "rot über haus" for line in given)
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_pairs_are_those_that_training_reads(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 17)
+    sources, targets = lines(300, seed=2), lines(300, seed=3)
+    for name, side in (("a.en", sources), ("a.de", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    train = [SourceConfig(src=str(tmp_path / "a.en"), tgt=str(tmp_path / "a.de"))]
+    cleaning = replace(STRICT, max_ratio=2, ratio_slack=1, drop_identical=True)
+    data = data_of(tmp_path / "a.de", train=train, cleaning=cleaning)
+    outputs = [tmp_path / "out.en", tmp_path / "out.de"]
+    report = write_clean_text(data, outputs, vocabulary)
+
+    job = TrainJob(
+        cache_dir=str(tmp_path / "cache"),
+        data=data,
+        tokenizer=TokenizerConfig(path=str(vocabulary)),
+    )
+    prepared = prepare(job)
+    store = prepared.train.sample
+    for side, path in ((store.src, outputs[0]), (store.tgt, outputs[1])):
+        text = path.read_text("utf-8").splitlines()
+        stored = [side.tokens[a : b - 1].tolist() for a, b in pairwise(side.offsets)]
+        assert Tokenizer(vocabulary).encode(text) == stored
+    assert report.to_json() == prepared.report.to_json()
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.compress,
+    "": bytes,
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_line_ends_and_compressed_files(suffix: str, tmp_path: Path, vocabulary: Path) -> None:
+    text = tmp_path / f"mono.de{suffix}"
+    content = "\ufeffHaus\r\nrot\u2028über\tHaus\r\n\r\n\nspringt\x85rot".encode()
+    text.write_bytes(COMPRESSORS[suffix](content))
+    write_clean_text(data_of(text, cleaning=CleaningConfig()), [tmp_path / "out"], vocabulary)
+    assert (tmp_path / "out").read_bytes() == "Haus\nrot über Haus\nspringt rot\n".encode()
+
+
+def test_invalid_utf8_names_the_line(tmp_path: Path, vocabulary: Path) -> None:
+    (tmp_path / "mono.de").write_bytes("Haus\nFüchse\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"line 2: not valid UTF-8.*iconv") as error:
+        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_left(tmp_path: Path, vocabulary: Path) -> None:
+    (tmp_path / "mono.de").write_text("\n \n")
+    with pytest.raises(InputError, match="nothing is left"):
+        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_resumes_from_intact_chunks_of_the_same_text(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
+    text = tmp_path / "mono.de"
+    text.write_text("".join(f"{line}\n" for line in lines(60, seed=4)), encoding="utf-8")
+    data, out = data_of(text), tmp_path / "out"
+    write_clean_text(data, [tmp_path / "expected"], vocabulary)
+    expected = (tmp_path / "expected").read_bytes()
+
+    cleaned: list[int] = []
+    real = CleanChunk._encode
+
+    def encode_some(self: CleanChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
+        cleaned.append(chunk.first_row)
+        if len(cleaned) == 4:
+            raise KeyboardInterrupt
+        return real(self, chunk, report)
+
+    monkeypatch.setattr(CleanChunk, "_encode", encode_some)
+    with pytest.raises(KeyboardInterrupt):
+        write_clean_text(data, [out], vocabulary)
+    assert not out.exists()
+    (damaged,) = tmp_path.glob("out.*.parts/0000-0000000011-*.npz")
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    write_clean_text(data, [out], vocabulary)
+    assert cleaned == [1, 11, 21, 31, 11, 31, 41, 51]
+    assert out.read_bytes() == expected
+
+    cleaned[:] = [0] * 10
+    with pytest.raises(InputError):  # what an interrupted run has left for other settings is unused
+        write_clean_text(replace(data, tgt_lang="ru", cleaning=replace(STRICT, min_script_share=1)),
+                         [out], vocabulary)  # fmt: skip
+    assert len(cleaned) == 16
+
+
+def test_a_full_disk_leaves_the_old_output(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mono.de").write_text("Haus\n")
+    (tmp_path / "out").write_text("before")
+    real = files.sync
+
+    def full(path: Path) -> None:
+        if ".out." in path.name and path.suffix == ".tmp":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path)
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
+    assert error.value.filename == str(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "before"
+    assert not list(tmp_path.glob(".*.tmp"))

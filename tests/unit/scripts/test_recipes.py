@@ -1,0 +1,350 @@
+"""What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
+
+import importlib
+import itertools
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sacrebleu import sentence_bleu
+from support.paths import ROOT
+from support.tokenizers import random_lines, small_tokenizer
+
+from transformer_mt.cli.compose import compose
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.errors import InputError
+
+recipe = importlib.import_module("recipe")
+shortlist = importlib.import_module("shortlist")
+RECIPES = ROOT / "scripts/recipes"
+
+
+@pytest.mark.parametrize("name", ["a.de", "a, b.de", "it's {x}=[y].de", 'a "b" ü.de', "a\\", "1"])
+def test_settings_are_read_back_from_a_shell_and_hydra(name: str) -> None:
+    sources = [SourceConfig(src=name, tgt="b.en"), SourceConfig(tsv=name, tag="<bt>")]
+    command = ["mt-train", recipe.setting("data.train", sources), recipe.setting("run_dir", name)]
+    command.append(recipe.setting("data.weights", [1.0, 0.5]))
+    _, *typed = shlex.split(str(recipe.Step("a", command, Path("a"))))
+    job = compose([*typed, "data.normalization=nfc"])
+    assert (job.data.train, job.run_dir, job.data.weights) == (sources, name, [1.0, 0.5])
+    again = compose([*recipe.data_settings(job.data, job.data.train), "cleaning=standard"])
+    for key in ("src_lang", "tgt_lang", "train", "valid", "test", "normalization"):
+        assert getattr(again.data, key) == getattr(job.data, key)
+    settings = recipe.cleaning_settings(again.data)
+    assert compose([*settings, "data=sample"]).data.cleaning == again.data.cleaning
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"src": "a.en", "tgt": "a.de"},
+        {"tsv": "a.tsv"},
+        {"tsv": "b.tsv", "src_column": "3"},
+        {"jsonl": "a.jsonl"},
+        {"jsonl": "b.jsonl", "src_column": "x", "tgt_column": "y"},
+        {"sample": "valid"},
+    ],
+)
+def test_reversed_source_has_the_sides_swapped(
+    source: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.en").write_text("one\ntwo\n")
+    Path("a.de").write_text("eins\nzwei\n")
+    Path("a.tsv").write_text("one\teins\n")
+    Path("b.tsv").write_text("x\teins\tone\n")
+    Path("a.jsonl").write_text('{"translation": {"en": "one", "de": "eins"}}\n')
+    Path("b.jsonl").write_text('{"x": "one", "y": "eins"}\n')
+    config = SourceConfig(**source, tag="<x>")
+    if source.get("src_column") == "3":
+        config = SourceConfig(**source, tgt_column="2", tag="<x>")
+    forward = list(read_pairs([config], src_lang="en", tgt_lang="de"))
+    other = recipe.reversed_source(config)
+    backward = list(read_pairs([other], src_lang="de", tgt_lang="en"))
+    assert [(f"<x> {tgt}", src.removeprefix("<x> ")) for src, tgt in forward] == backward
+    again = list(read_pairs([recipe.reversed_source(other)], src_lang="en", tgt_lang="de"))
+    assert again == forward
+
+
+def test_a_test_set_is_read_in_the_other_direction() -> None:
+    assert recipe.reversed_source(SourceConfig(testset="wmt19", langs="en-de")).langs == "de-en"
+
+
+def test_a_source_with_its_own_language_is_not_reversed() -> None:
+    with pytest.raises(InputError, match="--reverse FOLDER"):
+        recipe.reversed_source(SourceConfig(tsv="a.tsv", tag="<2fr>", tgt_lang="fr"))
+
+
+def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
+    assert recipe.text_source("a, b.de") == SourceConfig(src="a, b.de", tgt="a, b.de")
+    source = recipe.text_source("{tsv: a.tsv, tgt_column: 3}")
+    assert source == SourceConfig(tsv="a.tsv", tgt_column="3")
+    for text in ("{tsv", "{tsv: a.tsv, no: 1}", "{a}"):
+        with pytest.raises(InputError, match="is not a data source"):
+            recipe.text_source(text)
+
+
+def test_overrides_of_one_command() -> None:
+    arguments = ["a=1", "reverse:b=2", "~c", "+d=x:y", "other:e=3", "reverse:f=g:h"]
+    found = recipe.Overrides.parse(arguments, ["reverse", "forward"])
+    assert found.common == ["a=1", "~c", "+d=x:y", "other:e=3"]
+    assert found.only == {"reverse": ["b=2", "f=g:h"], "forward": []}
+
+
+# Two steps, each of which counts its starts and copies a file in three seconds, or at once.
+STEPS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {recipes!r})
+import recipe
+recipe._SCRIPTS = Path(".")
+def steps():
+    a = recipe.Step("a", ["copy_file.py", "in", "a", *sys.argv[1:]], Path("a"), [Path("in")])
+    return [a, recipe.Step("b", ["copy_file.py", "a", "b"], Path("b"), [Path("a")])]
+def run():
+    recipe.run_steps(Path("."), steps(), dry_run="--dry-run" in sys.argv)
+recipe.main(run)
+"""
+COPY = """
+import os, sys, time
+from pathlib import Path
+source, target, *more = sys.argv[1:]
+with open("starts", "a") as file: file.write(target)
+print("copied", target, flush=True)
+if "slow" in more: Path("busy").touch(); time.sleep(30)
+if "fail" in more: sys.exit(3)
+Path("temporary").write_text(Path(source).read_text())
+Path("temporary").rename(target)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "steps.py").write_text(STEPS.format(recipes=str(RECIPES)))
+    (tmp_path / "copy_file.py").write_text(COPY)
+    (tmp_path / "in").write_text("text")
+    return tmp_path
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "steps.py", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def starts(folder: Path) -> str:
+    path = folder / "starts"
+    return path.read_text() if path.exists() else ""
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path) -> None:
+    status, out, err = run(folder)
+    assert (status, out, starts(folder)) == (0, "copied b\n", "ab")
+    assert "$ python copy_file.py in a\ncopied a\n" in err
+    status, out, err = run(folder)
+    assert (status, out, err) == (0, "", "[1/2] a: done\n[2/2] b: done\n")
+    (folder / "b").unlink()
+    assert run(folder)[0] == 0
+    assert starts(folder) == "abb"
+
+
+def test_dry_run_prints_what_anyone_can_run(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    status, out, _ = run(folder, "it's", "--dry-run")
+    lines = ["""python copy_file.py in a 'it'"'"'s' --dry-run""", "python copy_file.py a b"]
+    assert (status, out.splitlines()) == (0, lines)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path) -> None:
+    assert run(folder)[0] == 0
+    status, out, err = run(folder, "more")
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith("steps: error: a was made by another command: to make it again, delete")
+    assert "(a, b)" in line
+    (folder / "in").write_text("other text")
+    status, _, err = run(folder)
+    assert status == 1
+    assert "a was made from another in:" in err
+    (folder / "a").unlink()
+    status, _, err = run(folder)
+    assert status == 1
+    assert "b was made from another a:" in err
+    (folder / "b").unlink()
+    assert run(folder)[0] == 0
+    assert (folder / "b").read_text() == "other text"
+
+
+def test_a_missing_input_is_one_line(folder: Path) -> None:
+    (folder / "in").unlink()
+    status, _, err = run(folder)
+    assert (status, err) == (1, "steps: error: cannot read in: No such file or directory\n")
+
+
+def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path) -> None:
+    status, _, err = run(folder, "fail")
+    assert (status, starts(folder)) == (3, "a")
+    assert "The same command resumes here." in err
+    assert run(folder)[0] == 0  # nothing was made by the failed command
+    assert starts(folder) == "aab"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path) -> None:
+    process = start(folder, "slow")
+    wait_for(folder / "busy")
+    other = run(folder, "slow")
+    assert other[0] == 1
+    assert "another process is at work in ." in other[2]
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+    assert not (folder / "a").exists()
+    deadline = time.monotonic() + 20
+    commands = [path / "cmdline" for path in Path("/proc").glob("[0-9]*")]
+    while any(path.exists() and str(folder).encode() in cwd(path) for path in commands):
+        assert time.monotonic() < deadline, "the step is still running"
+        time.sleep(0.01)
+    (folder / "busy").unlink()
+    assert run(folder)[0] == 0
+    assert starts(folder) == "aab"
+
+
+def cwd(path: Path) -> bytes:
+    """Working folder of the process whose command line is a file of /proc."""
+    try:
+        return os.fsencode((path.parent / "cwd").readlink())
+    except OSError:
+        return b""
+
+
+def pair(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "pair_translations.py"), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path) -> None:
+    (tmp_path / "mono.de").write_text("eins\nzwei\ndrei\nvier \u2028 fünf\n", encoding="utf-8")
+    (tmp_path / "back.en").write_text("one\n\nthree\tthree\nfour\n")
+    status, _, err = pair(tmp_path, "mono.de", "back.en", "out.tsv", "--reverse")
+    assert (status, err) == (0, "4 lines, 3 pairs; dropped: 1 without a translation\n")
+    expected = "one\teins\nthree three\tdrei\nfour\tvier   fünf\n"
+    assert (tmp_path / "out.tsv").read_text("utf-8") == expected
+    (tmp_path / "mono.de").write_text("eins\n")
+    status, _, err = pair(tmp_path, "mono.de", "back.en", "again.tsv")
+    assert status == 1
+    assert "mono.de has 1 lines but back.en has 4" in err
+    assert not (tmp_path / "again.tsv").exists()
+
+
+def test_selection_from_nbest_lists(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    words = ["a", "big", "red", "house", "stands", "near", "the", "old", "river"]
+    rows, references, best, nearest = [], [], [], []
+    for i in range(40):
+        texts = [" ".join(rng.sample(words, rng.randint(3, 7))) for _ in range(4)]
+        scores = sorted((rng.uniform(-3, 0) for _ in texts), reverse=True)
+        references.append(" ".join(rng.sample(words, 5)))
+        found = [{"text": t, "score": s} for t, s in zip(texts, scores, strict=True)]
+        rows.append({"source": f"line {i}", "translations": found})
+        best.append((scores[0], f"line {i}\t{texts[0]}\n"))
+        bleu = [sentence_bleu(text, [references[-1]]).score for text in texts]
+        nearest.append(f"line {i}\t{texts[bleu.index(max(bleu))]}\n")
+    (tmp_path / "in").write_text("".join(f"line {i}\n" for i in range(40)))
+    (tmp_path / "ref").write_text("".join(f"{line}\n" for line in references))
+    (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert pair(tmp_path, "in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
+    assert (tmp_path / "a.tsv").read_text() == "".join(nearest)
+    status, _, err = pair(tmp_path, "in", "out.jsonl", "b.tsv", "--keep", "0.75")
+    assert status == 0
+    assert err.startswith("40 lines, 30 pairs; dropped: 0 without a translation, 10 with a score")
+    limit = sorted(score for score, _ in best)[10]
+    assert (tmp_path / "b.tsv").read_text() == "".join(t for score, t in best if score >= limit)
+
+    rows[7]["source"] = "another"
+    (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = pair(tmp_path, "in", "out.jsonl", "c.tsv")
+    assert status == 1
+    assert "out.jsonl, line 8: it translates another line" in err
+    (tmp_path / "out.jsonl").write_text("{}\n" * 40)
+    assert "line 1: not a line of mt-translate" in pair(tmp_path, "in", "out.jsonl", "c.tsv")[2]
+    assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
+
+
+def test_model1_against_its_definition() -> None:
+    rng = random.Random(1)
+    pairs = [
+        (rng.choices(range(5), k=rng.randint(0, 4)), rng.choices(range(4), k=rng.randint(0, 4)))
+        for _ in range(30)
+    ]
+    keys, probabilities = shortlist.model1(
+        [(np.array(src, np.int64), np.array(tgt, np.int64)) for src, tgt in pairs], 4
+    )
+    # Brown et al. 1993, section 4.1, from uniform probabilities, word by word.
+    table = {(s, t): 1.0 for src, tgt in pairs for s, t in itertools.product(src, tgt)}
+    for _ in range(shortlist.ITERATIONS):
+        counts = dict.fromkeys(table, 0.0)
+        for src, tgt in pairs:
+            for t in tgt:
+                total = sum(table[s, t] for s in src)
+                for s in src:
+                    counts[s, t] += table[s, t] / total
+        sums = {s: sum(c for (other, _), c in counts.items() if other == s) for s, _ in table}
+        table = {(s, t): count / sums[s] for (s, t), count in counts.items()}
+    assert [divmod(int(key), 4) for key in keys] == sorted(table)
+    assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
+
+
+def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
+    lines = random_lines(100)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "shortlist.py"), str(tmp_path / "pairs.tsv"),
+         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
+    assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
+    assert len(rows[0][1].split(" ")) == 3
+    seen = {piece for ids in tokenizer.encode(lines) for piece in tokenizer.pieces(ids)}
+    for piece, values in rows[1:]:
+        assert len(values.split()) == (2 if piece in seen else 0)
+        assert seen.issuperset(values.split())
