@@ -155,7 +155,7 @@ def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
     write_model_card(folder, read_test_scores(folder))
     blocks = (folder / "README.md").read_text().split("```python\n")[1:]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         compile(block.split("```")[0], "card", "exec")
 
