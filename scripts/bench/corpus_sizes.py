@@ -20,13 +20,14 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 from process_tree import usage
-from real_run_report import intervals, mean_rate, read_records
+from real_run_report import intervals, mean_rate
 from real_run_text import mix
 from reporting import SHARED_DATA, argument_parser, heading, run_main, table
 
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
+from transformer_mt.training.metrics_log import read_records
 
 
 def every(steps: int) -> list[str]:

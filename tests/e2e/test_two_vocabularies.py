@@ -38,7 +38,8 @@ def files(folder: Path, *names: str) -> list[bytes]:
 
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_a_vocabulary_for_each_language(corpus: Path, tied: str) -> None:
-    more = (*SEPARATE, f"model.tied_embeddings={tied}", "tokenizer.sampling=0.1")
+    sampled = ("tokenizer.sampling=0.1", "data.augment.typing_errors=0.5")
+    more = (*SEPARATE, f"model.tied_embeddings={tied}", *sampled)
     whole = run(corpus, "whole", *more)
     tokenizer, job = model_folder.load_tokenizer(whole)
     assert not (whole / "tokenizer.model").exists()

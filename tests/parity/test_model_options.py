@@ -76,7 +76,7 @@ def test_every_setting_of_the_architecture_is_in_the_table() -> None:
     named = {name for row in TABLE for name in settings(row)}
     assert named == {item.name for item in fields(ModelConfig)} - sizes - others
     for item in fields(ModelConfig):
-        for name in item.metadata.get("names", ())[1:]:
+        for name in list(item.metadata.get("names", ()))[1:]:
             assert f"{item.name}={name}" in TABLE
 
 

@@ -7,14 +7,11 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
-
-if TYPE_CHECKING:
-    from transformer_mt.evaluation.comparison import Evaluation
 
 
 def train(job: TrainJob) -> None:
@@ -47,26 +44,20 @@ def translate(job: TranslateJob) -> None:
 def evaluate(job: EvaluateJob) -> None:
     """Scores translations and prints the scores; of an attention page alone, the translation."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
-        from transformer_mt.evaluation.score_tables import to_json, to_text
-        from transformer_mt.jobs.evaluate import evaluate, write_attention
+        from transformer_mt.evaluation import robustness, score_tables
+        from transformer_mt.jobs.evaluate import evaluate, evaluate_robustness, write_attention
+    tables = robustness if job.robustness else score_tables
+    to_string = tables.to_json if job.format == "json" else tables.to_text
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
 
-    if job.robustness:
-        from transformer_mt.evaluation import robustness
-        from transformer_mt.jobs.evaluate import evaluate_robustness
-
-        with _messages_to_stderr("mt-eval"):
-            results = evaluate_robustness(job)
-        write = robustness.to_json if job.format == "json" else robustness.to_text
-        print(write(results), flush=True)
-        return
-
-    def show(evaluation: "Evaluation") -> None:
-        print(to_json(evaluation) if job.format == "json" else to_text(evaluation), flush=True)
+    def show(scores: Any) -> None:
+        print(to_string(scores), flush=True)
 
     with _messages_to_stderr("mt-eval"):
-        if job.attention is not None and job.report is None:
+        if job.robustness:
+            show(evaluate_robustness(job))
+        elif job.attention is not None and job.report is None:
             print(write_attention(job).translation)
         else:
             evaluate(job, on_scores=show)

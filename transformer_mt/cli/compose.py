@@ -41,7 +41,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    overrides = with_experiment(overrides)
+    overrides = with_experiment(overrides, command)
     state = Singleton.get_state()  # an application of the caller may use Hydra, too
     try:
         with explained_errors(command, overrides):
@@ -54,13 +54,13 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         Singleton.set_state(state)
 
 
-def with_experiment(overrides: Sequence[str]) -> list[str]:
+def with_experiment(overrides: Sequence[str], command: Command) -> list[str]:
     """The overrides with an experiment, for the number of training pairs, for ``model=auto``."""
-    others = [override for override in overrides if override != "model=auto"]
-    if len(others) == len(overrides):
-        return others
+    if command != "train" or "model=auto" not in overrides:
+        return list(overrides)
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
+    others = [override for override in overrides if override != "model=auto"]
     return [*choose_experiment(others, compose), *others]
 
 

@@ -35,7 +35,7 @@ TRAIN, VALID = text(0, 3000), text(9000, 200)
 
 def warnings_of(train: list[Pair], valid: list[Pair]) -> list[str]:
     side = SimpleNamespace(spelling=frozenset())  # of all characters
-    tags = {"num_tags": lambda _: 0, "split_tag": lambda line: ("", line)}
+    tags = {"num_tags": lambda _: 0, "tags": ()}
     vocabulary = cast(Tokenizer, SimpleNamespace(is_joint=True, tgt=side, **tags, **vars(side)))
     return list(diagnose(encoded(train), encoded(valid), valid, vocabulary))
 

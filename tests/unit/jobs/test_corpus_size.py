@@ -58,6 +58,10 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         compose(["experiment=quickstart", "model=auto"])
 
 
+def test_other_commands_have_a_folder_of_this_name() -> None:
+    assert compose(["model=auto"], "translate").model == "auto"
+
+
 def test_every_experiment_exists() -> None:
     names = {*corpus_size.EXPERIMENTS.values(), corpus_size.LARGEST}
     files = {path.stem for path in (config_dir() / "experiment").glob("pairs_*.yaml")}

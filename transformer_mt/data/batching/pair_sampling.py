@@ -117,10 +117,11 @@ class PairSampler:
             noises = [noise for noise, add in zip(NOISES.values(), drawn[i], strict=True) if add]
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
-            (text,) = self._tokenizer.decode([ids[tags:]])
+            normalizer = self.normalizer.of_tag(tag)
+            text = normalizer.restore_src(*self._tokenizer.decode([ids[tags:]]))
             for noise in noises:
                 text = noise(text, rngs[i])
-            (new,) = self._tokenizer.encode([self.normalizer.of_tag(tag).src(text)])
+            (new,) = self._tokenizer.encode([normalizer.src(text)])
             if new:
                 noisy[i] = [*ids[:tags], *new, EOS]
         return self._replaced(side, noisy)

@@ -82,9 +82,11 @@ class Normalizer:
 
     def restore(self, line: str) -> str:
         """Detokenises the output of a model that writes Moses tokens; other output stays."""
-        if self.keeps_words:
-            return line
-        return _Moses.of(self.tgt_lang).detokenize(line)
+        return line if self.keeps_words else _Moses.of(self.tgt_lang).detokenize(line)
+
+    def restore_src(self, line: str) -> str:
+        """A source line that can be normalised again: without Moses tokens."""
+        return line if self.keeps_words else _Moses.of(self.src_lang).detokenize(line)
 
 
 def normalize(text: str, name: str, lang: str) -> str:

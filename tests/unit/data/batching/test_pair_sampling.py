@@ -139,6 +139,20 @@ def test_sources_that_are_read_normalised_are_trained_on_normalised(vocabulary: 
     assert rows(sample(normalized, store).src) == rows(store.src)
 
 
+def test_moses_tokens_get_noise_as_text_does(vocabulary: Path) -> None:
+    """In tokens, an apostrophe would be split off again: ``haus ' s``."""
+    moses = Normalizer("moses_lowercase", "en", "de")
+    lines = ["The haus's rot, isn't it?", "Rote haus."]
+    store = store_of(vocabulary, [moses.src(line) for line in lines])
+    for name, expected in (
+        ("upper_case", ["the haus 's rot , isn 't it ?", "rote haus ."]),
+        ("no_final_punctuation", ["the haus 's rot , isn 't it", "rote haus"]),
+        ("extra_blanks", ["the haus 's rot , isn 't it ?", "rote haus ."]),
+    ):
+        sampler = sampler_of(vocabulary, AugmentConfig(**{name: 1.0}), normalizer=moses)
+        assert texts(vocabulary, sample(sampler, store).src) == expected
+
+
 def test_sources_stay_if_they_would_be_too_long_or_have_lost_characters(tmp_path: Path) -> None:
     tokenizer = small_tokenizer(tmp_path / "m", LINES, vocab_size=90, byte_fallback=False)
     text = ["rote haus", "rot 猫 haus", "rote scheune " * 5]
