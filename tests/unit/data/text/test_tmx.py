@@ -8,14 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transformer_mt.config import SourceConfig
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
+from transformer_mt.data.prepare import prepare
 from transformer_mt.data.text.sources import read_pairs, tmx
 from transformer_mt.errors import InputError
 
@@ -163,7 +166,7 @@ trees = st.recursive(
 )
 
 
-def tree(name: str, text: str, children: list[tuple], tail: str) -> ET.Element:
+def tree(name: str, text: str, children: list[Any], tail: str) -> ET.Element:
     element = segment(text, name)
     element.tail = tail
     element.extend(tree(*child) for child in children)
@@ -183,7 +186,7 @@ def kept_text(element: ET.Element, kept: bool = True) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(trees)
-def test_nested_inline_elements(tmp_path: Path, content: tuple) -> None:
+def test_nested_inline_elements(tmp_path: Path, content: Any) -> None:
     element = segment("")
     element.append(tree(*content))
     source = write(tmp_path / "a.tmx", memory([pair(element, "b")]))
@@ -234,7 +237,7 @@ def test_what_is_not_used_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptu
     for _ in range(2):
         assert read(source) == [("color", "Jänner"), ("a", "b")]
     assert [record.message for record in caplog.records] == [
-        f"{source.tmx}: 3 of 5 units have no text in en or in de and are skipped; 1 texts are "
+        f"{source.tmx}: 3 of 5 units have no text in en or in de and are skipped; 1 text(s) are "
         "ignored, because their unit has another one in the same language"
     ]
     caplog.clear()
@@ -249,6 +252,32 @@ def test_none_in_both_languages(tmp_path: Path) -> None:
         "de-AT, de-DE, fr; choose two with src_column and tgt_column"
     )
     assert "none of its 0 units" in error_of(write(tmp_path / "b.tmx", memory([])))
+
+
+# --- as training data ---
+
+
+def test_the_corpus_equals_that_of_two_files(tmp_path: Path) -> None:
+    """Whatever its languages, inline elements and skipped units."""
+    rows = [(f"A dog, {i}\u2028 &  so", f"Ein Hund, {i * i}") for i in range(40)]
+    units = [unit("<seg>x</seg>", "")]
+    for en, de in rows:
+        texts = [f"<seg>{escape(text)}</seg>" for text in (en, de)]
+        texts = [text.replace(", ", ",<ph>{b}</ph> <hi/>") for text in texts]
+        units.append(unit(*texts).replace("</tu>", "<tuv xml:lang='fr'><seg>x</seg></tuv></tu>"))
+    for lang, side in zip(("en", "de"), zip(*rows, strict=True), strict=True):
+        (tmp_path / lang).write_bytes("".join(f"{line}\n" for line in side).encode())
+    two = SourceConfig(src=str(tmp_path / "en"), tgt=str(tmp_path / "de"))
+    one = write(tmp_path / "a.tmx", document(*units))
+    corpora = []
+    for source in (one, two, one):
+        data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[two], workers=0)
+        cache = str(tmp_path / "cache")
+        job = TrainJob(cache_dir=cache, data=data, tokenizer=TokenizerConfig(vocab_size=300))
+        corpora.append(prepare(job))
+    assert len(corpora[0].train) == len(rows)
+    assert corpora[0].fingerprints == corpora[1].fingerprints
+    assert corpora[0].corpus == corpora[2].corpus != corpora[1].corpus
 
 
 # --- DTDs and entities ---

@@ -93,8 +93,8 @@ class _Units:
         if self._num_incomplete or self._num_further:
             _log_once(
                 f"{self._path}: {self._num_incomplete:,} of {self._num_units:,} units have no text "
-                f"in {src} or in {tgt} and are skipped; {self._num_further:,} texts are ignored, "
-                "because their unit has another one in the same language"
+                f"in {src} or in {tgt} and are skipped; {self._num_further:,} text(s) are "
+                "ignored, because their unit has another one in the same language"
             )
 
     def _error(self, message: str) -> InputError:
