@@ -26,8 +26,8 @@ def main() -> None:
     parser.add_argument("--all-pieces", action="store_true", help="ignore the shortlist, vmap.txt")
     parser.add_argument("--json", action="store_true", help="print figures and translations")
     options = parser.parse_args()
-    shared = options.folder / "tokenizer.model"
-    names = (shared, shared) if shared.exists() else ("source.spm", "target.spm")
+    joint = (options.folder / "tokenizer.model").exists()
+    names = ("tokenizer.model", "tokenizer.model") if joint else ("source.spm", "target.spm")
     source, target = (
         sentencepiece.SentencePieceProcessor(model_file=str(options.folder / name))
         for name in names
