@@ -32,15 +32,16 @@ def picture() -> None:
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path} is not a report: {error}") from None
         for row in models:
-            if row["model"] in drawn:  # a teacher of several students
+            name = row["model"] + row["label"].removeprefix(Path(row["exported"]).name)
+            if name in drawn:  # a teacher of several students
                 continue
-            drawn.add(row["model"])
+            drawn.add(name)
             speeds = [statistics.median(row[f"words_per_second 1 {beam}"]) for beam in (4, 1)]
             scores = [row[f"bleu {beam}"] for beam in (4, 1)]
             (line,) = axes.plot(speeds, scores, linewidth=1, alpha=0.6)
             axes.scatter(speeds, scores, s=4 * row["megabytes"], color=line.get_color(), alpha=0.6)
             axes.annotate(
-                f"{row['model']}, {row['megabytes']:.0f} MB",
+                f"{name}, {row['megabytes']:.0f} MB",
                 (speeds[0], scores[0]),
                 xytext=(6, -10),
                 textcoords="offset points",

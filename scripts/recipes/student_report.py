@@ -53,12 +53,13 @@ def report() -> None:
     rows = []
     for model, exported in options.model:
         sizes = {path.name: path.stat().st_size / 1e6 for path in Path(exported).iterdir()}
-        row = {"exported": exported, "arguments": []}
+        label = Path(exported).name
+        row = {"model": model, "label": label, "exported": exported, "arguments": []}
         if shortlist := sizes.pop("vmap.txt", 0):
             size = sum(sizes.values()) + shortlist
-            rows.append({**row, "model": f"{model}, shortlist", "megabytes": size})
+            rows.append({**row, "label": f"{label}, shortlist", "megabytes": size})
             row["arguments"] = ["--all-pieces"]
-        rows.append({**row, "model": model, "megabytes": sum(sizes.values())})
+        rows.append({**row, "megabytes": sum(sizes.values())})
     for _ in range(options.rounds):
         for row in rows:
             for threads in THREADS:
@@ -105,24 +106,27 @@ def measure(
 
 
 def to_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A Markdown table of the models."""
-    settings = [(threads, beam) for threads in THREADS for beam in BEAMS]
-    head = ["model, int8", "MB", "start-up s"]
-    head += [f"words/s, {t} thread{'s' * (t > 1)}, beam {b}" for t, b in settings]
-    head += [f"BLEU, beam {beam}" for beam in BEAMS] + ["chrF2, beam 4"]
-    cells = [
-        [
-            row["model"],
-            f"{row['megabytes']:.1f}",
-            f"{statistics.median(row['starts 1']):.2f}",
-            *(f"{statistics.median(row[f'words_per_second {t} {b}']):,.0f}" for t, b in settings),
-            *(f"{row[f'bleu {beam}']:.2f}" for beam in BEAMS),
-            f"{row['chrf 4']:.2f}",
-        ]
-        for row in rows
-    ]
-    align = ["left", *["right"] * (len(head) - 1)]
-    return tabulate(cells, head, tablefmt="pipe", colalign=align, disable_numparse=True)
+    """A Markdown table with a column for each model, which fits a terminal."""
+    figures = {
+        "size of all files, MB": [f"{row['megabytes']:.1f}" for row in rows],
+        "start-up, s": [f"{statistics.median(row['starts 1']):.2f}" for row in rows],
+    }
+    for threads in THREADS:
+        for beam in BEAMS:
+            name = f"words/s, {threads} thread{'s' * (threads > 1)}, beam {beam}"
+            speeds = (row[f"words_per_second {threads} {beam}"] for row in rows)
+            figures[name] = [f"{statistics.median(speed):,.0f}" for speed in speeds]
+    for name, label in {"bleu": "BLEU", "chrf": "chrF2"}.items():
+        for beam in BEAMS:
+            figures[f"{label}, beam {beam}"] = [f"{row[f'{name} {beam}']:.2f}" for row in rows]
+    align = ["left", *["right"] * len(rows)]
+    return tabulate(
+        [[name, *cells] for name, cells in figures.items()],
+        ["", *(row["label"] for row in rows)],
+        tablefmt="pipe",
+        colalign=align,
+        disable_numparse=True,
+    )
 
 
 if __name__ == "__main__":
