@@ -215,8 +215,8 @@ def narrow_residual(_: World) -> AbstractContextManager[Any]:
     """Keeps the residual stream in bf16 (under autocast it is fp32); norms stay in fp32."""
     forward = Residual.forward
 
-    def narrow(self: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return forward(self, x, sublayer).to(torch.bfloat16)
+    def narrow(self: Residual, *arguments: Any) -> Tensor:
+        return forward(self, *arguments).to(torch.bfloat16)
 
     return patch.object(Residual, "forward", narrow)
 
