@@ -51,7 +51,8 @@ def back_translate() -> None:
         help="text of the target language: a file, plain or compressed, or a data source, "
         "'{tsv: a.tsv}', whose target side is used; may be repeated")  # fmt: skip
     add("--reverse", metavar="MODEL", help="model of the other direction, trained before")
-    add("--tag", default="<bt>", help="tag of the back-translated sources (default: <bt>)")
+    add("--tag", default="<bt>",
+        help="tag of the back-translated sources (default: <bt>); '': none")  # fmt: skip
     add("--weight", type=float, default=1.0,
         help="repetitions per epoch of each back-translated pair (default: 1)")  # fmt: skip
     add("--dry-run", action="store_true", help="print the commands, and stop")
@@ -110,7 +111,7 @@ def back_translate() -> None:
             [clean, translated],
         ),
     ]  # fmt: skip
-    synthetic = SourceConfig(tsv=str(pairs), tag=options.tag)
+    synthetic = SourceConfig(tsv=str(pairs), tag=options.tag or None)
     train = [setting("data.train", [*data.train, synthetic])]
     if data.weights or options.weight != 1:
         weights = [*(data.weights or [1.0] * len(data.train)), options.weight]
