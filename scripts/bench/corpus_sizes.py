@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -49,41 +50,42 @@ SETTINGS: dict[str, tuple[int, list[str]]] = {
     ),
 }  # fmt: skip
 """Pairs and settings of ``mt-train``, by name."""
-COMMON = [
-    "data=files", "data.src_lang=en", "data.tgt_lang=de", "train.log_every=20", "train.max_hours=2",
-]  # fmt: skip
+COMMON = ["train.log_every=20", "train.max_hours=2"]
 """Settings of all runs."""
 
 
 def main() -> None:
-    options = parse()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options = parse_arguments(__doc__, SETTINGS, Path("runs/corpus_sizes"))
     for name in options.settings:
         train(name, options)
     if not options.settings:
         report(options.folder)
 
 
-def parse() -> Namespace:
-    parser = argument_parser(__doc__)
-    parser.add_argument("settings", nargs="*", choices=[*SETTINGS, []], metavar="SETTING")
-    parser.add_argument("--folder", type=Path, default=Path("runs/corpus_sizes"))
+def parse_arguments(doc: str | None, settings: Collection[str], folder: Path) -> Namespace:
+    """Names of settings, folders, and the arguments of mt-train after ``--``, ``extra``."""
+    parser = argument_parser(doc)
+    parser.add_argument("settings", nargs="*", choices=[*settings, []], metavar="SETTING")
+    parser.add_argument("--folder", type=Path, default=folder, help="(default: %(default)s)")
     parser.add_argument("--data", type=Path, default=SHARED_DATA, help="default: ../shared/data")
     arguments, extra = sys.argv[1:], []
     if "--" in arguments:
         split = arguments.index("--")
         arguments, extra = arguments[:split], arguments[split + 1 :]
     options = parser.parse_args(arguments)
+    options.folder = options.folder.resolve()
+    options.folder.mkdir(parents=True, exist_ok=True)
     options.extra = extra
     return options
 
 
 def train(name: str, options: Namespace) -> None:
     """Trains a setting, or resumes it; appends its time and peak memory to ``usage.jsonl``."""
-    run_dir = (options.folder / name).resolve()
+    run_dir = options.folder / name
     pairs, settings = SETTINGS[name]
     command = [sys.executable, "-m", "transformer_mt.cli", "train", f"run_dir={run_dir}"]
-    command += [*sources(pairs, options), *settings, *COMMON, *options.extra]
+    command += [f"data.train=[{{tsv: {sample(pairs, options)}}}]", *data_settings(options)]
+    command += [*settings, *COMMON, *options.extra]
     start, peak, cpu = time.time(), 0, 0.0
     process = subprocess.Popen(command)
     while process.poll() is None:
@@ -97,19 +99,23 @@ def train(name: str, options: Namespace) -> None:
         raise InputError(f"{name} ended with status {process.returncode}")
 
 
-def sources(pairs: int, options: Namespace) -> list[str]:
-    """The settings of the data; writes the sample if it does not exist."""
-    path = (options.folder / f"{pairs}.tsv").resolve()
+def sample(pairs: int, options: Namespace) -> Path:
+    """The file of the first pairs of the shuffled corpus, which is written unless it exists."""
+    path: Path = options.folder / f"{pairs}.tsv"
     if not path.exists():
         everything = list(read_pairs(mix(options.data)[0], src_lang="en", tgt_lang="de"))
         random.Random(1).shuffle(everything)
         write_text(path, "".join(f"{pair.src}\t{pair.tgt}\n" for pair in everything[:pairs]))
-    tests = {"valid": 2013, "test": 2014}
-    news = {
-        split: (options.data / f"mix/newstest{year}").resolve() for split, year in tests.items()
-    }
-    held_out = [f"data.{k}=[{{src: {v}.en.gz, tgt: {v}.de.gz}}]" for k, v in news.items()]
-    return [f"data.train=[{{tsv: {path}}}]", *held_out]
+    return path
+
+
+def data_settings(options: Namespace) -> list[str]:
+    """Languages, validation and test set."""
+    settings = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
+    for split, year in {"valid": 2013, "test": 2014}.items():
+        news = (options.data / f"mix/newstest{year}").resolve()
+        settings.append(f"data.{split}=[{{src: {news}.en.gz, tgt: {news}.de.gz}}]")
+    return settings
 
 
 def report(folder: Path) -> None:
