@@ -138,7 +138,7 @@ def distill() -> None:
     steps.append(
         Step(
             "shortlist",
-            ["shortlist.py", str(pairs), str(vmap)],
+            ["shortlist.py", str(pairs), str(vmap), "--model", str(student)],
             vmap,
             [pairs, exported / "model.bin"],
         )

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from sacrebleu import sentence_bleu
 from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
 
+from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose
-from transformer_mt.config import SourceConfig
+from transformer_mt.config import DataConfig, SourceConfig, TrainJob
+from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
@@ -331,13 +334,19 @@ def test_model1_against_its_definition() -> None:
     assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
 
 
-def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("normalization", "case"), [("none", str), ("moses_lowercase", str.upper)])
+def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
+    normalization: str, case: Callable[[str], str], tmp_path: Path
+) -> None:
     tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
-    lines = random_lines(100)
-    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), "utf-8")
+    data = DataConfig(src_lang="en", tgt_lang="de", normalization=normalization)
+    model_folder.write_config(tmp_path, TrainJob(data=data))
+    given = [case(line) for line in random_lines(100)]
+    lines = [normalize(line, normalization, "en") for line in given]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
     done = subprocess.run(
         [sys.executable, str(RECIPES / "shortlist.py"), str(tmp_path / "pairs.tsv"),
-         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3"],
+         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3", "--model", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
