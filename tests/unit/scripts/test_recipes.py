@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
+from support.model_folders import write_model
 from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
 
@@ -26,6 +27,8 @@ from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
+back_translate = importlib.import_module("back_translate")
+distill = importlib.import_module("distill")
 recipe = importlib.import_module("recipe")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
@@ -91,6 +94,8 @@ def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
     assert recipe.text_source("a, b.de") == SourceConfig(src="a, b.de", tgt="a, b.de")
     source = recipe.text_source("{tsv: a.tsv, tgt_column: 3}")
     assert source == SourceConfig(tsv="a.tsv", tgt_column="3")
+    source = recipe.text_source("{jsonl: 2024-01, tgt_column: no}")  # Norwegian
+    assert source == SourceConfig(jsonl="2024-01", tgt_column="no")
     for text in ("{tsv", "{tsv: a.tsv, no: 1}", "{a}"):
         with pytest.raises(InputError, match="is not a data source"):
             recipe.text_source(text)
@@ -101,6 +106,73 @@ def test_overrides_of_one_command() -> None:
     found = recipe.Overrides.parse(arguments, ["reverse", "forward"])
     assert found.common == ["a=1", "~c", "+d=x:y", "other:e=3"]
     assert found.only == {"reverse": ["b=2", "f=g:h"], "forward": []}
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--weight", "0"], ["--weight", "2", "data.temperature=2"], ["forward:train.seed=x"]]
+)
+def test_errors_of_the_last_step_come_first(
+    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["back_translate", str(tmp_path), "--mono", "mono.de", "experiment=quickstart"]
+    monkeypatch.setattr(sys, "argv", [*arguments, *wrong])
+    with pytest.raises((InputError, SystemExit)):
+        back_translate.back_translate()
+    assert not list(tmp_path.iterdir())
+
+
+def test_model_auto_in_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["back_translate", str(tmp_path / "bt"), "--mono", "mono.de", "--dry-run"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "data=sample", "model=auto"])
+    back_translate.back_translate()
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("mt-train data=sample model=auto ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--keep", "95"], "not a share"), ([], "pip install ctranslate2")]
+)
+def test_what_distillation_needs(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distill, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["distill", "fast", "--teacher", "none", *arguments])
+    with pytest.raises(InputError, match=message):
+        distill.distill()
+
+
+def test_distillation_with_the_configuration_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "run")
+    configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
+    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    monkeypatch.setattr(sys, "argv", ["distill", *arguments, *configuration])
+    distill.distill()
+    (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+    assert student.startswith(shlex.join(["mt-train", *configuration]))
+    assert "data=files" not in student
+
+
+def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
+    """As of ``uv tool`` and pipx: on PATH is a link to the command, and Python is beside that."""
+    tool, path = tmp_path / "tool/bin", tmp_path / "bin"
+    for folder in (tool, path):
+        folder.mkdir(parents=True)
+    for name in ("mt-train", "python"):
+        (tool / name).write_text('#!/bin/sh\necho "$@"\n')
+        (tool / name).chmod(0o755)
+    (path / "mt-train").symlink_to(tool / "mt-train")
+    done = subprocess.run(
+        [ROOT / "scripts/distill", "fast"],
+        env={"PATH": f"{path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
 
 
 # Two steps, each of which counts its starts and copies a file in three seconds, or at once.
