@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
-from support.model_folders import write_model
+from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
 
@@ -28,6 +29,7 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
 back_translate = importlib.import_module("back_translate")
+clean_text = importlib.import_module("clean_text")
 distill = importlib.import_module("distill")
 recipe = importlib.import_module("recipe")
 shortlist = importlib.import_module("shortlist")
@@ -129,6 +131,19 @@ def test_model_auto_in_a_recipe(
     back_translate.back_translate()
     *_, last = capsys.readouterr().out.splitlines()
     assert last.startswith("mt-train data=sample model=auto ")
+
+
+def test_cleaned_lines_are_translated_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = replace(JOB.decode, max_source_tokens=20)
+    write_model(tmp_path / "model", replace(JOB, decode=decode))
+    (tmp_path / "mono.de").write_text("the dog jumps\n" + "the dog jumps " * 20)
+    arguments = [str(tmp_path / "out.de"), "--model", str(tmp_path / "model"), "data=sample"]
+    text = recipe.text_source(str(tmp_path / "mono.de"))
+    monkeypatch.setattr(sys, "argv", ["x", *arguments, recipe.setting("data.train", [text])])
+    clean_text.clean_text()
+    assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
 
 
 @pytest.mark.parametrize(
