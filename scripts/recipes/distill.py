@@ -74,6 +74,7 @@ def distill() -> None:
     given = {text.partition("=")[0] for text in overrides.common}
     if not given & {"data", "experiment", "--config-name", "-cn"}:
         base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
+        base.append(setting("data.weights", trained.data.weights))
     base += overrides.common
     job = train_job(base)
     data, cache = job.data, cache_settings(job)

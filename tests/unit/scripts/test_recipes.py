@@ -172,6 +172,20 @@ def test_distillation_with_the_configuration_of_a_run(
     assert "data=files" not in student
 
 
+def test_original_pairs_keep_the_weights_of_the_teacher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = replace(JOB.data, train=JOB.data.train * 2, weights=[1.0, 0.5])
+    write_model(tmp_path / "run", replace(JOB, data=data))
+    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    for more, weights in (["--originals"], "[1.0, 1.0, 0.5]"), ([], "[]"):
+        monkeypatch.setattr(sys, "argv", ["distill", *arguments, *more])
+        distill.distill()
+        (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+        assert [x for x in shlex.split(student) if "weights" in x] == [f"data.weights={weights}"]
+
+
 def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
     """As of ``uv tool`` and pipx: on PATH is a link to the command, and Python is beside that."""
     tool, path = tmp_path / "tool/bin", tmp_path / "bin"
