@@ -1,6 +1,7 @@
 """What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
 
 import importlib
+import io
 import itertools
 import json
 import os
@@ -13,10 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
+from support.marian_models import train_side, write_vocabulary
 from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
@@ -27,6 +30,7 @@ from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
+from transformer_mt.run_layout import SIDE_TOKENIZERS
 
 back_translate = importlib.import_module("back_translate")
 clean_text = importlib.import_module("clean_text")
@@ -409,6 +413,35 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("{}\n" * 40)
     assert "line 1: not a line of mt-translate" in pair(tmp_path, "in", "out.jsonl", "c.tsv")[2]
     assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
+
+
+def test_tags_of_an_exported_marian_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    translate_exported = importlib.import_module("translate_exported")
+    sides = [train_side(random_lines(300), tmp_path / name, 60) for name in SIDE_TOKENIZERS]
+    write_vocabulary(tmp_path, sides, [">>fra<<", "<2de>"])
+    received = []
+
+    class Translator:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def translate_batch(self, lines: list[list[str]], **_: object) -> list[SimpleNamespace]:
+            received.extend(lines)
+            return [SimpleNamespace(hypotheses=[line]) for line in lines]
+
+    monkeypatch.setattr(translate_exported.ctranslate2, "Translator", Translator)
+    monkeypatch.setattr(sys, "argv", ["translate_exported", str(tmp_path)])
+    text = random_lines(1)[0]
+    tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{tag} {text}\n" for tag in tags)))
+    translate_exported.main()
+    starts = [line[0] for line in received]
+    assert starts[:2] == [">>fra<<", "<2de>"]
+    assert not {*starts[2:]}.intersection(tags)
+    assert received[0][1:] == received[1][1:]
+    assert len(capsys.readouterr().out.splitlines()) == len(tags)
 
 
 def test_model1_against_its_definition() -> None:
