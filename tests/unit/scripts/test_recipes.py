@@ -1,5 +1,6 @@
 """What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
 
+import gzip
 import importlib
 import io
 import itertools
@@ -36,6 +37,7 @@ back_translate = importlib.import_module("back_translate")
 clean_text = importlib.import_module("clean_text")
 distill = importlib.import_module("distill")
 recipe = importlib.import_module("recipe")
+student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 
@@ -442,6 +444,22 @@ def test_tags_of_an_exported_marian_model(
     assert not {*starts[2:]}.intersection(tags)
     assert received[0][1:] == received[1][1:]
     assert len(capsys.readouterr().out.splitlines()) == len(tags)
+
+
+def test_a_report_on_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mtdata/Local-tiny-1.0-deu-eng/train-parts"
+    folder.mkdir(parents=True)
+    for lang in ("deu", "eng"):
+        (folder / f"x.{lang}.gz").write_bytes(gzip.compress(b"a b c d\n"))
+    data = replace(JOB.data, valid=[SourceConfig(mtdata=folder.parent.name)])
+    model_folder.write_config(tmp_path, replace(JOB, data=data, cache_dir=str(tmp_path)))
+    found = {"words_per_second": 1.0, "translations": ["a b c d"]}
+    monkeypatch.setattr(student_report, "measure", lambda *_: (0.1, {"1": found, "4": found}))
+    arguments = [str(tmp_path / "report.json"), "--run", str(tmp_path), "--model", "m"]
+    monkeypatch.setattr(sys, "argv", ["student_report", *arguments, str(tmp_path)])
+    student_report.report()
+    (row,) = json.loads((tmp_path / "report.json").read_text("utf-8"))["models"]
+    assert row["bleu 4"] == pytest.approx(100)
 
 
 def test_model1_against_its_definition() -> None:
