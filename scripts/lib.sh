@@ -101,7 +101,7 @@ need_disk() {
 run_recipe() {
   local python
   if command -v mt-train >/dev/null; then
-    python=$(dirname "$(command -v mt-train)")/python
+    python=$(dirname "$(readlink -f "$(command -v mt-train)")")/python # uv tool and pipx make links
   else
     say "Python environment in .venv"
     prepare_venv run

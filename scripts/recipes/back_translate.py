@@ -117,10 +117,13 @@ def back_translate() -> None:
         weights = [*(data.weights or [1.0] * len(data.train)), options.weight]
         train.append(setting("data.weights", weights))
     forward = folder / "forward"
+    train = [*base, setting("run_dir", forward), *train, *only["forward"]]
+    # Refuses what is wrong before the other steps; model=auto would read what they write.
+    train_job([text for text in train if text != "model=auto"])
     steps.append(
         Step(
             "forward",
-            ["mt-train", *base, setting("run_dir", forward), *train, *only["forward"]],
+            ["mt-train", *train],
             forward,
             source_files([*data.train, *data.valid, *data.test, synthetic]),
         )

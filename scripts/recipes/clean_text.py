@@ -7,8 +7,8 @@
 OUTPUT receives the target side of data.train, by the filters that need one side: monolingual text
 is given as both sides of a source. With --source the filters see pairs, and both sides are written.
 Filters, languages, normalisation and held-out sets are those of the overrides of mt-train. Lengths
-are counted in subwords of MODEL, which will translate the source or, without one, the target side.
-An interrupted run resumes.
+are counted in subwords of MODEL, which will translate the source or, without one, the target side,
+and limited to what it translates whole. An interrupted run resumes.
 """
 
 import logging
@@ -45,8 +45,11 @@ def clean_text() -> None:
         local_sources(sources, job.data, cache_dir)
         for sources in (job.data.train, job.data.valid, job.data.test)
     )
+    limit = model_folder.read_config(folder).decode.max_source_tokens
+    limit = min(limit, job.data.cleaning.max_tokens)
+    cleaning = replace(job.data.cleaning, max_tokens=limit)
     report = write_clean_text(
-        replace(job.data, train=train, valid=valid, test=test),
+        replace(job.data, train=train, valid=valid, test=test, cleaning=cleaning),
         targets,
         vocabulary[0] if len(vocabulary) == 1 else Path(folder),
     )

@@ -22,10 +22,11 @@ The steps, each an ordinary command (--dry-run prints them):
     report       measure size, start-up time, speed and scores of all
 
 Training, validation and test sets, languages, cleaning and normalisation are the teacher's, unless
-data= or experiment= is given. FOLDER receives all results; FOLDER/student_int8 is what to deploy.
-After an interruption the same command resumes.
+data=, experiment= or --config-name is given. FOLDER receives all results; FOLDER/student_int8 is
+what to deploy. After an interruption the same command resumes. CTranslate2 must be installed.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from recipe import (
@@ -61,13 +62,19 @@ def distill() -> None:
     add("--originals", action="store_true", help="train on the original pairs, too")
     add("--dry-run", action="store_true", help="print the commands, and stop")
     options, arguments = parser.parse_known_args()
+    if not 0 < options.keep <= 1:
+        raise InputError(f"--keep {options.keep} is not a share: more than 0, at most 1")
+    if find_spec("ctranslate2") is None:
+        raise InputError("the student is exported for CTranslate2: pip install ctranslate2")
     overrides = Overrides.parse(arguments, ["clean", "translate"])
     folder, only, (teacher, *ensemble) = options.folder, overrides.only, options.teacher
     path = model_folder.locate(teacher)
     trained = model_folder.load_tokenizer(path)[1]
     base = list[str]()
-    if not {"data", "experiment"} & {text.partition("=")[0] for text in overrides.common}:
+    given = {text.partition("=")[0] for text in overrides.common}
+    if not given & {"data", "experiment", "--config-name", "-cn"}:
         base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
+        base.append(setting("data.weights", trained.data.weights))
     base += overrides.common
     job = train_job(base)
     data, cache = job.data, cache_settings(job)
@@ -138,7 +145,7 @@ def distill() -> None:
     steps.append(
         Step(
             "shortlist",
-            ["shortlist.py", str(pairs), str(vmap)],
+            ["shortlist.py", str(pairs), str(vmap), "--model", str(student)],
             vmap,
             [pairs, exported / "model.bin"],
         )

@@ -293,7 +293,8 @@ def text_source(text: str) -> SourceConfig:
     if not text.startswith("{"):
         return SourceConfig(src=text, tgt=text)
     try:
-        return SourceConfig(**{key: str(value) for key, value in yaml.safe_load(text).items()})
+        fields = yaml.load(text, yaml.BaseLoader)  # to which "no" is a language, not false
+        return SourceConfig(**{key: str(value) for key, value in fields.items()})
     except (yaml.YAMLError, TypeError, AttributeError):
         raise InputError(f"{text} is not a data source, such as {{tsv: a.tsv.gz}}") from None
 

@@ -1,10 +1,10 @@
 """Writes a vocabulary shortlist into an exported folder: CTranslate2 then scores fewer pieces.
 
-    python scripts/recipes/shortlist.py distilled.tsv exported/vmap.txt
+    python scripts/recipes/shortlist.py distilled.tsv exported/vmap.txt --model runs/fast/student
 
 PAIRS are training pairs: source, tab, target. For each source piece the shortlist has the target
 pieces that are most probable in IBM model 1 (Brown et al. 1993), and for every line those that are
-most frequent. The folder has the vocabulary; a program translates with use_vmap=True.
+most frequent. MODEL normalises and encodes the pairs; a program translates with use_vmap=True.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from recipe import argument_parser, main, say
 
-from transformer_mt import files
+from transformer_mt import files, model_folder
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError
 
 Ints = npt.NDArray[np.int64]
@@ -30,12 +32,17 @@ def shortlist() -> None:
     add = parser.add_argument
     add("pairs", metavar="PAIRS", help="TSV file of training pairs")
     add("output", type=Path, metavar="FOLDER/vmap.txt", help="file to write")
+    add("--model", required=True, help="model folder that was exported")
     add("--best", type=int, default=50, help="target pieces of a source piece (default: 50)")
     add("--frequent", type=int, default=100, help="target pieces of every line (default: 100)")
     add("--lines", type=int, default=200_000, help="pairs to read (default: 200000)")
     options = parser.parse_args()
-    tokenizer = Tokenizer.load(options.output.parent)
-    pairs = [encode(tokenizer, row) for row in islice(read_lines(options.pairs), options.lines)]
+    tokenizer, trained = model_folder.load_tokenizer(model_folder.locate(options.model))
+    normalizer, lines = (
+        Normalizer.of(trained.data),
+        islice(read_lines(options.pairs), options.lines),
+    )
+    pairs = [encode(tokenizer, normalizer, line) for line in lines]
     if not pairs:
         raise InputError(f"{options.pairs} has no pairs")
     keys, probabilities = model1(pairs, tokenizer.tgt.vocab_size)
@@ -57,10 +64,12 @@ def shortlist() -> None:
     say(f"{len(pairs):,} pairs; {mean:.0f} target pieces for each source piece on average")
 
 
-def encode(tokenizer: Tokenizer, row: str) -> tuple[Ints, Ints]:
-    """Ids of the two sides of a pair."""
-    source, _, target = row.partition("\t")
-    (src,), (tgt,) = tokenizer.encode([source]), tokenizer.tgt.encode([target])
+def encode(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> tuple[Ints, Ints]:
+    """Ids of the two sides of a pair, as in training."""
+    source, _, target = line.partition("\t")
+    tag, _ = split_tag(source, tokenizer.tags)
+    (src,) = tokenizer.encode_sources([source], normalizer)
+    (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(target)])
     return np.array(src, np.int64), np.array(tgt, np.int64)
 
 

@@ -23,8 +23,8 @@ from recipe import argument_parser, main
 from tabulate import tabulate
 
 from transformer_mt import files, model_folder
+from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.kernels.hardware import exact_cpu
@@ -42,9 +42,9 @@ def report() -> None:
     add("--lines", type=int, default=500, help="lines of which speeds are measured (default: 500)")
     add("--rounds", type=int, default=3, help="rounds (default: 3)")
     options = parser.parse_args()
-    data = model_folder.read_config(options.run).data
-    languages = {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
-    pairs = list(read_pairs(data.test or data.valid, **languages))
+    job = model_folder.read_config(options.run)
+    data = job.data
+    pairs = read_all(data.test or data.valid, data, files.cache_path(job.cache_dir))
     normalizer = Normalizer.of(data)
     sources = [" ".join(normalizer.src(pair.src).split("\n")) for pair in pairs]
     references = [[pair.tgt for pair in pairs]]

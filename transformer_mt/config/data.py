@@ -272,6 +272,8 @@ class DataConfig(Checked, prefix="data."):
         numbers = len(self.weights)
         message = f"data.weights has {numbers} numbers for {len(self.train)} training sources"
         require(numbers in (0, len(self.train)), message)
+        message = "data.weights and data.temperature both mix the sources: set one of them"
+        require(not self.weights or self.temperature == 1, message)
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return

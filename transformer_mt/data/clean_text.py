@@ -119,10 +119,10 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
             chunks.append(chunk)
             report.merge(part)
             progress.update(report.total)
-    masks = deduplicate(chunks, report)
     if not report.kept:
         shutil.rmtree(folder)
         raise InputError(f"nothing is left after cleaning:\n{report.to_table()}")
+    masks = deduplicate(chunks, report)
     with ExitStack() as stack:
         temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
         opened = [stack.enter_context(path.open("wb")) for path in temporary]

@@ -116,8 +116,6 @@ def prepare(job: TrainJob) -> Prepared:
             cache cannot be written.
     """
     data = job.data
-    if data.weights and data.temperature > 1:
-        raise InputError("data.weights and data.temperature both mix the sources: set one of them")
     cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))

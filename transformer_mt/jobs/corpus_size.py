@@ -7,7 +7,9 @@ from itertools import islice
 import torch
 from omegaconf import OmegaConf
 
+from transformer_mt import files
 from transformer_mt.config import TrainJob, config_dir
+from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.distributed.environment import env_rank
 from transformer_mt.errors import UsageError
@@ -37,12 +39,14 @@ def choose_experiment(
 
     Raises:
         UsageError: The arguments are wrong, or have an experiment.
-        InputError: A source cannot be read.
+        InputError: A source cannot be downloaded or read.
     """
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
-    data = compose(overrides).data
-    pairs = read_pairs(data.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    job = compose(overrides)
+    data = job.data
+    sources = local_sources(data.train, data, files.cache_path(job.cache_dir))
+    pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     number = sum(1 for _ in islice(pairs, MANY_PAIRS))
     if number == MANY_PAIRS and torch.cuda.is_available():
         chosen, settings = [], "model=base, as in the paper"

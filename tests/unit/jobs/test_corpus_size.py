@@ -1,5 +1,6 @@
 """``model=auto``: the experiment for the size of a corpus; the warning about too large a model."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_the_number_of_pairs_chooses_the_experiment(
         f"mt-train: model=auto: {pairs:,} training pairs: experiment=pairs_{name}, "
     )
     assert line.count("\n") == 1
+
+
+def test_pairs_of_a_download_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mtdata/Local-tiny-1.0-deu-eng/train-parts"
+    folder.mkdir(parents=True)
+    for lang in ("deu", "eng"):
+        (folder / f"x.{lang}.gz").write_bytes(gzip.compress(b"a\n" * 7))
+    given = [*overrides(tmp_path, 3)[:-2], f"cache_dir={tmp_path}"]
+    given += [f"data.{part}=[{{mtdata: {folder.parent.name}}}]" for part in ("train", "valid")]
+    assert compose(["model=auto", *given]) == compose(["experiment=pairs_10k", *given])
+    assert "7 training pairs" in capsys.readouterr().err
 
 
 def test_a_gpu_trains_the_base_model_on_many_pairs(

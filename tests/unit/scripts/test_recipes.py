@@ -1,6 +1,8 @@
 """What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
 
+import gzip
 import importlib
+import io
 import itertools
 import json
 import os
@@ -10,20 +12,32 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
+from support.marian_models import train_side, write_vocabulary
+from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
 
+from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose
-from transformer_mt.config import SourceConfig
+from transformer_mt.config import DataConfig, SourceConfig, TrainJob
+from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
+from transformer_mt.run_layout import SIDE_TOKENIZERS
 
+back_translate = importlib.import_module("back_translate")
+clean_text = importlib.import_module("clean_text")
+distill = importlib.import_module("distill")
 recipe = importlib.import_module("recipe")
+student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 
@@ -88,6 +102,8 @@ def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
     assert recipe.text_source("a, b.de") == SourceConfig(src="a, b.de", tgt="a, b.de")
     source = recipe.text_source("{tsv: a.tsv, tgt_column: 3}")
     assert source == SourceConfig(tsv="a.tsv", tgt_column="3")
+    source = recipe.text_source("{jsonl: 2024-01, tgt_column: no}")  # Norwegian
+    assert source == SourceConfig(jsonl="2024-01", tgt_column="no")
     for text in ("{tsv", "{tsv: a.tsv, no: 1}", "{a}"):
         with pytest.raises(InputError, match="is not a data source"):
             recipe.text_source(text)
@@ -98,6 +114,100 @@ def test_overrides_of_one_command() -> None:
     found = recipe.Overrides.parse(arguments, ["reverse", "forward"])
     assert found.common == ["a=1", "~c", "+d=x:y", "other:e=3"]
     assert found.only == {"reverse": ["b=2", "f=g:h"], "forward": []}
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--weight", "0"], ["--weight", "2", "data.temperature=2"], ["forward:train.seed=x"]]
+)
+def test_errors_of_the_last_step_come_first(
+    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["back_translate", str(tmp_path), "--mono", "mono.de", "experiment=quickstart"]
+    monkeypatch.setattr(sys, "argv", [*arguments, *wrong])
+    with pytest.raises((InputError, SystemExit)):
+        back_translate.back_translate()
+    assert not list(tmp_path.iterdir())
+
+
+def test_model_auto_in_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["back_translate", str(tmp_path / "bt"), "--mono", "mono.de", "--dry-run"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "data=sample", "model=auto"])
+    back_translate.back_translate()
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("mt-train data=sample model=auto ")
+
+
+def test_cleaned_lines_are_translated_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = replace(JOB.decode, max_source_tokens=20)
+    write_model(tmp_path / "model", replace(JOB, decode=decode))
+    (tmp_path / "mono.de").write_text("the dog jumps\n" + "the dog jumps " * 20)
+    arguments = [str(tmp_path / "out.de"), "--model", str(tmp_path / "model"), "data=sample"]
+    text = recipe.text_source(str(tmp_path / "mono.de"))
+    monkeypatch.setattr(sys, "argv", ["x", *arguments, recipe.setting("data.train", [text])])
+    clean_text.clean_text()
+    assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--keep", "95"], "not a share"), ([], "pip install ctranslate2")]
+)
+def test_what_distillation_needs(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distill, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["distill", "fast", "--teacher", "none", *arguments])
+    with pytest.raises(InputError, match=message):
+        distill.distill()
+
+
+def test_distillation_with_the_configuration_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "run")
+    configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
+    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    monkeypatch.setattr(sys, "argv", ["distill", *arguments, *configuration])
+    distill.distill()
+    (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+    assert student.startswith(shlex.join(["mt-train", *configuration]))
+    assert "data=files" not in student
+
+
+def test_original_pairs_keep_the_weights_of_the_teacher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = replace(JOB.data, train=JOB.data.train * 2, weights=[1.0, 0.5])
+    write_model(tmp_path / "run", replace(JOB, data=data))
+    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    for more, weights in (["--originals"], "[1.0, 1.0, 0.5]"), ([], "[]"):
+        monkeypatch.setattr(sys, "argv", ["distill", *arguments, *more])
+        distill.distill()
+        (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+        assert [x for x in shlex.split(student) if "weights" in x] == [f"data.weights={weights}"]
+
+
+def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
+    """As of ``uv tool`` and pipx: on PATH is a link to the command, and Python is beside that."""
+    tool, path = tmp_path / "tool/bin", tmp_path / "bin"
+    for folder in (tool, path):
+        folder.mkdir(parents=True)
+    for name in ("mt-train", "python"):
+        (tool / name).write_text('#!/bin/sh\necho "$@"\n')
+        (tool / name).chmod(0o755)
+    (path / "mt-train").symlink_to(tool / "mt-train")
+    done = subprocess.run(
+        [ROOT / "scripts/distill", "fast"],
+        env={"PATH": f"{path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
 
 
 # Two steps, each of which counts its starts and copies a file in three seconds, or at once.
@@ -307,6 +417,51 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
     assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
 
 
+def test_tags_of_an_exported_marian_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    translate_exported = importlib.import_module("translate_exported")
+    sides = [train_side(random_lines(300), tmp_path / name, 60) for name in SIDE_TOKENIZERS]
+    write_vocabulary(tmp_path, sides, [">>fra<<", "<2de>"])
+    received = []
+
+    class Translator:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def translate_batch(self, lines: list[list[str]], **_: object) -> list[SimpleNamespace]:
+            received.extend(lines)
+            return [SimpleNamespace(hypotheses=[line]) for line in lines]
+
+    monkeypatch.setattr(translate_exported.ctranslate2, "Translator", Translator)
+    monkeypatch.setattr(sys, "argv", ["translate_exported", str(tmp_path)])
+    text = random_lines(1)[0]
+    tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{tag} {text}\n" for tag in tags)))
+    translate_exported.main()
+    starts = [line[0] for line in received]
+    assert starts[:2] == [">>fra<<", "<2de>"]
+    assert not {*starts[2:]}.intersection(tags)
+    assert received[0][1:] == received[1][1:]
+    assert len(capsys.readouterr().out.splitlines()) == len(tags)
+
+
+def test_a_report_on_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mtdata/Local-tiny-1.0-deu-eng/train-parts"
+    folder.mkdir(parents=True)
+    for lang in ("deu", "eng"):
+        (folder / f"x.{lang}.gz").write_bytes(gzip.compress(b"a b c d\n"))
+    data = replace(JOB.data, valid=[SourceConfig(mtdata=folder.parent.name)])
+    model_folder.write_config(tmp_path, replace(JOB, data=data, cache_dir=str(tmp_path)))
+    found = {"words_per_second": 1.0, "translations": ["a b c d"]}
+    monkeypatch.setattr(student_report, "measure", lambda *_: (0.1, {"1": found, "4": found}))
+    arguments = [str(tmp_path / "report.json"), "--run", str(tmp_path), "--model", "m"]
+    monkeypatch.setattr(sys, "argv", ["student_report", *arguments, str(tmp_path)])
+    student_report.report()
+    (row,) = json.loads((tmp_path / "report.json").read_text("utf-8"))["models"]
+    assert row["bleu 4"] == pytest.approx(100)
+
+
 def test_model1_against_its_definition() -> None:
     rng = random.Random(1)
     pairs = [
@@ -331,13 +486,19 @@ def test_model1_against_its_definition() -> None:
     assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
 
 
-def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("normalization", "case"), [("none", str), ("moses_lowercase", str.upper)])
+def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
+    normalization: str, case: Callable[[str], str], tmp_path: Path
+) -> None:
     tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
-    lines = random_lines(100)
-    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), "utf-8")
+    data = DataConfig(src_lang="en", tgt_lang="de", normalization=normalization)
+    model_folder.write_config(tmp_path, TrainJob(data=data))
+    given = [case(line) for line in random_lines(100)]
+    lines = [normalize(line, normalization, "en") for line in given]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
     done = subprocess.run(
         [sys.executable, str(RECIPES / "shortlist.py"), str(tmp_path / "pairs.tsv"),
-         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3"],
+         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3", "--model", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
