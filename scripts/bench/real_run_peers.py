@@ -348,8 +348,8 @@ PEERS: dict[str, Callable[[Recipe, Path], None]] = {
 }
 """Peers by name: ``nn.Transformer`` in a plain loop, the same with batches sorted by length,
 MarianMT in Hugging Face's trainer, and JoeyNMT."""
-REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt",)}
-"""Packages that a peer needs in addition to those of this project."""
+REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt", "importlib_metadata")}
+"""Packages that a peer needs in addition to those of this project, all that pip has to be told."""
 PRECISIONS = {"joeynmt": ("fp32",)}
 """Precisions that a peer can train in on a CPU, if not all."""
 

@@ -147,6 +147,12 @@ def test_plans() -> None:
     assert parse("t=torch: LD_PRELOAD=x.so:y.so").environment == {"LD_PRELOAD": "x.so:y.so"}
 
 
+def test_a_peer_that_is_missing_is_named_to_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_run, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install joeynmt importlib_metadata$"):
+        real_run.Plan.parse("joeynmt")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
