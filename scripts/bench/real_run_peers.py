@@ -132,6 +132,8 @@ def train_torch(recipe: Recipe, folder: Path, *, sort: bool = False) -> None:
     """A plain loop over a DataLoader, which pads random pairs or, sorted, pairs of one length."""
     device = pick_device("auto")
     train, valid = recipe.read("train"), recipe.read("valid")
+    # The encoder's kernel for inference fails under a CPU's autocast, in the first validation.
+    torch.backends.mha.set_fastpath_enabled(False)
     model = TorchPeer(recipe.initial_model()).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.peak_lr, **ADAM, fused=True)
     warmup = recipe.warmup_steps

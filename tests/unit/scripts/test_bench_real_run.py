@@ -396,6 +396,12 @@ def test_the_plain_loop(tmp_path: Path, recipe: Any, monkeypatch: pytest.MonkeyP
     check_log(tmp_path / "run", recipe, nll_of(logits, recipe.read("valid")), rates[-1])
 
 
+def test_the_plain_loop_validates_in_bf16(tmp_path: Path, recipe: Any) -> None:
+    peers.train_torch(shortened(recipe, precision="bf16", max_steps=1), tmp_path / "run")
+    (validation,) = [r for r in read_records(tmp_path / "run") if r["split"] == "valid"]
+    assert validation["nll"] == pytest.approx(math.log(400), rel=0.2)
+
+
 @pytest.mark.slow
 def test_hugging_face_trainer(tmp_path: Path, recipe: Any) -> None:
     pytest.importorskip("transformers")
