@@ -5,8 +5,8 @@
 #
 # Works from any folder. Environment:
 #   PYTHON      the Python to use (default: python3). It needs torch >= 2.11 with CUDA, numpy,
-#               sentencepiece, filelock, PyYAML, tabulate, pytest and omegaconf; the package itself
-#               need not be installed.
+#               sentencepiece, safetensors, filelock, PyYAML, regex, tqdm, tabulate, pytest,
+#               hypothesis and omegaconf; the package itself need not be installed.
 #   TIME_LIMIT  seconds for everything (default: 560)
 
 set -uo pipefail

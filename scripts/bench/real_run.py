@@ -166,7 +166,7 @@ class Plan:
                 overrides.append(word)
         if what in PEERS:
             if missing := missing_packages(what):
-                raise InputError(f"{what} needs {' and '.join(missing)}: pip install --group bench")
+                raise InputError(f"{what} is not installed: pip install {' '.join(missing)}")
             if overrides:
                 raise InputError(f"--run {text}: {what} takes environment variables only")
             return cls(name, what, environment=environment)

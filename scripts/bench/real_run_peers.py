@@ -132,6 +132,8 @@ def train_torch(recipe: Recipe, folder: Path, *, sort: bool = False) -> None:
     """A plain loop over a DataLoader, which pads random pairs or, sorted, pairs of one length."""
     device = pick_device("auto")
     train, valid = recipe.read("train"), recipe.read("valid")
+    # The encoder's kernel for inference fails under a CPU's autocast, in the first validation.
+    torch.backends.mha.set_fastpath_enabled(False)
     model = TorchPeer(recipe.initial_model()).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.peak_lr, **ADAM, fused=True)
     warmup = recipe.warmup_steps
@@ -348,8 +350,8 @@ PEERS: dict[str, Callable[[Recipe, Path], None]] = {
 }
 """Peers by name: ``nn.Transformer`` in a plain loop, the same with batches sorted by length,
 MarianMT in Hugging Face's trainer, and JoeyNMT."""
-REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt",)}
-"""Packages that a peer needs in addition to those of this project."""
+REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt", "importlib_metadata")}
+"""Packages that a peer needs in addition to those of this project, all that pip has to be told."""
 PRECISIONS = {"joeynmt": ("fp32",)}
 """Precisions that a peer can train in on a CPU, if not all."""
 

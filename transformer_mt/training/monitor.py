@@ -86,6 +86,7 @@ class Monitor:
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         trackers: Record the run as well; the caller closes them.
         num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
+        max_seconds: Time after which the run ends, however many updates it has done by then.
         is_main: Whether this is the main rank.
     """
 
@@ -98,9 +99,11 @@ class Monitor:
         trackers: Trackers | None = None,
         *,
         num_records: int = 0,
+        max_seconds: float = math.inf,
         is_main: bool = True,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
+        self._deadline = time.perf_counter() + max_seconds
         self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
@@ -108,7 +111,9 @@ class Monitor:
             initial=steps_done,
             disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,
-            bar_format="{n_fmt}/{total_fmt} {bar}{desc} <{remaining}",
+            # tqdm's estimate does not know of the deadline; with one, the log lines have ours.
+            bar_format="{n_fmt}/{total_fmt} {bar}{desc}"
+            + " <{remaining}" * (max_seconds == math.inf),
         )
         self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
         self._targets, self._data_seconds = 0, 0.0
@@ -150,8 +155,8 @@ class Monitor:
         self._record("train", step, values)
         line = format_values(values)
         self._bar.set_description_str(f" {line}", refresh=False)
-        remaining = tqdm.format_interval(seconds / steps * (self._max_steps - step))
-        self.note(f"{step}/{self._max_steps} {line} <{remaining}")
+        left = max(0.0, min(seconds / steps * (self._max_steps - step), self._deadline - now))
+        self.note(f"{step}/{self._max_steps} {line} <{tqdm.format_interval(left)}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
@@ -206,7 +211,7 @@ class Monitor:
     def _warn_if_long(self, seconds_per_update: float) -> None:
         steps = self._max_steps - self._interval_first_step
         seconds = seconds_per_update * steps
-        if seconds > _LONG_RUN_SECONDS:
+        if min(seconds, self._deadline - time.perf_counter()) > _LONG_RUN_SECONDS:
             self.note(
                 f"warning: an update takes {seconds_per_update:.0f} s on this machine; {steps:,} "
                 f"would take {seconds / 86400:.0f} days. To see the whole pipeline in minutes: "

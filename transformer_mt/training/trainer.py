@@ -148,6 +148,7 @@ class Trainer:
             peak_rate,
             trackers,
             num_records=state.num_records,
+            max_seconds=self._criteria.max_seconds - state.seconds,
             is_main=world.is_main,
         )
 

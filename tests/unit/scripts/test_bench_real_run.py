@@ -147,6 +147,12 @@ def test_plans() -> None:
     assert parse("t=torch: LD_PRELOAD=x.so:y.so").environment == {"LD_PRELOAD": "x.so:y.so"}
 
 
+def test_a_peer_that_is_missing_is_named_to_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_run, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install joeynmt importlib_metadata$"):
+        real_run.Plan.parse("joeynmt")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -388,6 +394,12 @@ def test_the_plain_loop(tmp_path: Path, recipe: Any, monkeypatch: pytest.MonkeyP
             return model(peers.PaddedPairs(src, None, tgt_in, tgt_in))
 
     check_log(tmp_path / "run", recipe, nll_of(logits, recipe.read("valid")), rates[-1])
+
+
+def test_the_plain_loop_validates_in_bf16(tmp_path: Path, recipe: Any) -> None:
+    peers.train_torch(shortened(recipe, precision="bf16", max_steps=1), tmp_path / "run")
+    (validation,) = [r for r in read_records(tmp_path / "run") if r["split"] == "valid"]
+    assert validation["nll"] == pytest.approx(math.log(400), rel=0.2)
 
 
 @pytest.mark.slow
