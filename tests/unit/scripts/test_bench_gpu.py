@@ -6,7 +6,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,6 @@ def report_and_figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, d
     return bench.report(), json.loads((folder / "figures.json").read_text())
 
 
-@pytest.mark.slow
 def test_every_variant_has_a_row(report_and_figures: tuple[str, dict[str, Any]]) -> None:
     report, figures = report_and_figures
     rows = {row["name"]: row for row in figures["training"]}
@@ -72,7 +70,6 @@ def test_every_variant_has_a_row(report_and_figures: tuple[str, dict[str, Any]])
     assert re.search(r"^\| attention +\| +\d", report, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_the_checks_hold(report_and_figures: tuple[str, dict[str, Any]]) -> None:
     report, figures = report_and_figures
     assert len(figures["checks"]) == 8
@@ -80,7 +77,6 @@ def test_the_checks_hold(report_and_figures: tuple[str, dict[str, Any]]) -> None
     assert len(re.findall(r"\| ok \|$", report, re.MULTILINE)) == 8
 
 
-@pytest.mark.slow
 def test_only_real_tokens_and_operations_count(
     report_and_figures: tuple[str, dict[str, Any]],
 ) -> None:
@@ -106,7 +102,6 @@ def test_only_real_tokens_and_operations_count(
     assert share.num_targets == pytest.approx(whole.num_targets / TINY.ranks, rel=0.2)
 
 
-@pytest.mark.slow
 def test_translations_are_as_long_as_the_references(
     report_and_figures: tuple[str, dict[str, Any]],
 ) -> None:
@@ -294,50 +289,3 @@ def test_gpu_sh_leaves_time_for_the_report(tmp_path: Path) -> None:
     assert found
     assert found[1] == f"{ROOT}:/x"
     assert 500 <= int(found[2]) <= 520
-
-
-WITH_ONLY = """
-import re, sys
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
-from importlib.machinery import PathFinder
-
-def plain(name):
-    return re.match(r"[\\w.-]+", name)[0].lower().replace("_", "-")
-
-needed, names = set(), sys.argv[1:]
-while names:
-    name = plain(names.pop())
-    if name not in needed:
-        needed.add(name)
-        with suppress(PackageNotFoundError):  # of another platform
-            names += [r for r in distribution(name).requires or [] if "extra ==" not in r]
-modules = packages_distributions().items()
-hidden = {module for module, names in modules if needed.isdisjoint(map(plain, names))}
-
-class Finder(PathFinder):
-    @classmethod
-    def find_spec(cls, name, *args):
-        if name.partition(".")[0] not in hidden - {"transformer_mt"}:
-            return super().find_spec(name, *args)
-
-sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not PathFinder] + [Finder]
-import pytest
-import gpu
-sys.exit(pytest.main(["--collect-only", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]))
-"""
-
-
-def test_gpu_sh_names_all_packages_that_it_needs() -> None:
-    text = (SCRIPTS / "bench/gpu.sh").read_text().replace("\n#", " ")
-    needed = re.search(r"It needs (.*?); the package itself", text)
-    assert needed
-    packages = [item.split()[0] for item in re.split(r",| and ", needed[1])]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(SCRIPTS / "bench")]),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
-    command = [sys.executable, "-c", WITH_ONLY, *packages]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
