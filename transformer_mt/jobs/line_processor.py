@@ -147,7 +147,8 @@ class LineProcessor:
         data = self._request.trained.data
         settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
         if self._request.tokenizer.tags:
-            settings["tag"] = [self._job.tag, data.tags]
+            languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
+            settings["tag"] = [self._job.tag, languages]
         settings["version"] = __version__
         return {"model": self._request.checksums, "settings": settings}
 
