@@ -266,7 +266,7 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
         target = path.resolve()
         if target.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
-        if files.is_stream(target):
+        if files.is_stream(path):
             continue
         if not target.parent.is_dir():
             raise InputError(f"{key}={value}: there is no folder {target.parent}; create it first")
