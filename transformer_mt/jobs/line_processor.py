@@ -36,6 +36,12 @@ def translates_file(job: TranslateJob) -> bool:
     return not (files.is_stream(source) or files.is_stream(target))
 
 
+def check_lines(job: TranslateJob) -> None:
+    """Raises ``InputError`` if the job translates a document, whose lines are no sentences."""
+    if job.document_format is not None:
+        raise InputError(f"format={job.document_format} is a document: call translate_document")
+
+
 @dataclass(frozen=True)
 class InputStats:
     """Counts of unusual input lines, and the number of the first one of a kind (0: none)."""

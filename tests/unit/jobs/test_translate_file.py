@@ -524,6 +524,14 @@ def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(
         translate_stream(replace(job, output=None), io.BytesIO(b"the dog\n"))
 
 
+def test_a_document_is_not_translated_line_by_line(model: Path, tmp_path: Path) -> None:
+    settings = {"model": str(model), "input": str(tmp_path / "page.html")}
+    job = TranslateJob(**settings, output=str(tmp_path / "out.html"))
+    for translate in (translate_file, translate_stream):
+        with pytest.raises(InputError, match="format=html is a document: call translate_document"):
+            translate(job)
+
+
 def test_translate_file_needs_files(model: Path) -> None:
     with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
         translate_file(TranslateJob(model=str(model), input="in"))
