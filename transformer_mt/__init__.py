@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from transformer_mt.decode.translator import Translator as Translator
     from transformer_mt.errors import InputError as InputError
     from transformer_mt.jobs.evaluate import evaluate as evaluate
+    from transformer_mt.jobs.evaluate import evaluate_robustness as evaluate_robustness
     from transformer_mt.jobs.export import export as export
     from transformer_mt.jobs.train import train as train
+    from transformer_mt.jobs.translate_document import translate_document as translate_document
     from transformer_mt.jobs.translate_file import translate_file as translate_file
     from transformer_mt.jobs.translate_stream import translate_stream as translate_stream
     from transformer_mt.model.transformer import Transformer as Transformer
@@ -30,8 +32,10 @@ _MODULES = {
     "Translator": "decode.translator",
     "compose": "cli.compose",
     "evaluate": "jobs.evaluate",
+    "evaluate_robustness": "jobs.evaluate",
     "export": "jobs.export",
     "train": "jobs.train",
+    "translate_document": "jobs.translate_document",
     "translate_file": "jobs.translate_file",
     "translate_stream": "jobs.translate_stream",
 }

@@ -134,12 +134,11 @@ def output(path: Path) -> Iterator[Path]:
     A file is written atomically; the target of a link is replaced, not the link. A pipe or a device
     is written directly.
     """
-    target = path.resolve()
-    if is_stream(target):
-        with _errors_naming(target, target):
-            yield target
+    if is_stream(path):  # not resolved: the target of /dev/stdout may have no path
+        with _errors_naming(path, path):
+            yield path
         return
-    with atomic(target) as temporary:
+    with atomic(path.resolve()) as temporary:
         yield temporary
 
 

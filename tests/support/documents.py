@@ -24,6 +24,9 @@ class Capitals:
         def encode(self, lines: Sequence[str]) -> list[list[int]]:
             return [[1] for _ in lines]
 
+        def normalize(self, line: str) -> str:
+            return line
+
     def __init__(self, *, reverse: bool = False) -> None:
         self.tokenizer = cast(Tokenizer, self._Vocabulary())
         self.normalizer = Normalizer("none", "en", "de")

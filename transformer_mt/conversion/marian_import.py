@@ -191,7 +191,9 @@ def _job(
     """The configuration of the model folder."""
     search = {**settings, **_read(folder / "generation_config.json", {}, optional=True)}
     longest = search.get("max_length")
-    longest_source = _number(settings, "max_position_embeddings", 512)
+    longest_source = min(_number(settings, "max_position_embeddings", 512), 512)
+    if type(limit := tokenizer.get("model_max_length")) is int:
+        longest_source = min(longest_source, limit)
     source = _language(tokenizer.get("source_lang"), "und")
     target = _language(tokenizer.get("target_lang"), "mul")
     name = hub_models.repository(reference) or folder.resolve().name
@@ -210,7 +212,7 @@ def _job(
             # The inverse of ``transformers_model.generation_settings``.
             length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
             max_length=max(longest - 2, 1) if type(longest) is int else None,
-            max_source_tokens=int(max(min(longest_source, 512) - 1, 1)),
+            max_source_tokens=int(max(longest_source - 1, 1)),
         ),
         card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),
     )

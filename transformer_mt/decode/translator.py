@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
+from transformer_mt.data.text.languages import word_separator
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
@@ -59,7 +60,7 @@ class Translation:
     from 0."""
 
     @classmethod
-    def joined(cls, parts: Sequence["Translation"], space: str = " ") -> "Translation":
+    def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
         """The translation of a line from the translations of its parts, without an alignment."""
         return cls(
             space.join(part.text for part in parts if part.text),
@@ -253,6 +254,7 @@ class Translator:
         best_of_part = dict(zip(parts, hypotheses, strict=True))
         translations: list[list[Translation]] = []
         token_pairs: list[list[TokenPair]] = []  # of each translation, by the parts of its line
+        spaces: list[str] = []  # between the parts
         for line in split_lines:
             best = [best_of_part[part] for part in line]
             # Of a line of several parts one translation, the best of each; of an empty line "".
@@ -266,9 +268,10 @@ class Translator:
                 sources = [list(part.source) for part in line]
                 for each in joined:
                     token_pairs.append(list(zip(sources, (h.tokens for h in each), strict=True)))
+                    spaces.append(word_separator(normalizer.tgt_lang))
         if not align:
             return translations
-        alignments = iter(align_words(self.engine, self.tokenizer, token_pairs))
+        alignments = iter(align_words(self.engine, self.tokenizer, token_pairs, spaces))
         return [
             [replace(each, alignment=next(alignments)) for each in best] for best in translations
         ]
@@ -324,7 +327,7 @@ class Translator:
 
     def _translation(self, parts: Sequence[Hypothesis], normalizer: Normalizer) -> Translation:
         """The translation of a line from the hypotheses of its parts."""
-        translations = []
+        translations, space = [], word_separator(normalizer.tgt_lang)
         for hypothesis in parts:
             (text,) = self.tokenizer.tgt.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
@@ -333,7 +336,7 @@ class Translator:
             num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
             score, log_prob = hypothesis.score, hypothesis.log_prob
             translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
-        return translations[0] if len(parts) == 1 else Translation.joined(translations)
+        return translations[0] if len(parts) == 1 else Translation.joined(translations, space)
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

@@ -1,5 +1,6 @@
 """Settings by the size of the corpus: the choice of ``model=auto``, and a warning about others."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -7,17 +8,19 @@ from itertools import islice
 import torch
 from omegaconf import OmegaConf
 
-from transformer_mt import files
 from transformer_mt.config import TrainJob, config_dir
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.distributed.environment import env_rank
 from transformer_mt.errors import UsageError
+from transformer_mt.files import cache_path
 
 EXPERIMENTS = {20_000: "pairs_10k", 60_000: "pairs_30k", 180_000: "pairs_100k"}
 """Experiments for corpora of fewer pairs than this: limits between the sizes that were measured."""
 LARGEST = "pairs_300k"
 """Experiment for more pairs."""
+_DATA_SETTING = re.compile(r"[+~]*(data|cache_dir|hydra\.searchpath)\b")
+"""Overrides that decide what is read; others may be swept."""
 MANY_PAIRS = 1_000_000
 """Number of pairs from which on a GPU trains the paper's base model instead."""
 MAX_PARAMETERS_PER_PAIR = 1500
@@ -43,9 +46,9 @@ def choose_experiment(
     """
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
-    job = compose(overrides)
-    data = job.data
-    sources = local_sources(data.train, data, files.cache_path(job.cache_dir))
+    job = compose(list(filter(_DATA_SETTING.match, overrides)))
+    data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
+    sources = local_sources([each.with_absolute_paths() for each in data.train], data, cache_dir)
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     number = sum(1 for _ in islice(pairs, MANY_PAIRS))
     if number == MANY_PAIRS and torch.cuda.is_available():

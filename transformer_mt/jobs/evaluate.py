@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt import files, hub_models
 from transformer_mt.config import DataConfig, EvaluateJob
+from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.decode.engines.selection import EngineRequest
@@ -50,8 +51,9 @@ def evaluate(
 
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
-            or a metric is not available here.
+            a metric is not available here, or the job is one of ``evaluate_robustness``.
     """
+    require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
     job, system = _open(job)
     settings = _settings(job, system)
     # A missing tokeniser is reported before the work. The report has BLEU in any case.
@@ -269,7 +271,8 @@ def _attend(job: EvaluateJob, system: _System) -> "Attention":
     from transformer_mt.evaluation.report import write_attention_page
 
     assert job.attention is not None
-    attention = compute_attention(job.attention, system.request.models[0], system.translator)
+    (sentence,) = system.translator.with_tag([job.attention], job.tag)
+    attention = compute_attention(sentence, system.request.models[0], system.translator)
     if job.attention_html is not None:
         write_attention_page(Path(job.attention_html), attention)
     if job.attention_png is not None:

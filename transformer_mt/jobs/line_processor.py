@@ -36,6 +36,12 @@ def translates_file(job: TranslateJob) -> bool:
     return not (files.is_stream(source) or files.is_stream(target))
 
 
+def check_lines(job: TranslateJob) -> None:
+    """Raises ``InputError`` if the job translates a document, whose lines are no sentences."""
+    if job.document_format is not None:
+        raise InputError(f"format={job.document_format} is a document: call translate_document")
+
+
 @dataclass(frozen=True)
 class InputStats:
     """Counts of unusual input lines, and the number of the first one of a kind (0: none)."""
@@ -147,7 +153,8 @@ class LineProcessor:
         data = self._request.trained.data
         settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
         if self._request.tokenizer.tags:
-            settings["tag"] = [self._job.tag, data.tags]
+            languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
+            settings["tag"] = [self._job.tag, languages]
         settings["version"] = __version__
         return {"model": self._request.checksums, "settings": settings}
 
@@ -265,7 +272,7 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
         target = path.resolve()
         if target.is_dir():
             raise InputError(f"{key}={value} is a folder: name a file")
-        if files.is_stream(target):
+        if files.is_stream(path):
             continue
         if not target.parent.is_dir():
             raise InputError(f"{key}={value}: there is no folder {target.parent}; create it first")

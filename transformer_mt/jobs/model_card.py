@@ -41,18 +41,22 @@ log = logging.getLogger(__name__)
 def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
-    They go to the run folder itself or to ``to``. An edited card, which lacks ``MARKER``, is kept.
+    They go to the run folder itself or to ``to``. An edited card of the run folder, which lacks
+    ``MARKER``, is kept, or copied.
 
     Raises:
         InputError: The configuration is missing or damaged.
     """
-    folder = run_dir if to is None else to
-    path = folder / run_layout.MODEL_CARD
-    if path.exists() and MARKER.encode() not in read_regular(path, _MAX_CARD_BYTES):
+    folder, path = to or run_dir, run_dir / run_layout.MODEL_CARD
+    edited = None
+    if path.exists() and MARKER.encode() not in (card := read_regular(path, _MAX_CARD_BYTES)):
         log.info("%s has been edited and is kept", path)
-        return
+        if to is None:
+            return
+        edited = card.decode(errors="replace")
     has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
-    write_text(path, _render(run_dir, scores or [], has_curves=has_curves))
+    text = edited or _render(run_dir, scores or [], has_curves=has_curves)
+    write_text(folder / run_layout.MODEL_CARD, text)
 
 
 def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:

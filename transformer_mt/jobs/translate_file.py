@@ -23,6 +23,7 @@ from transformer_mt.jobs.line_processor import (
     CHUNK_LINES,
     InputStats,
     LineProcessor,
+    check_lines,
     translates_file,
 )
 from transformer_mt.progress_reporter import ProgressReporter
@@ -49,9 +50,11 @@ def translate_file(job: TranslateJob) -> InputStats:
         Counts of unusual input lines, on rank 0.
 
     Raises:
-        InputError: ``input`` and ``output`` are not both files, a file or a model is missing or
-            damaged, the settings conflict, or another process is writing the output.
+        InputError: ``input`` and ``output`` are not both files, or the input is a document; a file
+            or a model is missing or damaged, the settings conflict, or another process is writing
+            the output.
     """
+    check_lines(job)
     if not translates_file(job):
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None

@@ -13,7 +13,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor, check_lines
 
 
 def translate_stream(
@@ -31,9 +31,10 @@ def translate_stream(
         Counts of unusual input lines.
 
     Raises:
-        InputError: A file or a model is missing or damaged, the settings conflict, or there are
-            several ranks.
+        InputError: A file or a model is missing or damaged, the settings conflict, the input is a
+            document, or there are several ranks.
     """
+    check_lines(job)
     if env_size() > 1:
         raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
     processor = LineProcessor(job)

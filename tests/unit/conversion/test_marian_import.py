@@ -285,6 +285,8 @@ def test_an_exported_model_of_ours_is_imported(tmp_path: Path) -> None:
     lines = ["the dog jumps", "a lazy fox", "</s> ü"]
     assert theirs.tokenizer.encode(lines) == ours.tokenizer.encode(lines)
     assert theirs.translate(lines) == ours.translate(lines)
+    decode = model_folder.read_config(model_folder.locate(output)).decode
+    assert decode.max_source_tokens == JOB.decode.max_source_tokens
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {

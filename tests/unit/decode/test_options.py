@@ -55,7 +55,7 @@ def test_parts_of_a_long_line_follow_each_other(make: Make) -> None:
 def test_joined() -> None:
     one = Translation("a", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5])
     blank = Translation("", 0.0, 0)
-    assert Translation.joined([one, blank, one]) == Translation(
+    assert Translation.joined([one, blank, one], " ") == Translation(
         "a a", -2.0, 2, -4.0, ["▁a", "</s>"] * 2, [-1.5, -0.5] * 2
     )
 

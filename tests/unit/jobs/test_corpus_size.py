@@ -1,13 +1,16 @@
 """``model=auto``: the experiment for the size of a corpus; the warning about too large a model."""
 
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from transformer_mt import compose
-from transformer_mt.config import config_dir
+from transformer_mt.cli.main import main
+from transformer_mt.config import TrainJob, config_dir
+from transformer_mt.data.text.sources import mtdata
 from transformer_mt.errors import UsageError
 from transformer_mt.jobs import corpus_size
 from transformer_mt.jobs.corpus_size import size_warning
@@ -39,19 +42,6 @@ def test_the_number_of_pairs_chooses_the_experiment(
     assert line.count("\n") == 1
 
 
-def test_pairs_of_a_download_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "mtdata/Local-tiny-1.0-deu-eng/train-parts"
-    folder.mkdir(parents=True)
-    for lang in ("deu", "eng"):
-        (folder / f"x.{lang}.gz").write_bytes(gzip.compress(b"a\n" * 7))
-    given = [*overrides(tmp_path, 3)[:-2], f"cache_dir={tmp_path}"]
-    given += [f"data.{part}=[{{mtdata: {folder.parent.name}}}]" for part in ("train", "valid")]
-    assert compose(["model=auto", *given]) == compose(["experiment=pairs_10k", *given])
-    assert "7 training pairs" in capsys.readouterr().err
-
-
 def test_a_gpu_trains_the_base_model_on_many_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +60,34 @@ def test_settings_of_the_user_take_precedence(tmp_path: Path) -> None:
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="remove one of the two"):
         compose(["experiment=quickstart", "model=auto"])
+
+
+def test_paths_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [item.replace(f"{tmp_path}/a.tsv", '"~/a.tsv"') for item in overrides(tmp_path, 3)]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compose(["model=auto", *given]) == compose(["experiment=pairs_10k", *given])
+
+
+def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(_: str, folder: Path) -> None:
+        (folder / "train-parts").mkdir()
+        for lang in ("deu", "eng"):
+            with gzip.open(folder / f"train-parts/Local-x-1-deu-eng.{lang}.gz", "wt") as file:
+                file.write("a b\n" * 20_000)
+
+    monkeypatch.setattr(mtdata, "download", download)
+    given = [*overrides(tmp_path, 3), "data.train=[{mtdata: Local-x-1-deu-eng}]"]
+    given.append(f"cache_dir={tmp_path}/cache")
+    assert compose(["model=auto", *given]) == compose(["experiment=pairs_30k", *given])
+
+
+def test_a_sweep_of_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["model=auto", *overrides(tmp_path, 3), "train.seed=1,2", f"run_dir={tmp_path}/runs"]
+    monkeypatch.setattr(sys, "argv", ["mt-train", "-m", *given])
+    jobs: list[TrainJob] = []
+    main("train", jobs.append)
+    assert [job.train.seed for job in jobs] == [1, 2]
+    assert {job.tokenizer.vocab_size for job in jobs} == {2000}
 
 
 def test_other_commands_have_a_folder_of_this_name() -> None:

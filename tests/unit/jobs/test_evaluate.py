@@ -406,6 +406,8 @@ def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json)
 def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = evaluate_job.evaluate_robustness(EvaluateJob(model=str(model), robustness=True))
     commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
+    with pytest.raises(InputError, match="call evaluate_robustness instead of evaluate"):
+        evaluate_job.evaluate(EvaluateJob(model=str(model), robustness=True))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
@@ -534,6 +536,19 @@ def test_attention_without_report_scores_nothing(
     assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
     assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
     assert image.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None:
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), ["<2de>"])
+    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
+    (model / "config.yaml").write_text(
+        re.sub("tokenizer_sha256.*\n", "", (model / "config.yaml").read_text())
+    )
+    settings = {"model": str(model), "device": "cpu", "attention_html": str(tmp_path / "a.html")}
+    given = evaluate_job.write_attention(EvaluateJob(attention="Bern", tag="<2de>", **settings))
+    written = evaluate_job.write_attention(EvaluateJob(attention="<2de> Bern", **settings))
+    assert given.maps.layers("encoder")[1][0] == "<2de>"
+    assert (given.sentence, given.translation) == (written.sentence, written.translation)
 
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])

@@ -107,6 +107,12 @@ def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
     assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
 
 
+def test_an_edited_card_is_exported(model: Path, tmp_path: Path) -> None:
+    (model / run_layout.MODEL_CARD).write_text("My model.\n")
+    output = export(model, tmp_path / "out")
+    assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
+
+
 def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert "model.safetensors" in names(export(model, tmp_path / "out"))

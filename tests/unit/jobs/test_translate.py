@@ -528,6 +528,18 @@ def test_a_pipe_is_written_to_and_not_replaced(model: Path, tmp_path: Path) -> N
     assert found == [f"{translate_lines(model, ['the dog'])[0]}\n"]
 
 
+def test_a_pipe_without_a_name_is_written_to(model: Path, tmp_path: Path) -> None:
+    """As ``output=/dev/stdout | …`` and ``output=>(…)``."""
+    source = tmp_path / "source"
+    source.write_text("the dog\n")
+    reading, writing = os.pipe()
+    settings = {"input": str(source), "output": f"/dev/fd/{writing}"}
+    commands.translate(TranslateJob(model=str(model), device="cpu", **settings))
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == f"{translate_lines(model, ['the dog'])[0]}\n"
+
+
 def damaged_config(change: Callable[[str], str]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         config = folder / run_layout.CONFIG

@@ -17,13 +17,14 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from support.model_folders import TEXT, translate_lines, write_model
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_model
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
-from transformer_mt import progress_reporter
+from transformer_mt import progress_reporter, run_layout
 from transformer_mt.cli import commands
-from transformer_mt.config import TranslateJob
+from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
@@ -420,6 +421,26 @@ def test_killed_command_resumes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
+def test_a_model_with_tags_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, source, target = tmp_path / "model", tmp_path / "in", tmp_path / "out"
+    tagged = [SourceConfig(tsv="never_read.tsv", tag="<2de>")]
+    write_model(model, replace(JOB, data=replace(JOB.data, train=tagged)))
+    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
+    (model / run_layout.TOKENIZER).write_bytes(tokenizer)
+    source.write_text("\n".join(TEXT[:25]))
+    settings = {"model": str(model), "input": str(source), "output": str(target)}
+    job = TranslateJob(**settings, tag="<2de>", device="cpu", engine="torch")
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkFolder, "join", lambda *_: InputStats())
+        translate_file(job)
+    firsts = record_chunks(monkeypatch)
+    translate_file(job)
+    assert firsts == []
+    assert "resuming: 25 of 25 lines are done" in caplog.messages
+
+
 def test_different_beam_or_model_starts_again(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -501,6 +522,14 @@ def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(
     monkeypatch.setattr(sys, "stdout", io.StringIO())  # as in IPython, it has no buffer
     with pytest.raises(InputError, match="set output=FILE"):
         translate_stream(replace(job, output=None), io.BytesIO(b"the dog\n"))
+
+
+def test_a_document_is_not_translated_line_by_line(model: Path, tmp_path: Path) -> None:
+    settings = {"model": str(model), "input": str(tmp_path / "page.html")}
+    job = TranslateJob(**settings, output=str(tmp_path / "out.html"))
+    for translate in (translate_file, translate_stream):
+        with pytest.raises(InputError, match="format=html is a document: call translate_document"):
+            translate(job)
 
 
 def test_translate_file_needs_files(model: Path) -> None:

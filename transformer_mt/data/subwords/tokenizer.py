@@ -165,6 +165,11 @@ class Tokenizer:
             encoded.append([self._ids.get(piece, UNK) for piece in (*tags, *pieces)])
         return encoded
 
+    def normalize(self, line: str) -> str:
+        """A line after the model's own normalisation (``tokenizer.normalization``)."""
+        text: str = self._sp.normalize(line)
+        return text.replace("▁", " ")
+
     def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
         """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``."""
         encoded = []

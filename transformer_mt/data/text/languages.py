@@ -65,6 +65,11 @@ def base_language(lang: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
+def word_separator(lang: str) -> str:
+    """What a language puts between words: a space, or nothing."""
+    return "" if base_language(lang) in UNSPACED else " "
+
+
 _NAMES = """
 ar Arabic az Azerbaijani be Belarusian bg Bulgarian bn Bengali bs Bosnian ca Catalan cs Czech
 cy Welsh da Danish de German el Greek en English eo Esperanto es Spanish et Estonian eu Basque

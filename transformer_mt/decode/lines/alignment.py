@@ -11,31 +11,41 @@ WORD_START = "▁"
 
 
 def align_words(
-    engine: Engine, tokenizer: Tokenizer, lines: Sequence[Sequence[TokenPair]]
+    engine: Engine,
+    tokenizer: Tokenizer,
+    lines: Sequence[Sequence[TokenPair]],
+    spaces: Sequence[str],
 ) -> list[list[Link]]:
-    """One link for each word of each line's translation; a line is given as its parts."""
+    """One link for each word of each line's translation; a line is given as its parts.
+
+    ``spaces`` are what joins the translations of the parts of each line.
+    """
     pairs = [pair for parts in lines for pair in parts]
     words = [
         (source_word_ids(tokenizer, source), target_word_ids(tokenizer.tgt, target))
         for source, target in pairs
     ]
     links = iter(engine.align(pairs, words))
-    return [_join(tokenizer, parts, [next(links) for _ in parts]) for parts in lines]
+    return [
+        _join(tokenizer, parts, [next(links) for _ in parts], space)
+        for parts, space in zip(lines, spaces, strict=True)
+    ]
 
 
 def _join(
-    tokenizer: Tokenizer, parts: Sequence[TokenPair], links: Sequence[list[Link]]
+    tokenizer: Tokenizer, parts: Sequence[TokenPair], links: Sequence[list[Link]], space: str
 ) -> list[Link]:
     """The alignment of a line from the alignments of its parts."""
     joined: list[Link] = []
-    source_offset = target_offset = 0
+    source_offset = 0
     for (source, _), part_links in zip(parts, links, strict=True):
         (piece,) = tokenizer.pieces(source[(start := tokenizer.num_tags(source)) : start + 1])
-        # A part may start within a word; translations of parts are joined by a space.
+        # A part may start within a word, and so may its translation.
         first = source_offset - (source_offset > 0 and not piece.startswith(WORD_START))
-        joined += [(first + s, target_offset + t) for s, t in part_links]
+        continues = bool(joined) and not space
+        target_offset = len(joined) - continues
+        joined += [(first + s, target_offset + t) for s, t in part_links[continues:]]
         source_offset = first + source_word_ids(tokenizer, source)[-1] + 1
-        target_offset += len(part_links)
     return joined
 
 

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from html import unescape
 
 from transformer_mt.data.text.tags import add_tag, split_tag
@@ -92,8 +93,7 @@ class MarkupTranslator:
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
             else:
-                normalizer = self.normalizer.of_tag(tag)
-                extracted[i] = extract_markup(line, normalizer.src, self._numbers)
+                extracted[i] = extract_markup(line, partial(self._normalize, tag), self._numbers)
         # Separately, because alignment takes time.
         translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
         results.update(zip(plain, translations, strict=True))
@@ -114,6 +114,10 @@ class MarkupTranslator:
                 for number, translation in enumerate(best)
             ]
         return [results[i] for i in range(len(lines))]
+
+    def _normalize(self, tag: str, text: str) -> str:
+        """Text as the model reads it: in SentencePiece's ``nmt_nfkc``, ``it´s`` is two words."""
+        return self.tokenizer.normalize(self.normalizer.of_tag(tag).src(text))
 
 
 def is_malformed(line: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
-from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.data.text.languages import word_separator
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
@@ -57,6 +57,5 @@ class SentenceTranslator:
         if len(sentences) == 1:
             return sentences[0]
         tag, _ = split_tag(line[0], self._translator.tokenizer.tags)
-        language = base_language(self._translator.normalizer.of_tag(tag).tgt_lang)
-        space = "" if language in UNSPACED else " "
+        space = word_separator(self._translator.normalizer.of_tag(tag).tgt_lang)
         return [Translation.joined([best[0] for best in sentences], space)]

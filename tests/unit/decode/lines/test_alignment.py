@@ -6,6 +6,7 @@ from support.models import WORDS, make_translator, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
 from transformer_mt.decode.lines.alignment import target_word_ids
 from transformer_mt.model.attention_maps import attention_maps
@@ -58,6 +59,21 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
             assert all(0 <= a < len(line.split()) for a, _ in t.alignment)
     assert {a for a, _ in found[8][0].alignment or []} & set(range(8, len(WORDS) * 2))
     assert all(t.alignment is None for (t,) in translator.translate_nbest(lines, 1))
+
+
+def test_a_language_without_spaces_has_none_between_parts(tokenizer: Tokenizer) -> None:
+    config = DecodeConfig(max_extra_tokens=3, max_source_tokens=25)
+    german, chinese = (
+        make_translator(
+            random_model(), tokenizer, config, Normalizer("none", "en", language)
+        ).translate_nbest([" ".join(WORDS * 2)], 1, align=True)[0][0]
+        for language in ("de", "zh")
+    )
+    parts = german.pieces.count("</s>")
+    assert german.text.count(" ") - chinese.text.count(" ") == parts - 1 > 0
+    assert german.text.replace(" ", "") == chinese.text.replace(" ", "")
+    assert chinese.alignment is not None
+    assert [b for _, b in chinese.alignment] == list(range(len(chinese.text.split())))
 
 
 def test_target_words_follow_the_decoded_text(tokenizer: Tokenizer) -> None:

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tokenizers import small_tokenizer
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.lines.alignment import source_word_ids
 from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
 from transformer_mt.decode.lines.tag_placement import restore_markup
 from transformer_mt.decode.translator import Translation
@@ -194,6 +197,9 @@ class Lengths:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[1] if line == "77" else [1, 2] for line in lines]
 
+    def normalize(self, line: str) -> str:
+        return line
+
 
 def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
     inner.tokenizer = cast(Tokenizer, Lengths())
@@ -221,6 +227,17 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
     ]
     assert inner.seen == ["x y", "", "x y", "x 77"]  # 77: what the vocabulary knows best
     assert found[1][0].alignment is None
+
+
+def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> None:
+    """Otherwise the alignment, which is between words that the model reads, is off by one."""
+    inner = Reversing()
+    inner.normalizer = Normalizer("none", "en", "de")
+    inner.tokenizer = small_tokenizer(tmp_path / "model", normalization="nmt_nfkc")
+    MarkupTranslator(inner).translate_nbest(["it´s a\u200bb <b>c</b>"], 1)
+    (ids,) = inner.tokenizer.encode(inner.seen)
+    assert len(inner.seen[0].split()) == 5
+    assert source_word_ids(inner.tokenizer, ids)[-1] == 4
 
 
 def test_normalization_that_changes_words_is_refused() -> None:
