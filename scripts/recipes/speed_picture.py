@@ -22,6 +22,7 @@ def picture() -> None:
     parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help="report.json")
     options = parser.parse_args()
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -38,16 +39,14 @@ def picture() -> None:
             drawn.add(name)
             speeds = [statistics.median(row[f"words_per_second 1 {beam}"]) for beam in (4, 1)]
             scores = [row[f"bleu {beam}"] for beam in (4, 1)]
-            (line,) = axes.plot(speeds, scores, linewidth=1, alpha=0.6)
+            label = f"{name}, {row['megabytes']:.0f} MB"
+            (line,) = axes.plot(speeds, scores, linewidth=1, alpha=0.6, label=label)
             axes.scatter(speeds, scores, s=4 * row["megabytes"], color=line.get_color(), alpha=0.6)
-            axes.annotate(
-                f"{name}, {row['megabytes']:.0f} MB",
-                (speeds[0], scores[0]),
-                xytext=(6, -10),
-                textcoords="offset points",
-                fontsize=8,
-            )
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(lambda speed, _: f"{speed:,.0f}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.legend(fontsize=8)
     axes.set_xlabel("source words per second: int8, one thread; left beam 4, right beam 1")
     axes.set_ylabel("BLEU")
     axes.grid(visible=True, which="both", alpha=0.3)
