@@ -160,8 +160,8 @@ def test_distillation_killed_at_random_moments(
     assert all(target in texts[source] for source, target in (row.split("\t") for row in pairs))
 
     table = [row.split("|")[1:-1] for row in out.splitlines() if row.startswith("|")]
-    names = ["", "student_int8, shortlist", "student_int8", "teacher_int8"]
-    assert [cell.strip() for cell in table[0]] == names
+    models = ["", "student_int8, shortlist", "student_int8", "teacher_int8"]
+    assert [cell.strip() for cell in table[0]] == models
     sizes = [float(cell) for cell in table[2][1:]]
     assert 0 < sizes[1] <= min(sizes[0], sizes[2])
     assert len(table) == 12

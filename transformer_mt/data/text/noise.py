@@ -54,7 +54,7 @@ def typing_errors(text: str, rng: np.random.Generator) -> str:
 
     A letter is swapped with the next, left out, doubled, or replaced by another of the text.
     """
-    words = list(_WORD.finditer(text))
+    words = [word for word in _WORD.finditer(text) if word[0].isalpha()]  # not H₂O, m²
     letters = "".join(word[0] for word in words)
     for i in _choose(len(words), _WORDS_PER_ERROR, rng):
         at = words[i].start() + int(rng.integers(len(words[i][0]) - 1))

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_mt.config import AugmentConfig
@@ -132,6 +132,7 @@ def kind_of_error(word: str, wrong: str, text: str) -> str:
 
 
 @given(TEXTS, st.integers(0, 2**32))
+@example("²A", 0)
 def test_typing_errors_touch_only_words(text: str, seed: int) -> None:
     noisy = typing_errors(text, rng(seed))
     others = ["".join(c for c in line if not is_letter(c)) for line in (text, noisy)]
