@@ -38,10 +38,8 @@ def shortlist() -> None:
     add("--lines", type=int, default=200_000, help="pairs to read (default: 200000)")
     options = parser.parse_args()
     tokenizer, trained = model_folder.load_tokenizer(model_folder.locate(options.model))
-    normalizer, lines = (
-        Normalizer.of(trained.data),
-        islice(read_lines(options.pairs), options.lines),
-    )
+    normalizer = Normalizer.of(trained.data)
+    lines = islice(read_lines(options.pairs), options.lines)
     pairs = [encode(tokenizer, normalizer, line) for line in lines]
     if not pairs:
         raise InputError(f"{options.pairs} has no pairs")
