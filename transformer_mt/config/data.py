@@ -265,13 +265,11 @@ class DataConfig(Checked, prefix="data."):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            min(self.weights, default=1) > 0 and math.isfinite(sum(self.weights)),
-            f"data.weights={list(self.weights)} must all be > 0",
-        )
-        numbers = len(self.weights)
-        message = f"data.weights has {numbers} numbers for {len(self.train)} training sources"
-        require(numbers in (0, len(self.train)), message)
+        positive = min(self.weights, default=1) > 0 and math.isfinite(sum(self.weights))
+        require(positive, f"data.weights={list(self.weights)} must all be > 0")
+        numbers, sources = len(self.weights), len(self.train)
+        message = f"data.weights has {numbers} numbers for {sources} training sources"
+        require(numbers in (0, sources), message)
         message = "data.weights and data.temperature both mix the sources: set one of them"
         require(not self.weights or self.temperature == 1, message)
         # Languages and sources are required in a job, but not yet in an empty schema.
@@ -283,12 +281,11 @@ class DataConfig(Checked, prefix="data."):
             self._read_mirror(files.expand_user(self.mirror).resolve())
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
-        tags = self.tags
         for source in (*self.train, *self.valid, *self.test):
             src_lang, tgt_lang = self.languages(source)
             if src_lang == tgt_lang:
                 raise InputError(f"source and target of {source} are both {src_lang!r}")
-            _, other = tags.get(source.tag or "", (src_lang, tgt_lang))
+            _, other = self.tags.get(source.tag or "", (src_lang, tgt_lang))
             if other != tgt_lang:
                 raise InputError(f"another source with the tag of {source} is in {other!r}")
 
