@@ -219,10 +219,11 @@ class SortedBatches(Sampler[list[int]]):
 # Hugging Face's Seq2SeqTrainer with MarianMT.
 
 
-def train_marian(recipe: Recipe, folder: Path) -> None:
+def train_marian(recipe: Recipe, folder: Path, **settings: Any) -> Any:
     """``Seq2SeqTrainer`` with batches grouped by length, and translations in its validations.
 
-    Its learning rate is one update late: the first has none.
+    Its learning rate is one update late: the first has none. ``settings`` of the trainer replace
+    those of the recipe. Returns the model, should the training end.
     """
     import datasets
     import sacrebleu
@@ -281,43 +282,45 @@ def train_marian(recipe: Recipe, folder: Path) -> None:
                 super()._save_checkpoint(*args, **kwargs)
 
     size = recipe.pairs_per_update(train)
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(folder / "checkpoints"),
-        max_steps=recipe.max_steps,
-        per_device_train_batch_size=size,
-        per_device_eval_batch_size=size,
-        train_sampling_strategy="group_by_length",
-        learning_rate=recipe.peak_lr,
-        lr_scheduler_type="inverse_sqrt",
-        warmup_steps=recipe.warmup_steps,
-        optim="adamw_torch_fused",
-        adam_beta1=ADAM["betas"][0],
-        adam_beta2=ADAM["betas"][1],
-        adam_epsilon=ADAM["eps"],
-        max_grad_norm=0.0,
-        label_smoothing_factor=recipe.label_smoothing,
-        bf16=recipe.precision == "bf16",
-        fp16=recipe.precision == "fp16",
-        logging_steps=recipe.log_every,
-        eval_strategy="steps",
-        eval_steps=recipe.validate_every,
-        predict_with_generate=True,
-        generation_max_length=GENERATED,
-        save_steps=recipe.validate_every,
-        save_total_limit=2,
-        disable_tqdm=True,
-        report_to="none",
-        seed=recipe.seed,
-    )
+    arguments = {
+        "output_dir": str(folder / "checkpoints"),
+        "max_steps": recipe.max_steps,
+        "per_device_train_batch_size": size,
+        "per_device_eval_batch_size": size,
+        "train_sampling_strategy": "group_by_length",
+        "learning_rate": recipe.peak_lr,
+        "lr_scheduler_type": "inverse_sqrt",
+        "warmup_steps": recipe.warmup_steps,
+        "optim": "adamw_torch_fused",
+        "adam_beta1": ADAM["betas"][0],
+        "adam_beta2": ADAM["betas"][1],
+        "adam_epsilon": ADAM["eps"],
+        "max_grad_norm": 0.0,
+        "label_smoothing_factor": recipe.label_smoothing,
+        "use_cpu": pick_device("auto").type == "cpu",  # required for bf16 on a CPU
+        "bf16": recipe.precision == "bf16",
+        "fp16": recipe.precision == "fp16",
+        "logging_steps": recipe.log_every,
+        "eval_strategy": "steps",
+        "eval_steps": recipe.validate_every,
+        "predict_with_generate": True,
+        "generation_max_length": GENERATED,
+        "save_steps": recipe.validate_every,
+        "save_total_limit": 2,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "seed": recipe.seed,
+    }
     trainer = Trainer(
         model=MarianPeer(recipe.initial_model()).model,
-        args=arguments,
+        args=Seq2SeqTrainingArguments(**arguments | settings),
         train_dataset=rows(train),
         eval_dataset=rows(valid),
         data_collator=marian_batch,
         compute_metrics=bleu,
     )
     trainer.train()
+    return trainer.model
 
 
 def marian_batch(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
@@ -342,7 +345,7 @@ def train_joeynmt(recipe: Recipe, folder: Path) -> None:
     real_run_joeynmt.train_joeynmt(recipe, folder)
 
 
-PEERS: dict[str, Callable[[Recipe, Path], None]] = {
+PEERS: dict[str, Callable[[Recipe, Path], Any]] = {
     "torch": train_torch,
     "torch-sorted": partial(train_torch, sort=True),
     "marian": train_marian,
