@@ -20,11 +20,12 @@ from typing import Any
 import sacrebleu
 import torch
 from corpus_sizes import SETTINGS, sample
-from real_run_peers import BOS, EOS, GENERATED, PAD, Recipe, marian_batch, train_marian
+from real_run_peers import GENERATED, Recipe, marian_batch, train_marian
 from real_run_text import pairs_of_text
 from reporting import SHARED_DATA, argument_parser, heading, run_main
 
 from transformer_mt.config import ModelConfig, SourceConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.files import write_text
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import read_config
@@ -55,6 +56,7 @@ def main() -> None:
     folder = options.folder.resolve() / f"{options.setting}-marian"
     run = options.folder / options.setting
     job = read_config(run)
+    assert job.schedule.peak_lr  # all of these experiments set it
     folder.mkdir(parents=True, exist_ok=True)
     text = {
         "train": SourceConfig(tsv=str(sample(SETTINGS[options.setting][0], options))),
