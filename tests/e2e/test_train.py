@@ -715,7 +715,7 @@ def test_fine_tuning_resumes_without_the_base_model(
     [
         (
             ["model.d_ff=64", "model.norm=pre"],
-            "another model.d_ff=64, model.norm=pre: leave it out",
+            "leave out model.d_ff=64, model.norm=pre",
         ),
         (["data.normalization=nfc"], "another data.normalization=nfc: leave"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
