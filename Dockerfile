@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The three commands in an image. Without a command it runs the quick start:
+# The commands in an image. Without a command it runs the quick start:
 #
 #   docker build -t transformer-mt .                                          # CPU
 #   docker build -t transformer-mt:cuda --build-arg TORCH_BACKEND=cu130 .     # CUDA 13.0

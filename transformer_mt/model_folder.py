@@ -147,7 +147,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
-    """What changes when a file does; a checksum of its weights would take a second."""
+    """Identity of a file's content without reading it: a checksum would take a second."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, otherwise a log line now and then."""
+"""Progress of long work: a bar on a terminal, otherwise log lines."""
 
 import logging
 import sys

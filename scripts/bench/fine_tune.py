@@ -1,6 +1,6 @@
 """Fine-tuning of a MarianMT model: mt-train against Hugging Face's Seq2SeqTrainer.
 
-    python scripts/bench/fine_tune.py MODEL --train a.en a.de --valid dev.en dev.de \
+    python scripts/bench/fine_tune.py MODEL --train a.en a.de --valid dev.en dev.de \\
        --test test.en test.de --updates 300
 
 MODEL is a folder of transformers' MarianMT. Both start from its weights and vocabulary and make as

@@ -3,7 +3,7 @@
     python scripts/bench/real_run.py --corpus multi30k --model tiny    all that are installed
     python scripts/bench/real_run.py --run mt-train --run bf16='train.precision=bf16'
     python scripts/bench/real_run.py --run mt-train --run before=../old: --slice-minutes 1
-    python scripts/bench/real_run.py --run mt-train --run later=mt-train: --minutes 24 \
+    python scripts/bench/real_run.py --run mt-train --run later=mt-train: --minutes 24 \\
        --slice-minutes 0.5 --head-start-minutes 18                     is an old process as fast?
     python scripts/bench/real_run.py --read runs/mine runs/other       tokens/s of any run folder
 

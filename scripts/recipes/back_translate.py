@@ -3,7 +3,7 @@
     scripts/back_translate FOLDER --mono news.de.zst [OVERRIDES of mt-train]
 
     scripts/back_translate runs/bt --mono '{sample: train}' experiment=quickstart
-    scripts/back_translate runs/bt --mono news.de.zst --reverse hf://Helsinki-NLP/opus-mt-de-en \
+    scripts/back_translate runs/bt --mono news.de.zst --reverse hf://Helsinki-NLP/opus-mt-de-en \\
         --config-dir runs/mine --config-name config      the data and settings of a run
     … reverse:model=small forward:model=base             for one of the two models
     … translate:sampling=true translate:top_k=10         of mt-translate: sample, not beam search

@@ -1,6 +1,6 @@
 """Size, start-up time, speed and scores of exported models, as a table.
 
-    python scripts/recipes/student_report.py report.json --run runs/fast/student \
+    python scripts/recipes/student_report.py report.json --run runs/fast/student \\
         --model runs/fast/student runs/fast/student_int8 --model runs/mine runs/fast/teacher_int8
 
 The text is the test set of RUN, or its validation set if it has none. A model runs in a process of

@@ -713,11 +713,8 @@ def test_fine_tuning_resumes_without_the_base_model(
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (
-            ["model.d_ff=64", "model.norm=pre"],
-            "another model.d_ff=64, model.norm=pre: leave it out",
-        ),
-        (["data.normalization=nfc"], "another data.normalization=nfc: leave"),
+        (["model.d_ff=64", "model.norm=pre"], "leave out model.d_ff=64, model.norm=pre"),
+        (["data.normalization=nfc"], "leave out data.normalization=nfc"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
         (["train.init_from={corpus}"], "there is no model.safetensors"),
     ],

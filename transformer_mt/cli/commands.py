@@ -27,7 +27,7 @@ def train(job: TrainJob) -> None:
 
 
 def translate(job: TranslateJob) -> None:
-    """Translates a document, or a file, resumable, or else standard input or to standard output."""
+    """Translates a document, a file to a file, which can resume, or a stream."""
     with exit_on_interrupt("mt-translate", gigabytes=1):
         from transformer_mt.jobs.line_processor import translates_file
 
@@ -42,7 +42,7 @@ def translate(job: TranslateJob) -> None:
 
 
 def evaluate(job: EvaluateJob) -> None:
-    """Scores translations and prints the scores; of an attention page alone, the translation."""
+    """Prints the scores of translations; the translation if only its attention is asked for."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
         from transformer_mt.evaluation import robustness, score_tables
         from transformer_mt.jobs.evaluate import evaluate, evaluate_robustness, write_attention

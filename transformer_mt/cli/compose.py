@@ -55,7 +55,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
 
 
 def with_experiment(overrides: Sequence[str], command: Command) -> list[str]:
-    """The overrides with an experiment, for the number of training pairs, for ``model=auto``."""
+    """Replaces ``model=auto`` by the experiment for the number of training pairs."""
     if command != "train" or "model=auto" not in overrides:
         return list(overrides)
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch

@@ -86,7 +86,7 @@ class Sweep:
         if again := paths & self._written:
             raise InputError(
                 f"another job of this sweep writes {min(again)}: set a different file for each "
-                "job, with ${SETTING} of what varies in its name"
+                "job, with a setting that varies, ${SETTING}, in its name"
             )
         self._written |= paths
 

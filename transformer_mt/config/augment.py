@@ -19,14 +19,14 @@ class AugmentConfig(Checked, prefix="data.augment."):
     no_final_punctuation: float = number(0.0, at_least=0, at_most=1)
     """Rate of sources without the marks at their end."""
     typographic_quotes: float = number(0.0, at_least=0, at_most=1)
-    """Rate of sources whose straight quotes and apostrophes become typographic. Those of a language
-    drawn at random; ``data.normalization=standard`` and ``moses`` undo it."""
+    """Rate of sources whose straight quotes and apostrophes become typographic. They are those of
+    a random language; ``data.normalization=standard`` and ``moses`` undo it."""
     typing_errors: float = number(0.0, at_least=0, at_most=1)
     """Rate of sources with typing errors. One in every tenth word, rounded up: a letter swapped
     with the next, left out, doubled or replaced."""
     extra_blanks: float = number(0.0, at_least=0, at_most=1)
-    """Rate of sources with extra blanks. A second one beside every fifth, rounded up, and one
-    before each punctuation mark after a word."""
+    """Rate of sources with extra blanks. Every fifth blank, rounded up, is doubled, and one is
+    added before each punctuation mark after a word."""
 
     @property
     def rates(self) -> dict[str, float]:

@@ -192,8 +192,8 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     ratio_slack: int = number(0, at_least=0)
     """Subwords allowed beyond ``max_ratio``. Keeps short pairs."""
     drop_garbled: bool = False
-    """Drops control characters and broken encodings. Also replacement and private-use
-    characters."""
+    """Drops pairs with control characters or in a broken encoding. Also with replacement and
+    private-use characters."""
     drop_markup: bool = False
     """Drops pairs with HTML tags or entities."""
     drop_identical: bool = False
@@ -287,7 +287,7 @@ class DataConfig(Checked, prefix="data."):
                 raise InputError(f"source and target of {source} are both {src_lang!r}")
             _, other = self.tags.get(source.tag or "", (src_lang, tgt_lang))
             if other != tgt_lang:
-                raise InputError(f"another source with the tag of {source} is in {other!r}")
+                raise InputError(f"{source}: another source with this tag has tgt_lang={other}")
 
     def languages(self, source: SourceConfig | None) -> tuple[str, str]:
         """Source and target language of a source; of the model if it is None."""

@@ -32,10 +32,10 @@ class TranslateJob(Checked):
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", "html", "xliff")
     """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
-    and ``xliff`` are documents. ``auto`` is what the ending of ``input`` says, otherwise text."""
+    and ``xliff`` are documents. ``auto`` follows the ending of ``input``, and is otherwise text."""
     nbest: int = number(1, at_least=1, at_most=10_000)
-    """Number of translations of each line, best first. It needs ``format=jsonl``; with ``sampling``
-    they are in random order."""
+    """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with
+    ``sampling`` they are in random order."""
     engine: str = one_of("auto", ENGINES)
     """Translation engine. ``auto`` is CTranslate2 where it is installed and can do the job, on a
     CPU, and otherwise torch; they give the same translations, ties and rounding aside."""
@@ -136,7 +136,7 @@ class EvaluateJob(Checked):
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
     unless ``testset``, ``subset`` or ``references`` select another."""
     subset: str | None = one_of("test", "valid", default=None)
-    """Which of the model's own sets. null: ``test``; ``valid`` is for choosing settings."""
+    """Set of the model's own data to score. null: test. ``valid`` is for choosing settings."""
     step: int | None = None
     """Step of the checkpoint to load; null: the final model."""
     beam_size: int | None = None
@@ -160,8 +160,8 @@ class EvaluateJob(Checked):
     """Metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references under the
     model, per subword."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
-    """BLEU on other scales. ``paper``: tokenised, compounds split (Table 2); ``lowercase_tokens``:
-    published Multi30k scores; null: what suits the system."""
+    """BLEU on other scales. null: those that suit the system. ``paper``: tokenised, compounds split
+    (Table 2); ``lowercase_tokens``: published Multi30k scores."""
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
@@ -276,7 +276,7 @@ class ExportJob(Checked):
     program: ClassVar = "mt-export"
 
     model: str = ""
-    """Model folder; required."""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]``; required."""
     format: str = one_of(EXPORT_FORMATS, default="")
     """Format, required. ``transformers``: a folder that Hugging Face transformers loads without
     this package. ``ctranslate2``: a folder that CTranslate2 loads. ``argos``: a package that Argos
@@ -285,8 +285,8 @@ class ExportJob(Checked):
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)
-    """Data type of the weights, for ``format=ctranslate2``, null: ``float32``, and ``argos``, null:
-    ``int8``."""
+    """Data type of the weights, for ``format=ctranslate2`` and ``argos``. null: float32, for argos
+    int8."""
 
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")

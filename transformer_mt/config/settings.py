@@ -129,10 +129,11 @@ def field_docstrings(kind: type) -> dict[str, str]:
 
 
 def _with_names(text: str, names: list[str]) -> str:
-    """The text with a list of names at the end of its first sentence."""
+    """The text with a list of names at the end of its first sentence, before "null: …"."""
     if not names:
         return text
-    first, quoted = first_sentence(text), [f"``{name}``" for name in names]
+    first = first_sentence(text).partition(" null:")[0]
+    quoted = [f"``{name}``" for name in names]
     listed = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
     return f"{first.removesuffix('.')}: {listed}.{text[len(first) :]}"
 

@@ -100,12 +100,13 @@ class TrainConfig(Checked, prefix="train."):
     """Whether to compile the training step. null: on GPUs with bf16. Batches then have one fixed
     shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
-    """Data type of the computation. 16-bit types by autocast, fp16 with loss scaling; ``auto`` is
-    bf16 on a GPU that has it, otherwise fp32; on a CPU with bf16 instructions a measurement decides
-    when a run starts."""
+    """Data type of the computation. ``auto`` is bf16 on a GPU that has it; on a CPU with bf16
+    instructions, what is faster when a run starts; otherwise fp32. 16-bit types are used by
+    autocast, fp16 with loss scaling."""
     kernels: str = one_of("auto", "torch", "onednn")
-    """Library of the matrix products on a CPU, oneDNN in fp32 only. ``auto`` measures which is
-    fastest when a run starts, and keeps the choice for the run, also when it resumes."""
+    """Library of the matrix products on a CPU. ``onednn`` is for fp32, as PyTorch uses it for bf16
+    anyway. ``auto`` measures which is faster when a run starts, and a resumed run keeps the
+    choice."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

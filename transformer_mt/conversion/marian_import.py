@@ -40,7 +40,7 @@ _MAX_FILE_BYTES = 2**24
 
 
 def import_model(folder: Path, output: Path, reference: str) -> None:
-    """Writes a MarianMT folder as a model folder of ours.
+    """Converts a MarianMT folder to a model folder.
 
     Args:
         folder: The MarianMT folder.
@@ -135,7 +135,7 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
 
 
 def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
-    """Those of source and target, or one for both."""
+    """The vocabularies of source and target, or one for both."""
     start = settings["decoder_start_token_id"]
     if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
         pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary

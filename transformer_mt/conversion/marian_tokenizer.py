@@ -59,13 +59,13 @@ def normalization_gap(normalization: str) -> str | None:
 
 
 def token_settings(tokenizer: Tokenizer) -> Json:
-    """What differs in ``config.json``."""
+    """Settings that replace those of ``transformers_model.model_settings`` in ``config.json``."""
     sizes = (len(_order(tokenizer, side)) for side in (tokenizer, tokenizer.tgt))
     return _special(tokenizer) | dict(zip(("vocab_size", "decoder_vocab_size"), sizes, strict=True))
 
 
 def generation_settings(tokenizer: Tokenizer) -> Json:
-    """What differs in ``generation_config.json``."""
+    """Settings that are added to ``generation_config.json``."""
     ids = _special(tokenizer)
     unk = _order(tokenizer, tokenizer.tgt).index(UNK)
     return ids | {"suppress_tokens": [unk, ids["pad_token_id"]]}

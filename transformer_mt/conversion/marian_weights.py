@@ -1,4 +1,4 @@
-"""The weights of MarianMT models, by the names that they have here.
+"""Weights of MarianMT models: read, and converted to our names.
 
 Shapes: D model; V vocabulary.
 """
@@ -108,7 +108,7 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         raise InputError(f"it has no tensor {names[0]}")
 
     def both(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
-        """Adds a layer's weight and bias, which several of their layers have."""
+        """Adds weight and bias of a layer that corresponds to several of MarianMT's."""
         for kind in ("weight", "bias"):
             tensors = [get(f"{part}.{kind}") for part in parts]
             ours[f"{name}.{kind}"] = order(torch.cat(tensors))

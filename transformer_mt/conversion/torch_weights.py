@@ -23,7 +23,7 @@ _MAX_PICKLE_BYTES = 2**22
 
 
 def read_torch_weights(path: Path, num_bytes: int) -> dict[str, Tensor]:
-    """The tensors of a file by ``torch.save``, in memory only as far as they are used.
+    """The tensors of a file that ``torch.save`` wrote, memory-mapped where its format allows.
 
     Args:
         path: The file.

@@ -1,4 +1,4 @@
-"""Cleaned text as text: training pairs, or their target side alone, as of monolingual text.
+"""Cleaning of training text, pairs or monolingual, for recipes: lines in, lines out.
 
 Worker processes clean chunks, each into a file, so that an interrupted run resumes from the files
 it finds. Duplicates are found over all of them, as in a corpus that is encoded.

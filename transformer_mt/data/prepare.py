@@ -100,7 +100,7 @@ class Prepared:
         return CleaningReport.from_json(self.config.cleaning, self.read_report())
 
     def read_report(self) -> dict[str, Any]:
-        """The same as JSON values, ``CleaningReport.to_json``."""
+        """Report of what cleaning dropped, as JSON values (``CleaningReport.to_json``)."""
         types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
         try:
             return dict(read_json(self.corpus / REPORT, types))
@@ -187,7 +187,7 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
 def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources, those of mtdata as files in the cache, which are downloaded if not yet there.
+    """The sources, with those of mtdata replaced by files, downloaded into the cache if missing.
 
     Raises:
         InputError: A corpus cannot be downloaded, or is in other languages.

@@ -56,7 +56,7 @@ class Score:
 
     @property
     def label(self) -> str:
-        """Its name, with the tag."""
+        """Name of the metric, with the tag."""
         return f"{self.name} {self.tag}" if self.tag else self.name
 
     @property

@@ -97,7 +97,7 @@ def comet_scores(
         reason = errors[-1] if errors else f"exit status {done.returncode}"
         raise InputError(
             f"{COMMAND} failed ({reason}): can it download its model {model}? For a model on this "
-            "machine set comet_model=FILE.ckpt, of mt-train train.comet_model"
+            "machine set comet_model=FILE.ckpt (mt-train: train.comet_model)"
         )
     return [float(printed[file]) for file in files]
 

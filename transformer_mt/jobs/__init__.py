@@ -1,1 +1,1 @@
-"""The jobs of the commands: train, translate_file, translate_stream, evaluate, export."""
+"""The jobs of the commands: training, translation, evaluation and export."""

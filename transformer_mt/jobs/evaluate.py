@@ -196,7 +196,10 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     data, folder = system.data, system.request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
-        raise InputError(f"{folder} was trained without a test set (data.test)")
+        raise InputError(
+            f"{folder} has no {subset} set (data.{subset}): set testset=NAME, or source=FILE with "
+            "'references=[FILE]'"
+        )
     for source in sources:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user

@@ -1,4 +1,4 @@
-"""What translates, or scores, the lines of a job: one line of output for each."""
+"""Translation, or scoring, of the lines of a job: one line of output for each."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ def translates_file(job: TranslateJob) -> bool:
 
 
 def check_lines(job: TranslateJob) -> None:
-    """Raises ``InputError`` if the job translates a document, whose lines are no sentences."""
+    """Raises ``InputError`` if the job translates a document, and not line by line."""
     if job.document_format is not None:
         raise InputError(f"format={job.document_format} is a document: call translate_document")
 

@@ -100,9 +100,8 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     ]
     if conflicts:
         raise InputError(
-            f"the model of train.init_from={job.train.init_from} has another "
-            f"{', '.join(conflicts)}: leave it out, as architecture and normalisation are that "
-            "model's"
+            f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
+            f"train.init_from={job.train.init_from}"
         )
     dropout = {key: value for key, value in asdict(job.model).items() if key.endswith("dropout")}
     return replace(

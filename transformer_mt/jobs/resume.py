@@ -85,7 +85,7 @@ def check(
     steps_done: int = 0,
     is_trained: bool = False,
 ) -> RunState:
-    """Whether a run folder is new, to be resumed, or finished; refuses a folder that is none.
+    """Whether a run folder is new, to be resumed, or finished; refuses any other folder.
 
     The first two checks need no data: they are done once before preparing them, which may take
     hours, and once more afterwards, with all others.
@@ -185,5 +185,5 @@ def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
         return dict(read_json(path, {}))
     except (OSError, ValueError):
         raise InputError(
-            f"{path} is damaged: delete it, and the data are assumed to be unchanged"
+            f"{path} is damaged: delete it; the data will not be compared with those of the start"
         ) from None

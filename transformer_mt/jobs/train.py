@@ -219,7 +219,7 @@ def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
         model_folder.write_config(run_dir, job, run_dir)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir, scores)
-    log.info("%s is finished: nothing to do (to train on, raise train.max_steps)", run_dir)
+    log.info("%s is finished: nothing to do (to continue training, raise train.max_steps)", run_dir)
     return scores if data.test else None
 
 

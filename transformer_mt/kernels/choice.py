@@ -95,7 +95,7 @@ def choose_kernels(
     if len(candidates) == 1:
         return candidates[0]
     if recorded is not None:
-        log.info("the run's earlier choice of CPU kernels is not available: it is made again")
+        log.info("the CPU kernels that this run used before are not available: choosing again")
     operands = _operands(model, rows)
     calls = [partial(_compute, candidate, operands) for candidate in candidates]
     # On one thread, by its CPU time: several wait for the last of them, which on a busy machine
@@ -178,7 +178,7 @@ def should_compile(
         needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
         if choice:
             raise InputError(f"train.compile=true {needs}: install them")
-        log.warning("the training step is not compiled and slower: compilation %s", needs)
+        log.warning("the training step runs uncompiled, which is slower: compiling it %s", needs)
         return False
     if choice and not possible:
         raise InputError(

@@ -52,7 +52,7 @@ class Embedding(nn.Module):
                 nn.init.normal_(parameter, std=config.d_model**-0.5)
 
     def reset_sinusoids(self, num_positions: int | None = None) -> None:
-        """Computes the table of sinusoids, which weights files do not contain; None: its size."""
+        """Computes the table of sinusoids, which weights files do not contain."""
         if hasattr(self, "positions"):
             return
         with torch.inference_mode(mode=False):  # training may use it later

@@ -214,8 +214,8 @@ class Monitor:
         if min(seconds, self._deadline - time.perf_counter()) > _LONG_RUN_SECONDS:
             self.note(
                 f"warning: an update takes {seconds_per_update:.0f} s on this machine; {steps:,} "
-                f"would take {seconds / 86400:.0f} days. To see the whole pipeline in minutes: "
-                "mt-train experiment=quickstart"
+                f"would take {seconds / 86400:.0f} days: set train.max_hours, or model=auto for a "
+                "smaller model; experiment=quickstart shows the whole pipeline in minutes"
             )
 
 

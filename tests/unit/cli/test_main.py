@@ -206,7 +206,7 @@ def test_jobs_of_a_sweep_must_write_different_files(run: Run) -> None:
     status, out, err = run("translate", *argv, job=jobs.append)
     assert (status, out, len(jobs)) == (1, "", 1)
     assert "another job of this sweep writes b: set a different file" in err
-    assert "with ${SETTING} of what varies in its name" in err
+    assert "with a setting that varies, ${SETTING}, in its name" in err
     status, _, _ = run("translate", *argv[:3], "output=/dev/null", argv[4], job=jobs.append)
     assert (status, len(jobs)) == (0, 3)
 

@@ -250,7 +250,7 @@ def test_languages_of_a_source() -> None:
         ({"tgt_lang": "fr"}, "needs a tag, which tells the model .* such as tag: <2fr>"),
         ({"tag": "<x>", "tgt_lang": "french!"}, "tgt_lang of a data source"),
         ({"tag": "<x>", "tgt_lang": "en"}, "are both 'en'"),
-        ({"tag": "<2de>", "tgt_lang": "fr"}, "another source with the tag of .* is in 'de'"),
+        ({"tag": "<2de>", "tgt_lang": "fr"}, "another source with this tag has tgt_lang=de"),
     ],
 )
 def test_invalid_tags_are_refused(source: dict[str, str], message: str) -> None:

@@ -427,7 +427,7 @@ def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[s
     job = model_folder.read_config(model)
     model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))
     message = error_of(capsys, model=str(model))
-    assert message == f"{model} was trained without a test set (data.test)"
+    assert message.startswith(f"{model} has no test set (data.test): set testset=NAME")
 
 
 def test_settings_are_chosen_on_the_validation_set(

@@ -41,7 +41,7 @@ class Share(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How many tokens a side has for each stored one."""
+    """Number of sampled tokens for each stored token of a side: mean and variance."""
 
     mean: float = 1.0
     variance: float = 0.0
@@ -152,7 +152,7 @@ class PairSampler:
 
     @cached_property
     def _regularizers(self) -> tuple[SubwordRegularizer, SubwordRegularizer]:
-        """Those of source and target."""
+        """The regularisers of source and target."""
         tokenizer = self._tokenizer
         src = SubwordRegularizer(tokenizer, self.strength)
         joint = tokenizer.tgt is tokenizer

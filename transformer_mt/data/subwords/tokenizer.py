@@ -311,7 +311,7 @@ def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
 
 
 def _explain(error: str, config: TokenizerConfig) -> str:
-    """An error of SentencePiece as what to change."""
+    """Turns an error of SentencePiece into what to change."""
     if highest := re.search(r"value <= (\d+)", error):
         return (
             f"tokenizer.vocab_size={config.vocab_size} is too large for this text: set "

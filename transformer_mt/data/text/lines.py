@@ -128,7 +128,7 @@ def damaged(name: str, line: int, error: Exception) -> InputError:
 
 
 def as_lines(lines: Iterable[str]) -> list[str]:
-    """The lines of a caller as a list.
+    """Checks the lines that a caller passes, and returns them as a list.
 
     Raises:
         InputError: A line has a surrogate.

@@ -44,7 +44,7 @@ def no_final_punctuation(text: str, _: np.random.Generator) -> str:
 
 
 def typographic_quotes(text: str, rng: np.random.Generator) -> str:
-    """Straight quotes and apostrophes as word processors write them, in a random language's way."""
+    """The text with typographic quotes and apostrophes, in the style of a random language."""
     style = _QUOTES[rng.integers(len(_QUOTES))]
     return _OPENING.sub(style[0], text).replace('"', style[1]).replace("'", "’")
 
@@ -67,7 +67,7 @@ def typing_errors(text: str, rng: np.random.Generator) -> str:
 
 
 def extra_blanks(text: str, rng: np.random.Generator) -> str:
-    """A second blank beside every fifth, rounded up, and one before all punctuation after words.
+    """The text with every fifth blank doubled, rounded up, and one before punctuation after words.
 
     Vocabularies merge the former; the latter change what a model reads.
     """

@@ -109,7 +109,7 @@ class Document:
             self.units.append(Unit(line, *place, codes, quote))
 
     def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
-        """The range of the pieces without pairs around all, and without markup of no words."""
+        """The range of pieces without tags that enclose all of it and without wordless ends."""
         first, last = 0, len(pieces)
         while first < last:
             end = max(first, pairs.get(first, first)) + 1  # of the element at the start
