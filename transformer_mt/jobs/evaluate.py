@@ -196,7 +196,10 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     data, folder = system.data, system.request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
-        raise InputError(f"{folder} was trained without a test set (data.test)")
+        raise InputError(
+            f"{job.model} has no set of its own (data.{subset}): set source=FILE and "
+            "'references=[FILE]', or testset=NAME"
+        )
     for source in sources:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
