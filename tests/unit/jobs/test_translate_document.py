@@ -130,8 +130,8 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
 def test_encodings_have_the_letters_of_their_extensions(
     run: Run, declared: str, encoding: str, letter: str
 ) -> None:
-    page = f"<meta charset={declared}><p>a {letter} b"
-    assert run(page.encode(encoding)).decode(encoding) == page.replace(f"a {letter} b", f"A {letter} B")
+    page = f"<meta charset={declared}><p>a {letter}"
+    assert run(page.encode(encoding)).decode(encoding) == page.replace("<p>a", "<p>A")
 
 
 @pytest.mark.usefixtures("capitals")
