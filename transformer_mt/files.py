@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 _MAX_JSON_BYTES = 2**22
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""Start of the text that stands for a large file where a repository was cloned without Git LFS."""
 
 
 def expand_user(path: str | Path) -> Path:
@@ -178,8 +180,8 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     """Opens a file of a folder that is not trusted; a link to a file counts as that file.
 
     Raises:
-        OSError: It cannot be read, is larger than ``max_bytes``, or is not a regular file: reading
-            a pipe or a device may never end.
+        OSError: It cannot be read, is larger than ``max_bytes``, was cloned without Git LFS, or is
+            not a regular file: reading a pipe or a device may never end.
     """
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
@@ -189,7 +191,11 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     if max_bytes is not None and status.st_size > max_bytes:
         message = f"its size is {status.st_size:,} bytes, the limit {max_bytes:,}"
         raise OSError(errno.EFBIG, message, str(path))
-    return path.open("rb")
+    file = path.open("rb")
+    if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
+        file.close()
+        raise OSError(errno.EINVAL, "a pointer of Git LFS, run git lfs pull", str(path))
+    return file
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:

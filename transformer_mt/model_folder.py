@@ -159,7 +159,8 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
         InputError: One of them is missing or damaged, or the vocabulary is a different one.
     """
     if not folder.is_dir():
-        raise InputError(f"no model folder {folder.absolute()}")
+        hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
+        raise InputError(f"no model folder {folder.absolute()}; {hint}")
     job, checksum = _read_config(folder)
     tokenizer = Tokenizer.load(folder)
     if checksum not in (None, vocabulary_checksum(folder)):

@@ -37,6 +37,13 @@ def test_pipe_is_written_to_and_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [link, pipe]
 
 
+def test_a_pointer_of_git_lfs_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 300000000\n")
+    with pytest.raises(OSError, match="Git LFS, run git lfs pull"):
+        files.open_regular(path)
+
+
 def test_target_of_a_link_is_written_atomically(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "folder" / "file"
     target.parent.mkdir()

@@ -6,7 +6,8 @@ The layers are the same, so the import is exact; only dimensions and pieces are 
 * Its decoder starts with ``<pad>``, a symbol that Marian itself does not have and that must never
   be generated. Here it is the start symbol ``<s>``, with a bias that takes its probability away,
   and ``<pad>``, which our batches do not contain, is a row of zeros.
-* Special symbols have the ids that they always have here; the other pieces keep their order.
+* Special symbols have the ids that they always have here; the other pieces keep their order. A
+  ``<s>`` that its decoder does not start with, as in newer models, is left out: no text has it.
 
 A folder is not trusted: names, shapes and sizes are checked before weights are read, and nothing in
 it can name code to run.
@@ -170,14 +171,12 @@ def _renumbered(theirs: list[str], start: str) -> Vocabulary:
     ids = {piece: i for i, piece in enumerate(theirs)}
     if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in ids]:
         raise InputError(f"its vocabulary has no {missing[0]}")
-    special = [ids[name] if name in ids else len(theirs) for name in _SPECIAL]
+    special = [ids.get(name, len(theirs)) for name in _SPECIAL]
     if start == "<pad>":
-        if "<s>" in ids:
-            raise InputError("its vocabulary has <s>, but its decoder does not start with it")
         special[PAD], special[BOS] = len(theirs), ids["<pad>"]
     elif start != "<s>":
         raise InputError(f"its decoder starts with {printable(start)}, not with <pad> or <s>")
-    rest = sorted({*range(len(theirs))} - {*special})
+    rest = [i for i, piece in enumerate(theirs) if piece not in _SPECIAL]
     return Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
 
 

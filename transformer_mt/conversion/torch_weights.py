@@ -43,7 +43,7 @@ def read_torch_weights(path: Path, num_bytes: int) -> dict[str, Tensor]:
         ):
             raise ValueError("it is not a dictionary of tensors")
     except Exception as error:  # of the unpickler, the archive or the allocator: any type
-        reason = first_line(error)
+        reason = getattr(error, "strerror", None) or first_line(error)
         if type(error).__name__ == "UnpicklingError":  # a page of advice to trust the file
             reason = "it contains more than tensors, or is damaged"
         raise InputError(f"cannot read {path}: {printable(reason[:200])}") from None

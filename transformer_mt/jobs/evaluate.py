@@ -197,8 +197,8 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(
-            f"{folder} has no {subset} set (data.{subset}): set testset=NAME, or source=FILE with "
-            "'references=[FILE]'"
+            f"{job.model} has no {subset} set (data.{subset}): set testset=NAME, or source=FILE "
+            "with 'references=[FILE]'"
         )
     for source in sources:
         for path in source.paths.values():

@@ -30,6 +30,7 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _ALIASES = {"iso-8859-1": "windows-1252", "us-ascii": "windows-1252", "utf-16": "utf-8"}
+_ALIASES |= {"gb2312": "gbk", "shift_jis": "cp932", "x-sjis": "cp932", "euc-kr": "cp949"}
 """Encodings that are declared, and what they mean, as the HTML standard says."""
 _MAX_LISTED = 10
 """Number of places that a message names."""

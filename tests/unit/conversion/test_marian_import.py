@@ -27,8 +27,8 @@ SEARCH = {"max_extra_tokens": 1000, "max_length": 24, "length_penalty": 0.0}
 """As ``generate`` with ``max_new_tokens=25, length_penalty=0, early_stopping=True``."""
 
 
-def write(folder: Path, *, separate: bool = False, **settings: Any) -> Any:
-    """A MarianMT folder; returns its model."""
+def write(folder: Path, *, separate: bool = False, start: bool = False, **settings: Any) -> Any:
+    """A MarianMT folder, with ``start`` with an unused ``<s>``; returns its model."""
     folder.mkdir()
     pieces = [
         marian_models.train_side(lines, folder / name, size)
@@ -42,7 +42,8 @@ def write(folder: Path, *, separate: bool = False, **settings: Any) -> Any:
         settings |= {"decoder_vocab_size": sizes[1], "share_encoder_decoder_embeddings": False}
         settings |= {"pad_token_id": 2, "decoder_start_token_id": 2}
     else:
-        sizes = [len(marian_models.write_vocabulary(folder, pieces, [">>deu<<"]))]
+        tags = [*["<s>"] * start, ">>deu<<"]
+        sizes = [len(marian_models.write_vocabulary(folder, pieces, tags))]
     marian_models.write_tokenizer_config(folder, "en", "de", separate_vocabs=separate)
     model = marian_models.random_model(sizes[0], scale=3, **settings)
     model.save_pretrained(folder)
@@ -92,9 +93,9 @@ def largest_difference(folder: Path, model: Any) -> float:
         hidden = ours.decode(
             Packed.from_sequences([[ids[n] for n in names]]), ours.encode(packed), packed
         )
-        found = ours.logits(hidden)[:, [ids[pieces[i]] for i in range(len(columns)) if i != pad]]
+        kept = [i for i, piece in pieces.items() if piece not in ("<pad>", "<s>")]
+        found = ours.logits(hidden)[:, [ids[pieces[i]] for i in kept]]
         expected = model(torch.tensor([source]), decoder_input_ids=torch.tensor([tgt])).logits[0]
-        kept = [i for i in range(len(columns)) if i != pad]
         differences.append(float((found - expected[:, kept]).abs().max()))
         assert found.isfinite().all()
     return max(differences)
@@ -112,6 +113,7 @@ def their_translations(folder: Path, model: Any, lines: list[str], beam_size: in
         {},
         {"activation_function": "relu", "encoder_layers": 3, "tie_word_embeddings": False},
         {"activation_function": "gelu", "scale_embedding": False},
+        {"start": True},
         {"separate": True},
         {"separate": True, "tie_word_embeddings": False},
     ],

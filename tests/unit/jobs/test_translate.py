@@ -626,7 +626,9 @@ def test_damaged_model_folder_is_one_line(
 
 
 def test_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert error_of(capfd, model=str(tmp_path / "x")) == f"no model folder {tmp_path / 'x'}"
+    message = error_of(capfd, model=str(tmp_path / "x"))
+    hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
+    assert message == f"no model folder {tmp_path / 'x'}; {hint}"
     assert "no model folder" in error_of(capfd, model="/dev/null")
 
 

@@ -123,6 +123,18 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
 
 
 @pytest.mark.usefixtures("capitals")
+@pytest.mark.parametrize(
+    ("declared", "encoding", "letter"),
+    [("gb2312", "gbk", "镕"), ("Shift_JIS", "cp932", "①"), ("euc-kr", "cp949", "똠")],
+)
+def test_encodings_have_the_letters_of_their_extensions(
+    run: Run, declared: str, encoding: str, letter: str
+) -> None:
+    page = f"<meta charset={declared}><p>a {letter}"
+    assert run(page.encode(encoding)).decode(encoding) == page.replace("<p>a", "<p>A")
+
+
+@pytest.mark.usefixtures("capitals")
 def test_invalid_bytes_stay(run: Run) -> None:
     assert run(b"<pre>\xff</pre><p>a\x80") == b"<pre>\xff</pre><p>A?"
 

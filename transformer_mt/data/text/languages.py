@@ -65,6 +65,12 @@ def base_language(lang: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
+def may_be_same_language(code: str, lang: str) -> bool:
+    """Whether two codes may name one language: ``und`` and ``mul`` stand for any."""
+    codes = {base_language(code), base_language(lang)}
+    return len(codes) == 1 or not codes.isdisjoint(("und", "mul"))
+
+
 def word_separator(lang: str) -> str:
     """What a language puts between words: a space, or nothing."""
     return "" if base_language(lang) in UNSPACED else " "

@@ -144,8 +144,8 @@ class Document:
         # Attributes first: their tags are parts of texts.
         for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
             codes, text, has_words = dict(unit.codes), "", False
-            for i, piece in enumerate(_CODE.split(translation)):
-                if i % 2:
+            for piece in _CODE.split(translation):
+                if piece in unit.codes:
                     start, end = codes.pop(piece, (0, 0))
                     text += "".join(parts[start:end])
                 else:  # what the line has as entities is escaped, and perhaps nothing else
@@ -164,8 +164,8 @@ class Document:
     def place(self, code: str) -> str:
         """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
         match = _CODE.search(code)
-        if match is None:  # a placeholder of the document's own, such as {name}
-            return code
+        if match is None or not any(match[0] in unit.codes for unit in self.units):
+            return code  # a placeholder of the document's own, such as {name}
         part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
         return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 
-from transformer_mt.data.text.languages import base_language
+from transformer_mt.data.text.languages import may_be_same_language
 from transformer_mt.decode.documents.document import Document, Piece, Token
 from transformer_mt.decode.lines.markup import EMPTY_ELEMENTS
 from transformer_mt.errors import InputError
@@ -99,7 +99,7 @@ def _kind(tag: Token, parent: str, src_lang: str) -> str:
     if parent:
         return parent
     lang = attributes.get("lang") or src_lang
-    foreign = tag.name != "html" and base_language(lang) != base_language(src_lang)
+    foreign = tag.name != "html" and not may_be_same_language(lang, src_lang)
     hidden = translate == "no" or not _KEPT_CLASSES.isdisjoint(attributes.get("class", "").split())
     if not (_KEPT.fullmatch(tag.name) or foreign or hidden):
         return ""

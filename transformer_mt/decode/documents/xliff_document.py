@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from xml.parsers import expat
 
-from transformer_mt.data.text.languages import base_language
+from transformer_mt.data.text.languages import may_be_same_language
 from transformer_mt.decode.documents.document import Document, Piece, Token
 from transformer_mt.errors import InputError, printable
 
@@ -134,7 +134,7 @@ def _with_languages(tag: Token, src_lang: str, tgt_lang: str) -> Token:
     source, target = _LANGUAGES[_local_name(tag)]
     for name, lang in ((source, src_lang), (target, tgt_lang)):
         given = tag.attributes.get(name, lang)
-        if base_language(given) != base_language(lang):
+        if not may_be_same_language(given, lang):
             model = f"the model translates {src_lang} to {tgt_lang}"
             raise InputError(f"{name} is {printable(given)}, but {model}")
     if source in tag.attributes and target not in tag.attributes:

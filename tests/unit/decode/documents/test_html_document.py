@@ -157,6 +157,16 @@ def test_elements_are_named_with_their_line() -> None:
     assert document.place(opening) == document.place(closing) == "<a> in line 2"
     assert document.place(f"2{code}") == "<code> in line 2"
     assert document.place("{name}") == "{name}"
+    assert document.place("{xi}") == "{xi}"
+
+
+def test_text_like_the_codes_of_a_line_stays() -> None:
+    assert translated("<p>Use {xi} or <b>{xj}</b>.") == "<p>USE {xi} OR <b>{xj}</b>."
+
+
+def test_a_model_of_several_languages_translates_all() -> None:
+    page = '<p lang="fr">One <b lang="it">two</b></p>'
+    assert [unit.line for unit in parse_html(page, "und", "en").units] == ["One <xe>two</xe>"]
 
 
 def test_any_number_of_elements() -> None:

@@ -105,6 +105,11 @@ def test_broken_files_are_one_line(text: str, message: str) -> None:
         parse_xliff(text, "en", "de")
 
 
+def test_a_model_of_several_languages_takes_those_of_the_file() -> None:
+    text = '<xliff srcLang="fr" trgLang="it"/>'
+    assert capitals(parse_xliff(text, "und", "mul")) == text
+
+
 def test_large_files_take_time_in_proportion() -> None:
     unit = "<trans-unit><source>Some <g id='1'>text</g> here</source></trans-unit>\n"
     start = time.perf_counter()
