@@ -95,6 +95,15 @@ def test_pairs_stream(tmp_path: Path) -> None:
     assert next(stream) == ("a", "c")
 
 
+def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> None:
+    """As in the hub's cache, whose files are links to blobs that are named by their checksum."""
+    (tmp_path / "blob").write_bytes(gzip.compress(b"Hello.\tHallo.\n"))
+    (tmp_path / "a.tsv.gz").symlink_to("blob")
+    source = SourceConfig(tsv=str(tmp_path / "a.tsv.gz")).with_absolute_paths()
+    assert pairs(source) == [("Hello.", "Hallo.")]
+    assert fingerprint(source)["tsv"]["path"] == str(tmp_path / "blob")
+
+
 def test_missing_file(tmp_path: Path) -> None:
     source = SourceConfig(src=write(tmp_path / "a.en", "a"), tgt=str(tmp_path / "a.de"))
     assert error_of(source) == f"cannot read {tmp_path / 'a.de'}: No such file or directory"
