@@ -147,15 +147,15 @@ def prepare(job: TrainJob) -> Prepared:
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
-    held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
+    texts = [*valid, *test] if data.cleaning.drop_held_out else []
+    held_out = held_out_hashes(texts, data, tokenizer.tags)
+    checksum = vocabulary_checksum(vocabulary)
+    settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(held_out)]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        texts = (Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in held_out)
-        task = EncodeChunk(local_data(), vocabulary, unfinished, held_out_hashes(texts))
-        _encode_corpus(task, to)
+        _encode_corpus(EncodeChunk(local_data(), vocabulary, unfinished, held_out), to)
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
