@@ -187,13 +187,13 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
 def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources, those of mtdata as files in the cache, which are downloaded if not yet there.
+    """The sources by absolute paths; a corpus of mtdata as files in the cache, downloaded once.
 
     Raises:
         InputError: A corpus cannot be downloaded, or is in other languages.
     """
     local = []
-    for source in sources:
+    for source in map(SourceConfig.with_absolute_paths, sources):
         if source.mtdata is not None:
             languages = data.languages(source)
             mtdata.check_languages(source, *languages)
