@@ -119,12 +119,6 @@ def prepare(job: TrainJob) -> Prepared:
     cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))
-    if not valid:
-        raise InputError("the validation set (data.valid) has no pairs")
-    if data.test and not test:
-        raise InputError(
-            "the test set (data.test) has no pairs; to train without one: data.test=[]"
-        )
     identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 

@@ -366,10 +366,13 @@ def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) 
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
 
 
-def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> None:
-    write_tsv(tmp_path / "valid.tsv", [])
-    with pytest.raises(InputError, match=r"validation set \(data.valid\) has no pairs"):
-        prepare(job)
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_an_empty_file_is_an_error(job: TrainJob, part: str, tmp_path: Path) -> None:
+    """Even beside others: a download has failed."""
+    write_tsv(tmp_path / "none.tsv", [])
+    sources = [*getattr(job.data, part), SourceConfig(tsv=str(tmp_path / "none.tsv"))]
+    with pytest.raises(InputError, match=r"none\.tsv} has no pairs: leave it out, or download"):
+        prepare(changed(job, "data", **{part: sources}))
 
 
 def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:

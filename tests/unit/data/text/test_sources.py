@@ -192,7 +192,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=20))
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=20))
 def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
     source = jsonl(tmp_path, *({"en": en, "de": de} for en, de in rows))
     found = pairs(source)
