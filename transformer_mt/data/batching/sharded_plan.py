@@ -96,7 +96,7 @@ class ShardedPlan:
         for source in np.flatnonzero((weights > 0) & sizes.any(axis=0) & ~by_source.any(axis=0)):
             raise InputError(
                 f"data.weights: source {source + 1} is so small that none of its pairs would be "
-                f"seen with a weight of {weights[source]:g}: set a larger weight, or 0"
+                f"seen with a weight of {weights[source]:g}: set a larger one, or leave it out"
             )
         pairs = by_source.sum(axis=1)
         if not pairs.any():
