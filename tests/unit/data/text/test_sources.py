@@ -350,6 +350,17 @@ def test_hub_folder_of_plain_files(hub_cache: Path) -> None:
     assert error_of(SourceConfig(hub=str(folder), split="test")) == message
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_single_split_that_was_saved_to_disk(hub_cache: Path, split: str) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict(translations(HELLO))
+    rows.save_to_disk(hub_cache / "saved", num_shards=2)
+    source = SourceConfig(hub=str(hub_cache / "saved"), split=split)
+    assert pairs(source) == HELLO
+    assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
