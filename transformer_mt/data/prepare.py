@@ -265,6 +265,10 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
     masks = deduplicate(chunks, report)
+    used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
+    for number, source in enumerate(data.train):
+        if number not in used:
+            log.warning("warning: cleaning drops all pairs of %s", source)
     write_corpus(
         folder,
         map(EncodedChunk.read, chunks, masks),

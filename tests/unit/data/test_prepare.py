@@ -375,6 +375,16 @@ def test_an_empty_file_is_an_error(job: TrainJob, part: str, tmp_path: Path) -> 
         prepare(changed(job, "data", **{part: sources}))
 
 
+def test_a_source_of_which_nothing_is_left_is_reported(
+    job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tsv(tmp_path / "again.tsv", sentences(80, seed=1)[:9])  # duplicates
+    again = SourceConfig(tsv=str(tmp_path / "again.tsv"))
+    prepare(changed(job, "data", train=[*job.data.train, again]))
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"warning: cleaning drops all pairs of {again}"]
+
+
 def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:
     prepare(changed(job, "data", weights=[2.0]))
     prepare(changed(job, "data", temperature=2.0))
