@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from support.paths import SHARED_DATA
 
+from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
 from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
@@ -730,6 +731,13 @@ def test_data_configs_match_the_schema(name: str) -> None:
     assert [source.split for source in sources] == splits[: len(sources)]
     assert all(re.fullmatch("[0-9a-f]{40}", source.revision or "") for source in sources)
     assert len({source.revision for source in sources}) == 1
+
+
+def test_norwegian_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data/mine.yaml", "src_lang: en\ntgt_lang: no\nvalid: [{tsv: a}]\n")
+    with pytest.raises(InputError, match=r"data\.tgt_lang=.* write \"no\" in quotes"):
+        compose([f"hydra.searchpath=[file://{tmp_path}]", "data=mine"])
 
 
 def test_files_config_requires_languages() -> None:
