@@ -164,7 +164,7 @@ class SourceConfig:
         for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
                 path = files.expand_user(value)
-                path = path.parent.resolve() / path.name  # a link has the suffix, .gz or none
+                path = path.parent.resolve() / path.name  # of a link, not of its target
                 # Not Path.is_dir, which raises inside another user's folder.
                 if name != "hub" or os.path.isdir(path):  # noqa: PTH112
                     paths[name] = path
