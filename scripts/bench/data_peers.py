@@ -33,9 +33,8 @@ def plain_prepare(job: TrainJob, batched: bool = False) -> Figures:
     folder = Path(job.cache_dir)
     cleaner, tokenizer = Cleaner(data), Tokenizer(Path(str(job.tokenizer.path)))
     langs = {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
-    held_out = held_out_hashes(
-        read_pairs(data.valid if data.cleaning.drop_held_out else [], **langs)
-    )
+    valid = read_pairs(data.valid if data.cleaning.drop_held_out else [], **langs)
+    held_out = held_out_hashes(valid, data, ())
 
     def normalized(example: Figures) -> Figures:
         return cleaner.normalize(Pair(example["src"], example["tgt"]))._asdict()

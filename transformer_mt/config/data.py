@@ -5,7 +5,6 @@ import os
 import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from omegaconf import MISSING
 
@@ -164,7 +163,8 @@ class SourceConfig:
         paths = {}
         for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
-                path = files.expand_user(value).resolve()
+                path = files.expand_user(value)
+                path = path.parent.resolve() / path.name  # of a link, not of its target
                 # Not Path.is_dir, which raises inside another user's folder.
                 if name != "hub" or os.path.isdir(path):  # noqa: PTH112
                     paths[name] = path
@@ -172,8 +172,7 @@ class SourceConfig:
 
     def with_absolute_paths(self) -> "SourceConfig":
         """The same source, whatever the working directory is."""
-        changed: dict[str, Any] = {key: str(path) for key, path in self.paths.items()}
-        return replace(self, **changed)
+        return replace(self, **{key: str(path) for key, path in self.paths.items()})
 
     def __str__(self) -> str:
         parts = [f"{k}: {v}" for k, v in asdict(self).items() if v is not None]

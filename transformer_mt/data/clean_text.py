@@ -98,18 +98,16 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
         InputError: A source cannot be read, or nothing is left.
     """
     target_only, output = len(outputs) == 1, outputs[0]
-    held_out = []
-    if data.cleaning.drop_held_out:
-        sources = (*data.valid, *data.test)
-        held_out = list(read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-        held_out = [Pair(split_tag(pair.src, data.tags)[1], pair.tgt) for pair in held_out]
+    sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
+    pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    held_out = held_out_hashes(pairs, data, data.tags)
     identities = [fingerprint(source) for source in data.train]
     checksum = vocabulary_checksum(vocabulary)
     languages = [data.src_lang, data.tgt_lang, data.normalization, target_only]
-    key = cache.key(identities, asdict(data.cleaning), languages, checksum, held_out)
+    key = cache.key(identities, asdict(data.cleaning), languages, checksum, sorted(held_out))
     folder = output.with_name(f"{output.name}.{key}.parts")
     folder.mkdir(exist_ok=True)
-    task = CleanChunk(data, vocabulary, folder, held_out_hashes(held_out), target_only)
+    task = CleanChunk(data, vocabulary, folder, held_out, target_only)
     chunks, report = list[EncodedChunk](), CleaningReport(data.cleaning)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as cleaned,

@@ -119,12 +119,6 @@ def prepare(job: TrainJob) -> Prepared:
     cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))
-    if not valid:
-        raise InputError("the validation set (data.valid) has no pairs")
-    if data.test and not test:
-        raise InputError(
-            "the test set (data.test) has no pairs; to train without one: data.test=[]"
-        )
     identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 
@@ -147,15 +141,15 @@ def prepare(job: TrainJob) -> Prepared:
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
-    held_out = [*valid, *test] if data.cleaning.drop_held_out else []
-    settings = [asdict(data.cleaning), data.window_pairs, vocabulary_checksum(vocabulary), held_out]
+    texts = [*valid, *test] if data.cleaning.drop_held_out else []
+    held_out = held_out_hashes(texts, data, tokenizer.tags)
+    checksum = vocabulary_checksum(vocabulary)
+    settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(held_out)]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        texts = (Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in held_out)
-        task = EncodeChunk(local_data(), vocabulary, unfinished, held_out_hashes(texts))
-        _encode_corpus(task, to)
+        _encode_corpus(EncodeChunk(local_data(), vocabulary, unfinished, held_out), to)
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
@@ -187,13 +181,13 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
 def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources, with those of mtdata replaced by files, downloaded into the cache if missing.
+    """The sources by absolute paths; a corpus of mtdata as files in the cache, downloaded once.
 
     Raises:
         InputError: A corpus cannot be downloaded, or is in other languages.
     """
     local = []
-    for source in sources:
+    for source in map(SourceConfig.with_absolute_paths, sources):
         if source.mtdata is not None:
             languages = data.languages(source)
             mtdata.check_languages(source, *languages)
@@ -271,6 +265,10 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     if not report.kept:
         raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
     masks = deduplicate(chunks, report)
+    used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
+    for number, source in enumerate(data.train):
+        if number not in used:
+            log.warning("warning: cleaning drops all pairs of %s", source)
     write_corpus(
         folder,
         map(EncodedChunk.read, chunks, masks),

@@ -48,7 +48,7 @@ def choose_experiment(
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
     job = compose(list(filter(_DATA_SETTING.match, overrides)))
     data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
-    sources = local_sources([each.with_absolute_paths() for each in data.train], data, cache_dir)
+    sources = local_sources(data.train, data, cache_dir)
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     number = sum(1 for _ in islice(pairs, MANY_PAIRS))
     if number == MANY_PAIRS and torch.cuda.is_available():

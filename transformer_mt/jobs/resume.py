@@ -137,10 +137,13 @@ def check(
         changed_data = {key for key, value in data.fingerprints.items() if recorded[key] != value}
     for key, name in _DATA.items():
         if key in changed_data:
-            raise InputError(
-                f"the {name} changed since {run_dir} was started: choose a different run_dir, or "
-                "delete that folder"
-            )
+            remedy = "choose a different run_dir, or delete that folder"
+            if key == "corpus" and "test" in changed_data and job.data.cleaning.drop_held_out:
+                remedy = (
+                    "data.cleaning.drop_held_out removes the sentences of data.test, which has "
+                    "changed, too; restore it, and score other test sets with mt-eval"
+                )
+            raise InputError(f"the {name} changed since {run_dir} was started: {remedy}")
     if is_trained and _scores_are_current(run_dir, data, {*changed}, changed_data):
         return RunState.FINISHED
     if steps_done == 0 and (run_dir / run_layout.WEIGHTS).exists():

@@ -193,6 +193,14 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     assert prepared.report.to_json()["dropped"]["held_out"] == len(seen) > 5
 
 
+def test_held_out_text_is_compared_after_normalisation(job: TrainJob, tmp_path: Path) -> None:
+    pair = next(pair for pair in FIRST if "a" in pair.src)
+    write(tmp_path / "valid.tsv", [Pair(pair.src.replace("a", "&#97;"), "x")])
+    prepared = prepare(with_cleaning(with_data(job, normalization="standard"), drop_held_out=True))
+    left = [p for p in usable() if pair.src not in (p.src, p.tgt.lower())]
+    assert text(prepared) == first_of_each(left, lambda p: p)
+
+
 def test_the_number_of_processes_does_not_change_the_store(job: TrainJob, tmp_path: Path) -> None:
     job = with_cleaning(job, deduplicate_sources=True, drop_held_out=True)
     alone = prepare(job)

@@ -366,10 +366,23 @@ def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) 
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
 
 
-def test_an_empty_validation_set_is_an_error(job: TrainJob, tmp_path: Path) -> None:
-    write_tsv(tmp_path / "valid.tsv", [])
-    with pytest.raises(InputError, match=r"validation set \(data.valid\) has no pairs"):
-        prepare(job)
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_an_empty_file_is_an_error(job: TrainJob, part: str, tmp_path: Path) -> None:
+    """Even beside others: a download has failed."""
+    write_tsv(tmp_path / "none.tsv", [])
+    sources = [*getattr(job.data, part), SourceConfig(tsv=str(tmp_path / "none.tsv"))]
+    with pytest.raises(InputError, match=r"none\.tsv} has no pairs: leave it out, or download"):
+        prepare(changed(job, "data", **{part: sources}))
+
+
+def test_a_source_of_which_nothing_is_left_is_reported(
+    job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tsv(tmp_path / "again.tsv", sentences(80, seed=1)[:9])  # duplicates
+    again = SourceConfig(tsv=str(tmp_path / "again.tsv"))
+    prepare(changed(job, "data", train=[*job.data.train, again]))
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"warning: cleaning drops all pairs of {again}"]
 
 
 def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:

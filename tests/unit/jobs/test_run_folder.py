@@ -6,17 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from support.model_folders import JOB
 
 import transformer_mt
+from transformer_mt import model_folder, run_layout
 from transformer_mt.distributed.world import World
+from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.jobs import run_folder
+from transformer_mt.jobs import resume, run_folder
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 
@@ -73,6 +78,29 @@ def test_kernels_are_recorded_for_the_same_processor(
     assert run_folder.recorded_kernels(tmp_path) is None
     run_folder.record_start(tmp_path, CPU, 1234, 0)  # unknown
     assert run_folder.recorded_kernels(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "drop_held_out", "remedy"),
+    [
+        (["corpus"], True, "or delete that folder"),
+        (["corpus", "test"], False, "or delete that folder"),
+        (["corpus", "test"], True, "restore it, and score other test sets with mt-eval"),
+    ],
+)
+def test_another_test_set_may_change_the_training_data(
+    changed: list[str], drop_held_out: bool, remedy: str, tmp_path: Path
+) -> None:
+    cleaning = replace(JOB.data.cleaning, drop_held_out=drop_held_out)
+    job = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
+    model_folder.write_config(tmp_path, job)
+    recorded = {"corpus": "1", "valid": "2", "test": "3"}
+    report = tmp_path / run_layout.CLEANING_REPORT
+    report.parent.mkdir()
+    report.write_text(json.dumps(recorded))
+    data: Any = SimpleNamespace(fingerprints={**recorded, **dict.fromkeys(changed, "another")})
+    with pytest.raises(InputError, match=f"training data .* has changed since .*{remedy}"):
+        resume.check(tmp_path, job, data)
 
 
 def test_every_start_is_kept(

@@ -146,7 +146,8 @@ def test_cleaned_lines_are_translated_whole(
     write_model(tmp_path / "model", replace(JOB, decode=decode))
     (tmp_path / "mono.de").write_text("the dog jumps\n" + "the dog jumps " * 20)
     arguments = [str(tmp_path / "out.de"), "--model", str(tmp_path / "model"), "data=sample"]
-    text = recipe.text_source(str(tmp_path / "mono.de"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = recipe.text_source("~/mono.de")
     monkeypatch.setattr(sys, "argv", ["x", *arguments, recipe.setting("data.train", [text])])
     clean_text.clean_text()
     assert (tmp_path / "out.de").read_text() == "the dog jumps\n"

@@ -7,7 +7,7 @@ from the files it finds. The order of the files is that of the corpus, whoever w
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -23,6 +23,7 @@ from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleane
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
 
@@ -169,10 +170,19 @@ def duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, npt
     }
 
 
-def held_out_hashes(pairs: Iterable[Pair]) -> frozenset[int]:
-    """Hashes of both sides for ``EncodeChunk``, except of text without letters or digits."""
-    folded = (fold(side) for pair in pairs for side in pair)
-    return frozenset(hash_text(text) for text in folded if text)
+def held_out_hashes(
+    pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]
+) -> frozenset[int]:
+    """Hashes for ``EncodeChunk`` of both sides, normalised as training text is, without tags.
+
+    Text without letters or digits has none.
+    """
+    normalizer, folded = Normalizer.of(data), set[str]()
+    for pair in pairs:
+        tag, src = split_tag(pair.src, tags)
+        own = normalizer.of_tag(tag)
+        folded |= {fold(own.src(src)), fold(own.tgt(pair.tgt))}
+    return frozenset(map(hash_text, folded - {""}))
 
 
 def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:

@@ -28,7 +28,7 @@ _MAGIC = (
     (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"),
     (b"\xfd7zXZ\0", ".xz", "xzcat"),
     (b"BZh91AY&SY", ".bz2", "bzcat"),
-    (b"PK\x03\x04", ".zip", "unzip -p"),
+    (b"PK\x03\x04", ".zip", "unzip"),
 )
 """Magic number (never the start of a text), suffix and unpacking command of each format."""
 
@@ -80,7 +80,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
                 column = len(line[: error.start].decode()) + 1
                 raise InputError(
                     f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}"
-                    "): convert it, e.g. iconv -f latin1 -t utf-8"
+                    "): convert it, e.g. iconv -f latin1 -t utf-8, or, if most of it is UTF-8, "
+                    "remove such bytes: iconv -c -f utf-8 -t utf-8"
                 ) from error
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from transformer_mt.data.text.languages import (
+    _SCRIPTS,
     _TWO_LETTERS,
     UNSPACED,
     base_language,
@@ -49,8 +50,10 @@ def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
     assert is_variant(code, lang) is expected
 
 
-def test_every_language_without_spaces_has_its_long_code() -> None:
+def test_every_language_has_its_long_code() -> None:
     assert set(_TWO_LETTERS.values()) | {"yue"} >= UNSPACED
+    codes = {code for codes in _SCRIPTS.values() for code in codes.split() if len(code) == 2}
+    assert set(_TWO_LETTERS.values()) | {"ns"} >= codes  # ns: nso, which has none of two letters
     assert all(len(long) == 3 and len(short) == 2 for long, short in _TWO_LETTERS.items())
 
 

@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from support.paths import SHARED_DATA
 
+from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
 from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
@@ -93,6 +94,15 @@ def test_pairs_stream(tmp_path: Path) -> None:
     source = text(tmp_path, "a\nb\n", "c\n")
     stream = read_pairs([source], src_lang="en", tgt_lang="de")
     assert next(stream) == ("a", "c")
+
+
+def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> None:
+    """As in the hub's cache, whose files are links to blobs that are named by their checksum."""
+    (tmp_path / "blob").write_bytes(gzip.compress(b"Hello.\tHallo.\n"))
+    (tmp_path / "a.tsv.gz").symlink_to("blob")
+    source = SourceConfig(tsv=str(tmp_path / "a.tsv.gz")).with_absolute_paths()
+    assert pairs(source) == [("Hello.", "Hallo.")]
+    assert fingerprint(source)["tsv"]["path"] == str(tmp_path / "blob")
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -183,7 +193,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=20))
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=20))
 def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
     source = jsonl(tmp_path, *({"en": en, "de": de} for en, de in rows))
     found = pairs(source)
@@ -339,6 +349,17 @@ def test_hub_folder_of_plain_files(hub_cache: Path) -> None:
     write(folder / "test.jsonl", json.dumps({"en": "x", "de": "y"}) + "\n" + json.dumps(null))
     message = f"{{hub: {folder}, split: test}}, row 2: de is null, not text"
     assert error_of(SourceConfig(hub=str(folder), split="test")) == message
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_single_split_that_was_saved_to_disk(hub_cache: Path, split: str) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict(translations(HELLO))
+    rows.save_to_disk(hub_cache / "saved", num_shards=2)
+    source = SourceConfig(hub=str(hub_cache / "saved"), split=split)
+    assert pairs(source) == HELLO
+    assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
 
 
 @pytest.mark.parametrize(
@@ -710,6 +731,13 @@ def test_data_configs_match_the_schema(name: str) -> None:
     assert [source.split for source in sources] == splits[: len(sources)]
     assert all(re.fullmatch("[0-9a-f]{40}", source.revision or "") for source in sources)
     assert len({source.revision for source in sources}) == 1
+
+
+def test_norwegian_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data/mine.yaml", "src_lang: en\ntgt_lang: no\nvalid: [{tsv: a}]\n")
+    with pytest.raises(InputError, match=r"data\.tgt_lang=.* write \"no\" in quotes"):
+        compose([f"hydra.searchpath=[file://{tmp_path}]", "data=mine"])
 
 
 def test_files_config_requires_languages() -> None:

@@ -6,6 +6,7 @@ To add a kind of source: its fields in ``SourceConfig`` and ``SOURCE_FIELDS``, a
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,14 @@ def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str)
     sources that do not name others.
 
     Raises:
-        InputError: A source is missing, damaged or has the wrong format.
+        InputError: A source is missing, empty or damaged, or has the wrong format.
     """
     for source in sources:
         languages = source.src_lang or src_lang, source.tgt_lang or tgt_lang
-        for pair in READERS[source.kind](source, *languages):
+        pairs = READERS[source.kind](source, *languages)
+        if (first := next(pairs, None)) is None:
+            raise InputError(f"{source} has no pairs: leave it out, or download it again")
+        for pair in chain([first], pairs):
             yield Pair(add_tag(source.tag, pair.src), pair.tgt) if source.tag else pair
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
@@ -50,13 +50,17 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
             f"cannot load {source}: there is no such folder; it should hold a download of that "
             "dataset (data.mirror=FOLDER: one FOLDER/OWNER/NAME for each)"
         )
+    name, selection = source.name, dict[str, Any](name=source.config)
     # A configuration has a folder of its name. Where the others were not downloaded, datasets would
     # still require the files of the first configuration in the README.
-    own_folder = source.config is not None and (folder / source.config).is_dir()
-    selection = {"data_dir": source.config} if own_folder else {"name": source.config}
+    if source.config is not None and (folder / source.config).is_dir():
+        selection = {"data_dir": source.config}
+    elif (folder / "state.json").exists():  # of a single split, as Dataset.save_to_disk writes it
+        split = str(source.split).partition("[")[0]
+        name, selection = "arrow", {"data_files": {split: f"{folder}/data-*.arrow"}}
     try:
         return datasets.load_dataset(
-            source.name, split=source.split, revision=source.revision, **selection
+            name, split=source.split, revision=source.revision, **selection
         )
     except Exception as error:  # whatever it is, the dataset is not available
         generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
