@@ -525,6 +525,7 @@ def test_run_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Runni
     first.send(signal.SIGSTOP)
     second = one_line_error(train(run_dir).wait())
     assert "another mt-train is using" in second
+    assert f"killed on another machine, delete {run_dir}/.lock" in second
     first.send(signal.SIGCONT)
     first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
 
