@@ -478,11 +478,11 @@ def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Runn
 
 
 def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Running]) -> None:
-    argv = ["data.test=[]", "train.max_steps=2"]
+    argv = ["data.test=[]", "train.max_epochs=1"]
     for finished_before in (False, True):
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
-        assert ("nothing to do" in err) == finished_before
+        assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
 
 
 def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:

@@ -102,6 +102,11 @@ class Trainer:
         """Whether all updates and validations are done."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()
 
+    @property
+    def stop_reason(self) -> str:
+        """Which limit ends the run, with its setting."""
+        return self._criteria.reason(self._state)
+
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
 
