@@ -497,6 +497,22 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[...,
             assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
 
 
+def test_the_advice_after_divergence_may_be_followed(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    slower = ["schedule.warmup_steps=50", "train.clip_norm=0.1", "train.max_steps=48"]
+    shutil.rmtree(checkpoints(copy)[-1])
+    status, _, err = train(copy, *slower).wait()
+    assert status == 0, err
+    assert "resuming after update 32" in err
+    job = model_folder.read_config(copy)
+    assert (job.schedule.warmup_steps, job.train.clip_norm) == (50, 0.1)
+    records = map(json.loads, (copy / "metrics.jsonl").read_text().splitlines())
+    lr = {record["step"]: record["lr"] for record in records if record["split"] == "train"}
+    assert lr[40] == pytest.approx(40 * 50**-1.5 / 4)  # d_model is 16
+    assert lr[32] == pytest.approx(32**-0.5 / 4)
+
+
 def test_run_folder_of_a_different_configuration_is_refused(
     copy: Path, train: Callable[..., Running]
 ) -> None:

@@ -33,8 +33,8 @@ from transformer_mt.training.validation import ValidationResult, Validator, vali
 log = logging.getLogger(__name__)
 
 _ADVICE = (
-    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
-    "(train.clip_norm), or delete the latest checkpoints to resume from an earlier one"
+    "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
+    "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
 """Against gradients, weights or a loss with NaN or infinity."""
 
