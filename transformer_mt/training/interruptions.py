@@ -57,7 +57,7 @@ class Signals:
 
 @contextmanager
 def handle_signals() -> Iterator[Signals]:
-    """Installs the handler; restores the previous ones unless a signal came.
+    """Installs the handler, and restores the previous ones at the end.
 
     Only the main thread gets signals: in another one, as of a notebook, nothing is installed.
     """
@@ -70,6 +70,5 @@ def handle_signals() -> Iterator[Signals]:
     try:
         yield signals
     finally:
-        if signals.received is None:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
