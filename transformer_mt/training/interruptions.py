@@ -3,6 +3,8 @@
 After the first SIGINT, SIGTERM or SIGHUP, training finishes its current update, saves a checkpoint
 and raises ``StoppedError`` (see ``Trainer._stop``); a validation is interrupted immediately
 (``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
+Of several ranks it is ignored: Slurm and systemd signal all processes, and a launcher forwards to
+its workers what it received itself; it kills those that do not end in time.
 """
 
 import signal
@@ -11,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+
+from transformer_mt.distributed.environment import env_size
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -47,10 +51,10 @@ class Signals:
             self._interrupting = False
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
-        """Handles a signal, and resets all handlers to the system's defaults."""
+        """Handles the first signal, and sets the effect of further ones."""
         self.received = number
         for handled in self._handled:
-            signal.signal(handled, signal.SIG_DFL)
+            signal.signal(handled, signal.SIG_IGN if env_size() > 1 else signal.SIG_DFL)
         if self._interrupting:
             raise StoppedError(number)
 

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,15 +126,14 @@ class Trainer:
         remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with handle_signals() as signals:
+            with handle_signals() as signals, closing(self._checkpoints):
                 self._loop(batches, signals)
             if self._world.is_main:
-                log.info("finished: %s", self._criteria.reason(self._state))
+                log.info("finished: %s", self.stop_reason)
             weights = self._checkpoints.finish(self._state)
         finally:
             batches.close()
             self._batches.close()
-            self._checkpoints.close()
             self._monitor.close()
         return self._final_model(weights)
 
