@@ -87,6 +87,9 @@ def work(folder: Path, how: str) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 case "terminated":
                     os.kill(os.getpid(), signal.SIGTERM)
+                case "terminal closed":
+                    os.kill(os.getppid(), signal.SIGHUP)
+                    time.sleep(0.5)
                 case "hangs":
                     os.kill(os.getpid(), signal.SIGSTOP)
                 case "exits" | "stops before the ranks are ready":
@@ -156,6 +159,14 @@ def test_termination_of_one_worker_ends_all(how: str, tmp_path: Path) -> None:
         launch(tmp_path, how, restarts=3)
     assert stopped.value.code == 143
     assert len((tmp_path / "starts").read_text()) == 2
+
+
+def test_a_closed_terminal_stops_nothing_under_nohup(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert launch(tmp_path, "terminal closed") == 1
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_killed_worker_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -478,11 +478,11 @@ def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Runn
 
 
 def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Running]) -> None:
-    argv = ["data.test=[]", "train.max_steps=2"]
+    argv = ["data.test=[]", "train.max_epochs=1"]
     for finished_before in (False, True):
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
-        assert ("nothing to do" in err) == finished_before
+        assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
 
 
 def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:
@@ -495,6 +495,22 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[...,
     for path in run_dir.rglob("model.safetensors"):
         with safe_open(path, "np") as file:
             assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
+
+
+def test_the_advice_after_divergence_may_be_followed(
+    copy: Path, train: Callable[..., Running]
+) -> None:
+    slower = ["schedule.warmup_steps=50", "train.clip_norm=0.1", "train.max_steps=48"]
+    shutil.rmtree(checkpoints(copy)[-1])
+    status, _, err = train(copy, *slower).wait()
+    assert status == 0, err
+    assert "resuming after update 32" in err
+    job = model_folder.read_config(copy)
+    assert (job.schedule.warmup_steps, job.train.clip_norm) == (50, 0.1)
+    records = map(json.loads, (copy / "metrics.jsonl").read_text().splitlines())
+    lr = {record["step"]: record["lr"] for record in records if record["split"] == "train"}
+    assert lr[40] == pytest.approx(40 * 50**-1.5 / 4)  # d_model is 16
+    assert lr[32] == pytest.approx(32**-0.5 / 4)
 
 
 def test_run_folder_of_a_different_configuration_is_refused(
@@ -525,6 +541,7 @@ def test_run_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Runni
     first.send(signal.SIGSTOP)
     second = one_line_error(train(run_dir).wait())
     assert "another mt-train is using" in second
+    assert f"killed on another machine, delete {run_dir}/.lock" in second
     first.send(signal.SIGCONT)
     first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
 

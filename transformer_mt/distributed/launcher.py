@@ -22,6 +22,9 @@ from transformer_mt.files import read_json
 
 log = logging.getLogger(__name__)
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that torch's launcher forwards to the workers."""
+
 
 def launch(
     worker: Callable[..., object],
@@ -95,6 +98,10 @@ def _run(
             rdzv_endpoint="localhost:0",
             local_addr="localhost",
             max_restarts=0,
+            # Under nohup SIGHUP is ignored: closing the terminal must not stop the run.
+            signals_to_handle=",".join(
+                number.name for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN
+            ),
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
@@ -162,8 +169,7 @@ def _cause(failed: ChildFailedError, logs: Path) -> BaseException:
 @contextmanager
 def _signal_handlers_restored() -> Iterator[None]:
     """Restores the signal handlers, which torch's launcher replaces permanently."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         yield
     finally:

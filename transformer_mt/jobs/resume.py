@@ -25,6 +25,8 @@ _MAY_CHANGE = (
     "data.train",  # the paths; the content is checked
     "data.valid",
     "data.test",
+    "schedule.",  # as advised after divergence, like train.clip_norm
+    "train.clip_norm",
     "train.max_steps",
     "train.max_epochs",
     "train.max_hours",

@@ -44,7 +44,8 @@ def lock(run_dir: Path) -> Iterator[None]:
 
     def refuse() -> None:
         raise InputError(
-            f"another mt-train is using {run_dir}: choose a different run_dir, or stop it first"
+            f"another mt-train is using {run_dir}: stop it first, or choose a different run_dir; "
+            f"if it was killed on another machine, delete {run_dir / run_layout.LOCK}"
         )
 
     if run_dir.exists() and not run_dir.is_dir():

@@ -147,7 +147,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
         state = world.broadcast_object(state)
         if state is RunState.FINISHED:
-            return _finished_scores(job, data) if world.is_main else None
+            return _finished_scores(job, data, trainer.stop_reason) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
@@ -210,7 +210,7 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
         )
 
 
-def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
+def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
     scores = run_folder.read_test_scores(run_dir)
@@ -219,7 +219,8 @@ def _finished_scores(job: TrainJob, data: Prepared) -> list[Score] | None:
         model_folder.write_config(run_dir, job, run_dir)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir, scores)
-    log.info("%s is finished: nothing to do (to continue training, raise train.max_steps)", run_dir)
+    advice = "raise that limit to continue training"
+    log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
     return scores if data.test else None
 
 

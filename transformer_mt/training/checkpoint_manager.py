@@ -160,7 +160,8 @@ class CheckpointManager:
 
     def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
         saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
-        self._checkpoints = [*(c for c in self._checkpoints if c.step < saved.step), saved]
+        earlier = [c for c in self._checkpoints if c.step < saved.step and c.path.exists()]
+        self._checkpoints = [*earlier, saved]
         self._write_model(state["best_step"])
         self._prune(state["best_step"])
 

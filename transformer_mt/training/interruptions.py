@@ -3,6 +3,8 @@
 After the first SIGINT, SIGTERM or SIGHUP, training finishes its current update, saves a checkpoint
 and raises ``StoppedError`` (see ``Trainer._stop``); a validation is interrupted immediately
 (``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
+Of several ranks it is ignored: Slurm and systemd signal all processes, and a launcher forwards to
+its workers what it received itself; it kills those that do not end in time.
 """
 
 import signal
@@ -11,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+
+from transformer_mt.distributed.environment import env_size
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -47,17 +51,17 @@ class Signals:
             self._interrupting = False
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
-        """Handles a signal, and resets all handlers to the system's defaults."""
+        """Handles the first signal, and sets the effect of further ones."""
         self.received = number
         for handled in self._handled:
-            signal.signal(handled, signal.SIG_DFL)
+            signal.signal(handled, signal.SIG_IGN if env_size() > 1 else signal.SIG_DFL)
         if self._interrupting:
             raise StoppedError(number)
 
 
 @contextmanager
 def handle_signals() -> Iterator[Signals]:
-    """Installs the handler; restores the previous ones unless a signal came.
+    """Installs the handler, and restores the previous ones at the end.
 
     Only the main thread gets signals: in another one, as of a notebook, nothing is installed.
     """
@@ -70,6 +74,5 @@ def handle_signals() -> Iterator[Signals]:
     try:
         yield signals
     finally:
-        if signals.received is None:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

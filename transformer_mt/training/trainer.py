@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,8 +34,8 @@ from transformer_mt.training.validation import ValidationResult, Validator, vali
 log = logging.getLogger(__name__)
 
 _ADVICE = (
-    "lower the learning rate or lengthen the warm-up (schedule), clip the gradient "
-    "(train.clip_norm), or delete the latest checkpoints to resume from an earlier one"
+    "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
+    "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
 """Against gradients, weights or a loss with NaN or infinity."""
 
@@ -102,6 +103,11 @@ class Trainer:
         """Whether all updates and validations are done."""
         return self._criteria.should_stop(self._state) and not self._validation_is_pending()
 
+    @property
+    def stop_reason(self) -> str:
+        """Which limit ends the run, with its setting."""
+        return self._criteria.reason(self._state)
+
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
 
@@ -120,15 +126,14 @@ class Trainer:
         remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with handle_signals() as signals:
+            with handle_signals() as signals, closing(self._checkpoints):
                 self._loop(batches, signals)
             if self._world.is_main:
-                log.info("finished: %s", self._criteria.reason(self._state))
+                log.info("finished: %s", self.stop_reason)
             weights = self._checkpoints.finish(self._state)
         finally:
             batches.close()
             self._batches.close()
-            self._checkpoints.close()
             self._monitor.close()
         return self._final_model(weights)
 

@@ -1,6 +1,7 @@
 """Checkpoints of a run: background writing, pruning, the final model, failed writes."""
 
 import logging
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,24 @@ def test_a_damaged_checkpoint_of_the_average_is_a_warning_at_the_end(
     assert published(tmp_path) == 25
     (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warning.endswith("damaged or deleted: the checkpoints of update 20, 30")
+
+
+def test_checkpoints_may_be_deleted_while_a_run_continues(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As to free space on a disk that is nearly full."""
+    one = manager(tmp_path, average_checkpoints=3)
+    for step in (10, 20, 30):
+        save(one, step)
+    one.wait()
+    for step in (10, 20):
+        shutil.rmtree(tmp_path / f"checkpoints/step_000000{step}")
+    save(one, 40)
+    one.finish(at(40))
+    one.close()
+    assert published(tmp_path) == 35
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert warning.endswith("damaged or deleted: the checkpoint of update 20")
 
 
 def test_a_missing_best_checkpoint_is_logged(

@@ -64,11 +64,13 @@ def pairs(count: int) -> TokenStore:
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    """Restores pytest's signal handlers."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    """A run leaves the signal handlers as they were, even one that a signal stopped."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
+    after = {n: signal.getsignal(n) for n in before}
     for number, handler in before.items():
         signal.signal(number, handler)
+    assert after == before
 
 
 class Bleu:
