@@ -1,13 +1,14 @@
 """What back-translation gains on real text: tagged or not, by beam search or by sampling.
 
-    python scripts/bench/back_translation.py beam none beam-untagged sampling sampling-untagged
+    python scripts/bench/back_translation.py beam none beam-untagged beam-weighted sampling
     python scripts/bench/back_translation.py                     the table of what is finished
 
 60,000 pairs of ../shared/data/mix are the parallel text, the German sides of 200,000 others the
 monolingual text. `beam` and `sampling` are tagged and made by `scripts/back_translate`; `beam`
-is first: the others use its reverse model and its vocabulary. All models are trained for as
-many updates, validated on newstest2013, and scored on newstest2014 once, at the end. Run it again
-to resume; arguments after `--` are passed to all runs of mt-train.
+is first: the others use its reverse model and its vocabulary. `beam-weighted` sees the parallel
+text three times an epoch. All models are trained for as many updates, validated on newstest2013,
+and scored on newstest2014 once, at the end. Run it again to resume; arguments after `--` are
+passed to all runs of mt-train, such as train.max_steps=5000.
 """
 
 import subprocess
@@ -31,11 +32,13 @@ TRAIN = [
 """Settings of all runs."""
 METHODS: dict[str, list[str]] = {"beam": [], "sampling": ["translate:sampling=true"]}
 """Arguments of ``scripts/back_translate`` by the method that translates the monolingual text."""
-RUNS = {
-    "none": "none",
-    **{method: f"{method}/forward" for method in METHODS},
-    **{f"{method}-untagged": f"{method}-untagged" for method in METHODS},
+VARIANTS = {
+    "beam-untagged": ("beam", "", []),
+    "sampling-untagged": ("sampling", "", []),
+    "beam-weighted": ("beam", ", tag: '<bt>'", ["data.weights=[3,1]"]),
 }
+"""Runs on the text of a method, by name: the method, fields of its source, and other settings."""
+RUNS = {"none": "none", **{name: f"{name}/forward" for name in METHODS}} | {n: n for n in VARIANTS}
 """Run folders by name."""
 RECIPE = Path(__file__).parents[1] / "recipes/back_translate.py"
 
@@ -62,8 +65,9 @@ def train(name: str, options: Namespace) -> None:
         command = [sys.executable, "-m", "transformer_mt.cli", "train", f"run_dir={folder / name}"]
         vocabulary = "tokenizer.path"
         if name != "none":
-            method = name.removesuffix("-untagged")
-            sources.append(f"{{tsv: {folder / method / 'back_translated.tsv'}}}")
+            method, fields, settings = VARIANTS[name]
+            sources.append(f"{{tsv: {folder / method / 'back_translated.tsv'}{fields}}}")
+            command += settings
     command += [f"data.train=[{', '.join(sources)}]", *data_settings(options), *TRAIN]
     command += [f"{vocabulary}={reverse / 'tokenizer.model'}", *options.extra]
     if status := subprocess.run(command).returncode:
