@@ -12,9 +12,10 @@ from hypothesis import settings
 # Before PyTorch is imported: results do not depend on a measurement of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell starts background jobs with SIGINT ignored, and the processes that tests interrupt would
-# inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup its command with SIGHUP, and the
+# processes that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline for an example: other processes share the cores.
 settings.register_profile("quick", deadline=None, max_examples=20)

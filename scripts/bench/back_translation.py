@@ -26,7 +26,7 @@ from transformer_mt.training.metrics_log import read_records
 
 PARALLEL, MONOLINGUAL = 60_000, 200_000
 TRAIN = [
-    "experiment=pairs_100k", "model.dropout=0.2", "train.max_steps=4000",
+    "experiment=pairs_100k", "model.dropout=0.2", "train.max_steps=8000",
     "train.validate_every=1000", "train.checkpoint_every=100", "train.log_every=20",
 ]  # fmt: skip
 """Settings of all runs."""
