@@ -33,7 +33,6 @@ from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.components import TrainingData
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
@@ -130,13 +129,8 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         tokenizer = Tokenizer.load(data.tokenizer_model)
         trainer = Trainer(
             job,
-            TrainingData(
-                data.train,
-                data.valid_store,
-                tokenizer.tgt.vocab_size,
-                data.sampler,
-                tokenizer.vocab_size,
-            ),
+            data,
+            tokenizer,
             TranslationValidator(job, tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,

@@ -15,19 +15,24 @@ from torch import Tensor
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.batch_iterator import prefetch
+from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
+from transformer_mt.data.prepare import Prepared
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
+from transformer_mt.kernels.choice import Kernels, should_compile
+from transformer_mt.kernels.shapes import default_max_tokens
+from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingComponents, TrainingData, log_components
+from transformer_mt.training.components import agreed_kernels, initial_model, log_components
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError, handle_signals
 from transformer_mt.training.monitor import MetricSums, Monitor
-from transformer_mt.training.optimizer import learning_rate
-from transformer_mt.training.progress import TrainingState
+from transformer_mt.training.optimizer import EMA, learning_rate
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
+from transformer_mt.training.step import TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
@@ -49,6 +54,7 @@ class Trainer:
     Args:
         job: Configuration; only the main rank reads and writes its ``run_dir``.
         data: Training and validation data.
+        tokenizer: Their vocabulary.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
@@ -61,29 +67,55 @@ class Trainer:
     def __init__(
         self,
         job: TrainJob,
-        data: TrainingData,
+        data: Prepared,
+        tokenizer: Tokenizer,
         validator: Validator,
         world: World,
         recorded_kernels: Kernels | None = None,
     ):
-        self._job, self._data, self._validator, self._world = job, data, validator, world
-        self._run_dir = Path(job.run_dir)
+        self._job, self._validator, self._world = job, validator, world
+        self._train, self._valid = data.train, data.valid_store
+        self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        components = TrainingComponents(job, data, world, recorded_kernels, resuming=resuming)
-        self._components, self._criteria = components, components.criteria
-        self.model, self.kernels = components.model, components.kernels
-        self._train_step, self._batches = components.step, components.batches
-        self._checkpoints = CheckpointManager(
-            self._run_dir, job.train, components.criteria, earlier, world
+        self.model = initial_model(job, tokenizer, device, resuming=resuming)
+        # Of either side, in one forward pass: at most, and about in training.
+        self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
+        self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
+        kernels = agreed_kernels(job, self._micro_batch_tokens, recorded_kernels, world)
+        self.kernels = kernels
+        compiled = should_compile(config.compile, job.model, device, kernels.precision)
+        # The same on all ranks: it decides the batch shapes.
+        compiled = not world.any(not compiled)
+        self._batches = BatchIterator(
+            job, self._train, data.sampler, self._max_tokens, compiled, world
         )
+        if shape := self._batches.buffer_shape:
+            # Long enough for validation, too: a table of another size would cause a recompilation.
+            max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
+            lengths = shape.max_length, self._valid.max_length, max_translation + BLOCK
+            for embedding in {self.model.source_embedding, self.model.embedding}:
+                embedding.reserve(max(lengths))
+        self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
+        self._criteria = StoppingCriteria(config, self._batches.steps_per_epoch)
+        self._train_step = TrainStep(
+            self.model,
+            job.optimizer,
+            config.label_smoothing,
+            kernels.precision,
+            world,
+            kernel=kernels.products,
+            clip_norm=config.clip_norm,
+            compiled=compiled,
+        )
+        self._checkpoints = CheckpointManager(self._run_dir, config, self._criteria, earlier, world)
         self._state, self._restored_metrics = TrainingState(), None
         if resuming:
             self._state, self._restored_metrics = self._checkpoints.restore(
-                self.model, components.optimizer_state()
+                self.model, self._optimizer_state()
             )
         if self._restored_metrics:
-            self._state.record_validation(self._restored_metrics, job.train.best_by)
+            self._state.record_validation(self._restored_metrics, config.best_by)
         self._sums = MetricSums(world, self._state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
@@ -139,12 +171,12 @@ class Trainer:
 
     def _open_monitor(self, trackers: Trackers | None) -> Monitor:
         """Opens the record of the run and logs what it begins with."""
-        job, parts, state, world = self._job, self._components, self._state, self._world
-        peak_rate = None
+        job, state, world, peak_rate = self._job, self._state, self._world, None
         if world.is_main:
-            log_components(job, parts, len(self._data.train), state.step, world)
+            parts = self.model, self.kernels, self._batches, self._criteria
+            log_components(job, *parts, num_pairs=len(self._train), done=state.step, world=world)
         if world.is_main and world.device.type == "cuda":
-            sample, precision = self._data.train.sample, parts.kernels.precision
+            sample, precision = self._train.sample, self.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         return Monitor(
             self._run_dir,
@@ -209,8 +241,8 @@ class Trainer:
         except RuntimeError as error:
             self._explain(error, micro_batches)
             raise
-        if self._components.ema:
-            self._components.ema.update(step)
+        if self._ema:
+            self._ema.update(step)
         self._sums.add(result, num_targets)
         self._monitor.update(num_targets, waited)
 
@@ -228,7 +260,7 @@ class Trainer:
         """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
         if not is_out_of_memory(error):
             return
-        max_tokens, max_length = self._components.max_tokens, self._job.data.cleaning.max_tokens
+        max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
         targets = max(len(batch.tgt_out) for batch in micro_batches)
         advice = "lower data.cleaning.max_tokens, or use a smaller model"
         if max_length < max_tokens:  # which must not be less
@@ -278,7 +310,11 @@ class Trainer:
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self._state.totals = self._sums.state()
         self._state.num_records = self._monitor.sync()
-        self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
+        self._checkpoints.save(self._state, self.model, self._optimizer_state())
+
+    def _optimizer_state(self) -> dict[str, Tensor]:
+        """Live tensors that a checkpoint stores apart from the weights, by name."""
+        return self._train_step.state() | (self._ema.state() if self._ema else {})
 
     def _stop(self, signals: Signals) -> None:
         """Stops training because some rank received a signal; the checkpoint is saved."""
@@ -291,18 +327,17 @@ class Trainer:
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
-        ema = self._components.ema
-        model = ema.model if ema else self.model
+        model = self._ema.model if self._ema else self.model
         model.eval()
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             losses = validation_loss(
                 model,
-                self._data.valid,
+                self._valid,
                 smoothing=self._job.train.label_smoothing,
-                precision=self._components.kernels.precision,
-                max_tokens=self._components.micro_batch_tokens,
+                precision=self.kernels.precision,
+                max_tokens=self._micro_batch_tokens,
                 world=self._world,
             )
             if not math.isfinite(losses["loss"]):

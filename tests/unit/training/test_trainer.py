@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,6 @@ from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingData
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
@@ -123,8 +123,9 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    data = TrainingData(one_shard(pairs(60)), pairs(7), V)
-    return Trainer(job, data, translate or Bleu(), CPU, recorded)
+    data: Any = SimpleNamespace(train=one_shard(pairs(60)), valid_store=pairs(7), sampler=None)
+    tokenizer: Any = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
+    return Trainer(job, data, tokenizer, translate or Bleu(), CPU, recorded)
 
 
 def weights(path: Path) -> Weights:
