@@ -32,7 +32,7 @@ from transformer_mt.training.interruptions import Signals, StoppedError, handle_
 from transformer_mt.training.monitor import MetricSums, Monitor
 from transformer_mt.training.optimizer import EMA, learning_rate
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
-from transformer_mt.training.step import TrainStep
+from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
@@ -332,14 +332,8 @@ class Trainer:
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
-            losses = validation_loss(
-                model,
-                self._valid,
-                smoothing=self._job.train.label_smoothing,
-                precision=self.kernels.precision,
-                max_tokens=self._micro_batch_tokens,
-                world=self._world,
-            )
+            loss = LossModule(model, self._job.train.label_smoothing, self.kernels.precision)
+            losses = validation_loss(loss, self._valid, self._micro_batch_tokens, self._world)
             if not math.isfinite(losses["loss"]):
                 what = f"the validation loss is not finite after update {self._state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
