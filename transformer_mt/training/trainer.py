@@ -62,6 +62,9 @@ class Trainer:
     Attributes:
         model: The model in training.
         kernels: Precision and kernel of its matrix products.
+        criteria: Intervals and limits of the run.
+        state: Progress of the run.
+        checkpoints: The run's checkpoints; they know what the final model is made of.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class Trainer:
             for embedding in {self.model.source_embedding, self.model.embedding}:
                 embedding.reserve(max(lengths))
         self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
-        self._criteria = StoppingCriteria(config, self._batches.steps_per_epoch)
+        self.criteria = StoppingCriteria(config, self._batches.steps_per_epoch)
         self._train_step = TrainStep(
             self.model,
             job.optimizer,
@@ -108,37 +111,22 @@ class Trainer:
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
-        self._checkpoints = CheckpointManager(self._run_dir, config, self._criteria, earlier, world)
-        self._state, self._restored_metrics = TrainingState(), None
+        self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
+        self.state, self._restored_metrics = TrainingState(), None
         if resuming:
-            self._state, self._restored_metrics = self._checkpoints.restore(
+            self.state, self._restored_metrics = self.checkpoints.restore(
                 self.model, self._optimizer_state()
             )
         if self._restored_metrics:
-            self._state.record_validation(self._restored_metrics, config.best_by)
-        self._sums = MetricSums(world, self._state.totals)
+            self.state.record_validation(self._restored_metrics, config.best_by)
+        self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
     @property
-    def steps_done(self) -> int:
-        """Number of updates done."""
-        return self._state.step
-
-    @property
-    def model_steps(self) -> list[int]:
-        """Updates whose weights the final model is made of, on the main rank, after ``run``."""
-        return self._checkpoints.model_steps
-
-    @property
     def is_finished(self) -> bool:
         """Whether all updates and validations are done."""
-        return self._criteria.should_stop(self._state) and not self._validation_is_pending()
-
-    @property
-    def stop_reason(self) -> str:
-        """Which limit ends the run, with its setting."""
-        return self._criteria.reason(self._state)
+        return self.criteria.should_stop(self.state) and not self._validation_is_pending()
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
@@ -155,14 +143,14 @@ class Trainer:
                 written, or memory is insufficient.
         """
         self._monitor = self._open_monitor(trackers)
-        remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
+        remaining = range(self.state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with handle_signals() as signals, closing(self._checkpoints):
+            with handle_signals() as signals, closing(self.checkpoints):
                 self._loop(batches, signals)
             if self._world.is_main:
-                log.info("finished: %s", self.stop_reason)
-            weights = self._checkpoints.finish(self._state)
+                log.info("finished: %s", self.criteria.reason(self.state))
+            weights = self.checkpoints.finish(self.state)
         finally:
             batches.close()
             self._batches.close()
@@ -171,9 +159,9 @@ class Trainer:
 
     def _open_monitor(self, trackers: Trackers | None) -> Monitor:
         """Opens the record of the run and logs what it begins with."""
-        job, state, world, peak_rate = self._job, self._state, self._world, None
+        job, state, world, peak_rate = self._job, self.state, self._world, None
         if world.is_main:
-            parts = self.model, self.kernels, self._batches, self._criteria
+            parts = self.model, self.kernels, self._batches, self.criteria
             log_components(job, *parts, num_pairs=len(self._train), done=state.step, world=world)
         if world.is_main and world.device.type == "cuda":
             sample, precision = self._train.sample, self.kernels.precision
@@ -181,17 +169,17 @@ class Trainer:
         return Monitor(
             self._run_dir,
             state.step,
-            self._criteria.last_step,
+            self.criteria.last_step,
             peak_rate,
             trackers,
             num_records=state.num_records,
-            max_seconds=self._criteria.max_seconds - state.seconds,
+            max_seconds=self.criteria.max_seconds - state.seconds,
             is_main=world.is_main,
         )
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
-        state, criteria = self._state, self._criteria
+        state, criteria = self.state, self.criteria
         if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
         if self._validation_is_pending():
@@ -204,7 +192,7 @@ class Trainer:
             stop_requested = self._train_until(criteria.next_break(state.step), batches, signals)
             if criteria.logs(state):
                 self._log()
-            self._checkpoints.check()
+            self.checkpoints.check()
             validates = criteria.needs_validation(state)
             if stop_requested or validates or criteria.is_averaged(state.step):
                 with self._monitor.paused():
@@ -216,7 +204,7 @@ class Trainer:
 
     def _train_until(self, last: int, batches: Batches, signals: Signals) -> bool:
         """Trains up to an update, or until a signal or the limit of time; whether to stop."""
-        state, max_seconds, stop_requested = self._state, self._criteria.max_seconds, False
+        state, max_seconds, stop_requested = self.state, self.criteria.max_seconds, False
         while state.step < last and state.seconds < max_seconds and not stop_requested:
             self._update(batches)
             now = time.perf_counter()
@@ -233,7 +221,7 @@ class Trainer:
         micro_batches, num_targets = next(batches)
         num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
-        self._state.step = step = self._state.step + 1
+        self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
         try:
@@ -272,12 +260,12 @@ class Trainer:
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
-        return learning_rate(step, schedule, d_model=d_model, max_steps=self._criteria.last_step)
+        return learning_rate(step, schedule, d_model=d_model, max_steps=self.criteria.last_step)
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
         self._check_skipped()
-        sums, state = self._sums.read(), self._state
+        sums, state = self._sums.read(), self.state
         self._sums.clear()
         if skipped := int(sums["skipped"]):
             state.skipped += skipped
@@ -297,7 +285,7 @@ class Trainer:
         """Raises ``InputError`` after too many consecutive skipped updates."""
         if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
             raise InputError(
-                f"by update {self._state.step:,} the gradient was not finite in {skipped} updates "
+                f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"
             )
 
@@ -306,11 +294,11 @@ class Trainer:
         self._check_skipped()
         for parameter in self.model.parameters():
             if not parameter.isfinite().all():
-                step = self._state.step
+                step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
-        self._state.totals = self._sums.state()
-        self._state.num_records = self._monitor.sync()
-        self._checkpoints.save(self._state, self.model, self._optimizer_state())
+        self.state.totals = self._sums.state()
+        self.state.num_records = self._monitor.sync()
+        self.checkpoints.save(self.state, self.model, self._optimizer_state())
 
     def _optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
@@ -318,12 +306,12 @@ class Trainer:
 
     def _stop(self, signals: Signals) -> None:
         """Stops training because some rank received a signal; the checkpoint is saved."""
-        self._checkpoints.wait()
+        self.checkpoints.wait()
         raise StoppedError(max(self._world.gather(signals.received or 0)))
 
     def _validation_is_pending(self) -> bool:
         """Whether training resumes from a checkpoint that is still to be validated."""
-        return self._criteria.needs_validation(self._state) and self._restored_metrics is None
+        return self.criteria.needs_validation(self.state) and self._restored_metrics is None
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
@@ -335,16 +323,16 @@ class Trainer:
             loss = LossModule(model, self._job.train.label_smoothing, self.kernels.precision)
             losses = validation_loss(loss, self._valid, self._micro_batch_tokens, self._world)
             if not math.isfinite(losses["loss"]):
-                what = f"the validation loss is not finite after update {self._state.step:,}"
+                what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
             result = self._validator(model)
         model.train()
         hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
-        self._state.record_validation(metrics, self._job.train.best_by)
-        self._checkpoints.record_validation(self._state, metrics)
-        self._monitor.log_validation(self._state.step, replace(result, metrics=metrics))
+        self.state.record_validation(metrics, self._job.train.best_by)
+        self.checkpoints.record_validation(self.state, metrics)
+        self._monitor.log_validation(self.state.step, replace(result, metrics=metrics))
 
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
         """A new model with the final weights, which only the main rank has."""

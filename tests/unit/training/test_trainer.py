@@ -215,7 +215,7 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
         """The scores of the uninterrupted run, by step."""
 
         def __call__(self, model: Transformer) -> ValidationResult:
-            return ValidationResult({"bleu": scores[run.steps_done]})
+            return ValidationResult({"bleu": scores[run.state.step]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -261,7 +261,7 @@ def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
     assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
     assert kept(tmp_path)[-1] == 6 * validation
     again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
-    assert again.steps_done == 6 * validation
+    assert again.state.step == 6 * validation
     assert not again.is_finished
     again.run()
     assert_equal(weights(tmp_path), weights(uninterrupted))
@@ -300,7 +300,7 @@ def test_a_signal_during_an_update_stops_training_after_it(
     step = run._train_step
 
     def signalled(*args: Any) -> Any:
-        if run.steps_done == 7:
+        if run.state.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(*args)
 
@@ -481,7 +481,7 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 
     def arm(run: Trainer, bad: Sequence[int]) -> None:
         run.model.encoder[0].feed_forward.linear1.weight.register_hook(
-            lambda grad: grad * math.nan if run.steps_done in bad else grad
+            lambda grad: grad * math.nan if run.state.step in bad else grad
         )
 
     return arm
