@@ -85,7 +85,6 @@ class Monitor:
         max_steps: Number of updates of the run.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         trackers: Record the run as well; the caller closes them.
-        num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
         max_seconds: Time after which the run ends, however many updates it has done by then.
         is_main: Whether this is the main rank.
     """
@@ -98,13 +97,12 @@ class Monitor:
         peak_rate: float | None = None,
         trackers: Trackers | None = None,
         *,
-        num_records: int = 0,
         max_seconds: float = math.inf,
         is_main: bool = True,
     ):
         self._max_steps, self._peak_rate = max_steps, peak_rate
         self._deadline = time.perf_counter() + max_seconds
-        self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
+        self._metrics = MetricsLog(run_dir, steps_done) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
             total=max_steps,
@@ -193,9 +191,10 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> int:
-        """Writes the records to disk, before a checkpoint, and returns their number."""
-        return self._metrics.sync() if self._metrics else 0
+    def sync(self) -> None:
+        """Writes the records to disk, before a checkpoint."""
+        if self._metrics:
+            self._metrics.sync()
 
     def close(self) -> None:
         """Closes the progress bar and ``metrics.jsonl``."""

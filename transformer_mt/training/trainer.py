@@ -172,7 +172,6 @@ class Trainer:
             self.criteria.last_step,
             peak_rate,
             trackers,
-            num_records=state.num_records,
             max_seconds=self.criteria.max_seconds - state.seconds,
             is_main=world.is_main,
         )
@@ -297,7 +296,7 @@ class Trainer:
                 step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
-        self.state.num_records = self._monitor.sync()
+        self._monitor.sync()
         self.checkpoints.save(self.state, self.model, self._optimizer_state())
 
     def _optimizer_state(self) -> dict[str, Tensor]:
