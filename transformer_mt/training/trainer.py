@@ -166,15 +166,7 @@ class Trainer:
         if world.is_main and world.device.type == "cuda":
             sample, precision = self._train.sample, self.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        return Monitor(
-            self._run_dir,
-            state.step,
-            self.criteria.last_step,
-            peak_rate,
-            trackers,
-            max_seconds=self.criteria.max_seconds - state.seconds,
-            is_main=world.is_main,
-        )
+        return Monitor(self._run_dir, state, self.criteria, trackers, peak_rate, world.is_main)
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
