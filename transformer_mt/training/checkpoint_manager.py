@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
@@ -143,11 +142,10 @@ class CheckpointManager:
     def _explain_errors(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
+        except OSError as error:
             raise InputError(
-                f"cannot write a checkpoint into {self._run_dir}: {reason}; fix this and run the "
-                "same command to resume from the previous checkpoint"
+                f"cannot write a checkpoint into {self._run_dir}: {error.strerror or error}; fix "
+                "this and run the same command to resume from the previous checkpoint"
             ) from None
 
     def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
