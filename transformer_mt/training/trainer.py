@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,7 +82,7 @@ class Trainer:
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
         self.model = initial_model(job, tokenizer, device, resuming=resuming)
-        # Of either side, in one forward pass: at most, and about in training.
+        # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         kernels = agreed_kernels(job, self._micro_batch_tokens, recorded_kernels, world)
@@ -159,7 +159,8 @@ class Trainer:
 
     def _open_monitor(self, trackers: Trackers | None) -> Monitor:
         """Opens the record of the run and logs what it begins with."""
-        job, state, world, peak_rate = self._job, self.state, self._world, None
+        job, state, world = self._job, self.state, self._world
+        peak_rate = None
         if world.is_main:
             parts = self.model, self.kernels, self._batches, self.criteria
             log_components(job, *parts, num_pairs=len(self._train), done=state.step, world=world)
@@ -215,11 +216,8 @@ class Trainer:
         self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        try:
+        with self._memory_advice(micro_batches):
             result = self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
-        except RuntimeError as error:
-            self._explain(error, micro_batches)
-            raise
         if self._ema:
             self._ema.update(step)
         self._sums.add(result, num_targets)
@@ -228,26 +226,27 @@ class Trainer:
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
         micro_batches = self._batches.worst_case()
-        try:
+        with self._memory_advice(micro_batches):
             self._train_step.gradient(micro_batches[:1], 1)
-        except RuntimeError as error:
-            self._explain(error, micro_batches)
-            raise
         self._train_step.optimizer.zero_grad()
 
-    def _explain(self, error: RuntimeError, micro_batches: list[Batch]) -> None:
+    @contextmanager
+    def _memory_advice(self, micro_batches: list[Batch]) -> Iterator[None]:
         """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
-        if not is_out_of_memory(error):
-            return
-        max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
-        targets = max(len(batch.tgt_out) for batch in micro_batches)
-        advice = "lower data.cleaning.max_tokens, or use a smaller model"
-        if max_length < max_tokens:  # which must not be less
-            less = max(max_length, min(max_tokens, targets) // 2)
-            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-        raise InputError(
-            f"out of memory on a batch of {targets:,} target tokens: {advice}"
-        ) from None
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
+            targets = max(len(batch.tgt_out) for batch in micro_batches)
+            advice = "lower data.cleaning.max_tokens, or use a smaller model"
+            if max_length < max_tokens:  # which must not be less
+                less = max(max_length, min(max_tokens, targets) // 2)
+                advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+            raise InputError(
+                f"out of memory on a batch of {targets:,} target tokens: {advice}"
+            ) from None
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
