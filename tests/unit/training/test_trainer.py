@@ -43,6 +43,7 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.step import TrainStep
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
 
@@ -297,16 +298,17 @@ def test_a_signal_during_an_update_stops_training_after_it(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
-    step = run._train_step
+    update = TrainStep.__call__
 
     def signalled(*args: Any) -> Any:
         if run.state.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
-        return step(*args)
+        return update(*args)
 
-    run._train_step = signalled  # type: ignore[assignment]
-    with pytest.raises(StoppedError):
-        run.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", signalled)
+        with pytest.raises(StoppedError):
+            run.run()
     assert kept(tmp_path) == [4, 6, 7]
     again = trainer(tmp_path, Bleu(3, 2, 2.5))
     again.run()
@@ -407,12 +409,14 @@ def test_settings_reach_the_training_step(tmp_path: Path) -> None:
     assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
 
 
-def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: Path) -> None:
+def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trainer(tmp_path)
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.fill_(1e38)
-    run._train_step = lambda *_: None  # type: ignore[assignment, return-value]
+    monkeypatch.setattr(TrainStep, "__call__", lambda *_: None)
     run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
