@@ -208,23 +208,13 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
 
 def model_files(folder: Path, data: DataConfig) -> Iterator[tuple[str, Path]]:
     """The files of a model folder and of its training data: what each is called, and its path."""
-    for name in (
-        run_layout.CONFIG,
-        *run_layout.VOCABULARY,
-        run_layout.WEIGHTS,
-        run_layout.METRICS,
-        run_layout.TEST_SCORES,
-        run_layout.RUN_INFO,
-        run_layout.LOG,
-        run_layout.MODEL_CARD,
-        run_layout.CURVES,
-        run_layout.CHECKPOINTS,
-        run_layout.CTRANSLATE2,
-        Path(run_layout.CLEANING_REPORT).parent,
-        run_layout.TENSORBOARD,
-        run_layout.TRACKERS,
-    ):
-        yield "the model", folder / name
+    names = [
+        value
+        for key, value in vars(run_layout).items()
+        if key.isupper() and isinstance(value, str) and not key.startswith("CHECKPOINT_")
+    ]
+    for name in (*names, *run_layout.VOCABULARY):
+        yield "the model", folder / Path(name).parts[0]
     for key in ("train", "valid", "test"):
         for source in getattr(data, key):
             for path in source.paths.values():

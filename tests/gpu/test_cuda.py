@@ -250,10 +250,7 @@ def test_validation_between_updates_does_not_recompile() -> None:
         if number % 4 == 3:
             trained.eval()
             with torch.compiler.set_stance("force_eager"):
-                found = validation_loss(
-                    trained, valid, smoothing=0.1, precision="bf16", max_tokens=500,
-                    world=World(GPU),
-                )  # fmt: skip
+                found = validation_loss(LossModule(trained, 0.1, "bf16"), valid, 500, World(GPU))
                 sources = [[5, 6, 7, EOS], [8, EOS]]
                 with torch.inference_mode():
                     steps = ModelStep([trained], Packed.from_sequences(sources).to(GPU), 4)

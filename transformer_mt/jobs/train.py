@@ -33,7 +33,6 @@ from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.components import TrainingData
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
@@ -130,24 +129,20 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         tokenizer = Tokenizer.load(data.tokenizer_model)
         trainer = Trainer(
             job,
-            TrainingData(
-                data.train,
-                data.valid_store,
-                tokenizer.tgt.vocab_size,
-                data.sampler,
-                tokenizer.vocab_size,
-            ),
+            data,
+            tokenizer,
             TranslationValidator(job, tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
         )
         state = None
         if world.is_main:  # the only one that can be expected to see the folder
-            done, is_trained = trainer.steps_done, trainer.is_finished
+            done, is_trained = trainer.state.step, trainer.is_finished
             state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
         state = world.broadcast_object(state)
         if state is RunState.FINISHED:
-            return _finished_scores(job, data, trainer.stop_reason) if world.is_main else None
+            reason = trainer.criteria.reason(trainer.state)
+            return _finished_scores(job, data, reason) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
@@ -155,8 +150,8 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             _warn_about_data(job, data)
             if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
                 log.warning("warning: %s", text)
-        run_folder.record_start(run_dir, world, parameters, trainer.steps_done, trainer.kernels)
-        trackers = open_trackers(job if world.is_main else None, trainer.steps_done)
+        run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.kernels)
+        trackers = open_trackers(job if world.is_main else None, trainer.state.step)
         with trackers as record:
             try:
                 model = trainer.run(record)
@@ -166,7 +161,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
                 raise SystemExit(128 + stopped.signal) from None
             if world.is_main:
                 log.info("the model is in %s", run_dir)
-            steps_done, model_steps = trainer.steps_done, trainer.model_steps
+            steps_done, model_steps = trainer.state.step, trainer.checkpoints.model_steps
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()

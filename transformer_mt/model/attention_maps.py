@@ -58,24 +58,19 @@ def attention_maps(
     src_pieces: Sequence[str],
     tgt_pieces: Sequence[str],
 ) -> AttentionMaps:
-    """Attention weights of all layers for one sentence pair, without dropout.
+    """Attention weights of all layers for one sentence pair.
 
     Args:
-        model: On any device.
+        model: In ``eval`` mode, on any device.
         src: S token ids, with the end symbol.
         tgt_in: T token ids, shifted right: beginning with the start symbol.
         src_pieces: Text of the source tokens.
         tgt_pieces: Text of the target tokens.
     """
-    training = model.training
     layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
     for layer in model.decoder.children():
         layers += [layer.get_submodule("self_attention"), layer.get_submodule("cross_attention")]
-    model.eval()
-    try:
-        captured = _queries_and_keys(model, layers, [src], [tgt_in])
-    finally:
-        model.train(training)
+    captured = _queries_and_keys(model, layers, [src], [tgt_in])
     weights = [
         _weights(query, key, model.config.num_heads, getattr(layer, "causal", False))
         for layer, (query, key) in zip(layers, captured, strict=True)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
@@ -132,14 +131,6 @@ class CheckpointManager:
         used = self._model_checkpoints(state.best_step)
         self.model_steps = [checkpoint.step for checkpoint in used]
         log.info("the final model is %s", self._describe_model(state.best_step))
-        expected = self._expected_steps(state.best_step)
-        if missing := sorted(set(expected) - set(self.model_steps)):
-            steps = ", ".join(f"{step:,}" for step in missing)
-            log.warning(
-                "warning: the final model leaves out what is damaged or deleted: the checkpoint%s "
-                "of update %s",
-                *("s" * (len(missing) > 1), steps),
-            )
         return weights
 
     def close(self) -> None:
@@ -151,11 +142,10 @@ class CheckpointManager:
     def _explain_errors(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
+        except OSError as error:
             raise InputError(
-                f"cannot write a checkpoint into {self._run_dir}: {reason}; fix this and run the "
-                "same command to resume from the previous checkpoint"
+                f"cannot write a checkpoint into {self._run_dir}: {error.strerror or error}; fix "
+                "this and run the same command to resume from the previous checkpoint"
             ) from None
 
     def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
@@ -176,18 +166,14 @@ class CheckpointManager:
                 delete_folder(checkpoint.path)
         self._checkpoints = [c for c in self._checkpoints if c.step in kept_steps]
 
-    def _expected_steps(self, best_step: int) -> list[int]:
-        """Updates whose weights the final model is made of, unless some are lost."""
+    def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
+        """The checkpoints whose average is the final model, without damaged and deleted ones."""
         latest, every = self._checkpoints[-1].step, self._criteria.checkpoint_every
+        steps = [(self._config.final == "best" and best_step) or latest]
         if self._config.final == "average":
             number = self._config.average_checkpoints
-            return [*range(every, latest, every)[-number:], latest][-number:]
-        return [(self._config.final == "best" and best_step) or latest]
-
-    def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
-        """The checkpoints whose average is the final model."""
-        expected = self._expected_steps(best_step)
-        return [c for c in self._checkpoints if c.step in expected] or self._checkpoints[-1:]
+            steps = [*range(every, latest, every)[-number:], latest][-number:]
+        return [c for c in self._checkpoints if c.step in steps] or self._checkpoints[-1:]
 
     def _describe_model(self, best_step: int) -> str:
         if self._config.final == "ema":

@@ -1,7 +1,6 @@
 """``metrics.jsonl``: one JSON object for each logged interval of training and each validation."""
 
 import json
-import logging
 import math
 import os
 import time
@@ -12,8 +11,6 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.files import open_regular, write_text
-
-log = logging.getLogger(__name__)
 
 TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -26,24 +23,16 @@ class MetricsLog:
         run_dir: Run folder.
         steps_done: Updates done so far; records of later steps, left by a run that was killed after
             its last checkpoint, are removed.
-        num_records: Number of records at the latest checkpoint; a warning says if some are lost.
 
     Attributes:
         last_validation: Step of the latest recorded validation, if there is one.
     """
 
-    def __init__(self, run_dir: Path, steps_done: int, num_records: int = 0):
+    def __init__(self, run_dir: Path, steps_done: int):
         self._path = run_dir / run_layout.METRICS
         kept = [record for record in read_records(run_dir) if record["step"] <= steps_done]
-        if len(kept) < num_records:
-            log.warning(
-                "warning: %s was damaged or deleted: it has %d of %d records of earlier updates",
-                *(self._path, len(kept), num_records),
-            )
         write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = self._path.open("a", encoding="utf-8")
-        # Lost ones count: a checkpoint after a loss is that of an undisturbed run.
-        self._num_records = max(len(kept), num_records)
         self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
@@ -66,12 +55,10 @@ class MetricsLog:
             self._file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
-        self._num_records += 1
 
-    def sync(self) -> int:
-        """Writes the records to disk (fsync) and returns their number."""
+    def sync(self) -> None:
+        """Writes the records to disk (fsync)."""
         os.fsync(self._file.fileno())
-        return self._num_records
 
     def close(self) -> None:
         """Closes the file."""

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from transformer_mt.distributed.world import World
 from transformer_mt.training.metrics_log import MetricsLog
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
@@ -81,41 +82,36 @@ class Monitor:
 
     Args:
         run_dir: Run folder.
-        steps_done: Updates done so far; records of later ones are removed.
-        max_steps: Number of updates of the run.
-        peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
+        state: Progress so far; records of later updates are removed.
+        criteria: Limits of the run.
         trackers: Record the run as well; the caller closes them.
-        num_records: Number of lines that ``metrics.jsonl`` had at the latest checkpoint.
-        max_seconds: Time after which the run ends, however many updates it has done by then.
+        peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         is_main: Whether this is the main rank.
     """
 
     def __init__(
         self,
         run_dir: Path,
-        steps_done: int,
-        max_steps: int,
-        peak_rate: float | None = None,
+        state: TrainingState,
+        criteria: StoppingCriteria,
         trackers: Trackers | None = None,
-        *,
-        num_records: int = 0,
-        max_seconds: float = math.inf,
+        peak_rate: float | None = None,
         is_main: bool = True,
     ):
-        self._max_steps, self._peak_rate = max_steps, peak_rate
-        self._deadline = time.perf_counter() + max_seconds
-        self._metrics = MetricsLog(run_dir, steps_done, num_records) if is_main else None
+        self._max_steps, self._peak_rate = criteria.last_step, peak_rate
+        self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
+        self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
         self._bar = tqdm(
-            total=max_steps,
-            initial=steps_done,
+            total=criteria.last_step,
+            initial=state.step,
             disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,
             # tqdm's estimate does not know of the deadline; with one, the log lines have ours.
             bar_format="{n_fmt}/{total_fmt} {bar}{desc}"
-            + " <{remaining}" * (max_seconds == math.inf),
+            + " <{remaining}" * (criteria.max_seconds == math.inf),
         )
-        self._interval_start, self._interval_first_step = time.perf_counter(), steps_done
+        self._interval_start, self._interval_first_step = time.perf_counter(), state.step
         self._targets, self._data_seconds = 0, 0.0
         self._first_updates: list[float] = []
 
@@ -193,9 +189,10 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> int:
-        """Writes the records to disk, before a checkpoint, and returns their number."""
-        return self._metrics.sync() if self._metrics else 0
+    def sync(self) -> None:
+        """Writes the records to disk, before a checkpoint."""
+        if self._metrics:
+            self._metrics.sync()
 
     def close(self) -> None:
         """Closes the progress bar and ``metrics.jsonl``."""

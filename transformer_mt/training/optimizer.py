@@ -1,13 +1,11 @@
 """Optimizer and learning-rate schedules (§5.3), loss scale, and moving average of the weights.
 
 A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is a function of the
-step. To add an optimizer, write a function that builds an ``Optimizer``, and register it in
+step. To add an optimizer, write a function like ``adam`` and register it in
 ``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``.
 """
 
 import copy
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -19,57 +17,15 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES, load
 
 
-class Optimizer:
-    """A fused optimizer of torch.
+def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Adam (§5.3) for all weights, with decoupled weight decay for matrices.
 
-    Args:
-        weights: Its parameters, by name.
-        fused: Supports ``grad_scale`` and ``found_inf``, and has its state allocated.
+    Returns:
+        A fused optimizer, which supports ``grad_scale`` and ``found_inf``. Its state is allocated.
     """
-
-    def __init__(self, weights: dict[str, nn.Parameter], fused: torch.optim.Optimizer):
-        self._weights, self._fused = weights, fused
-
-    def zero_grad(self) -> None:
-        """Frees all gradients."""
-        for parameter in self._weights.values():
-            parameter.grad = None
-
-    def step(
-        self, lr: float, grad_scale: Tensor | None = None, found_inf: Tensor | None = None
-    ) -> None:
-        """Updates each weight that has a gradient.
-
-        Args:
-            lr: Learning rate.
-            grad_scale: Scalar that gradients are divided by first.
-            found_inf: Scalar bool on the device; if True, neither weights nor state change.
-        """
-        for group in self._fused.param_groups:
-            group["lr"] = lr
-        # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
-        fused: Any = self._fused
-        fused.grad_scale = None if grad_scale is None else grad_scale.float()
-        fused.found_inf = None if found_inf is None else found_inf.float()
-        fused.step()
-
-    def state(self) -> dict[str, Tensor]:
-        """The live state tensors, as ``<parameter>.<quantity>``, complete before the first step.
-
-        Copying the values of a checkpoint into them restores it.
-        """
-        return {
-            f"{name}.{key}": value
-            for name, parameter in self._weights.items()
-            for key, value in self._fused.state[parameter].items()
-        }
-
-
-def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """Adam (§5.3) for all weights, with decoupled weight decay for matrices."""
-    weights = dict(model.named_parameters())
-    matrices = [weight for weight in weights.values() if weight.ndim > 1]
-    vectors = [weight for weight in weights.values() if weight.ndim < 2]
+    weights = list(model.parameters())
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    vectors = [weight for weight in weights if weight.ndim < 2]
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors},
@@ -82,13 +38,25 @@ def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
         weight_decay=0.0,
         fused=True,
     )
-    for parameter in weights.values():  # torch would allocate it in the first step
+    for parameter in weights:  # torch would allocate it in the first step
         adamw.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-    return Optimizer(weights, adamw)
+    return adamw
+
+
+def named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The live state tensors of an optimizer, as ``<parameter>.<quantity>``.
+
+    Copying the values of a checkpoint into them restores it.
+    """
+    return {
+        f"{name}.{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }
 
 
 def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:
@@ -100,14 +68,8 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         d_model: Size of the model, used by ``noam``.
         max_steps: Number of updates of the run, used by ``linear``.
     """
-    return _schedule(config.name)(step, config, d_model, max_steps)
-
-
-@cache
-def _schedule(name: str) -> Callable[[int, ScheduleConfig, int, int], float]:
-    """A function of the step, the config, d_model and the number of updates of the run."""
-    schedule: Callable[[int, ScheduleConfig, int, int], float] = load(SCHEDULES, name)
-    return schedule
+    rate: float = load(SCHEDULES, config.name)(step, config, d_model, max_steps)
+    return rate
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:

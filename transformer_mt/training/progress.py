@@ -33,8 +33,6 @@ class TrainingState:
     """Number of updates skipped because the gradient was not finite."""
     totals: dict[str, float] = field(default_factory=dict)
     """Sums over the updates since the last line of the log (``MetricSums.state``)."""
-    num_records: int = 0
-    """Number of lines in ``metrics.jsonl``."""
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "TrainingState":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from transformer_mt.kernels.products import DTYPES, products_by
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import OPTIMIZERS, load
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.optimizer import LossScaler, Optimizer
+from transformer_mt.training.optimizer import LossScaler, named_state
 
 
 class LossModule(nn.Module):
@@ -97,9 +98,8 @@ class TrainStep:
         module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
-        self._model = world.data_parallel(module)
-        self._parameters = list(model.parameters())
-        self.optimizer: Optimizer = load(OPTIMIZERS, optimizer.name)(model, optimizer)
+        self._model, self._parallel = model, world.data_parallel(module)
+        self.optimizer: torch.optim.Optimizer = load(OPTIMIZERS, optimizer.name)(model, optimizer)
         self._scaler = LossScaler(world.device) if precision == "fp16" else None
 
     def __call__(
@@ -116,7 +116,7 @@ class TrainStep:
         """
         torch.manual_seed(seed)
         loss, nll = self.gradient(micro_batches, num_targets)
-        grads = [p.grad for p in self._parameters if p.grad is not None]
+        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         grad_scale = self._scaler.factor.clone() if self._scaler else None
         if grad_scale is not None:
@@ -125,7 +125,13 @@ class TrainStep:
         if self._clip_norm is not None:
             excess = (norm / self._clip_norm).clamp(min=1)
             grad_scale = excess if grad_scale is None else grad_scale * excess
-        self.optimizer.step(lr, grad_scale, found_inf)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
+        fused: Any = self.optimizer
+        fused.grad_scale = None if grad_scale is None else grad_scale.float()
+        fused.found_inf = found_inf.float()
+        fused.step()
         if self._scaler:
             self._scaler.update(found_inf)
         return StepResult(loss, nll, norm)
@@ -142,8 +148,8 @@ class TrainStep:
         last = len(micro_batches) - 1
         with products_by(self._kernel):
             for i, batch in enumerate(micro_batches):
-                with self._world.no_sync(self._model) if i < last else nullcontext():
-                    batch_loss, batch_nll = self._model(batch.to(device))
+                with self._world.no_sync(self._parallel) if i < last else nullcontext():
+                    batch_loss, batch_nll = self._parallel(batch.to(device))
                     # DDP averages over ranks, but the loss is a sum over them.
                     scaled = batch_loss * (batch.weight * self._world.size / num_targets)
                     if self._scaler:
@@ -155,7 +161,8 @@ class TrainStep:
 
     def state(self) -> dict[str, Tensor]:
         """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""
-        return self.optimizer.state() | (self._scaler.state() if self._scaler else {})
+        state = named_state(self._model, self.optimizer)
+        return state | (self._scaler.state() if self._scaler else {})
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

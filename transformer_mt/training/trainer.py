@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +15,24 @@ from torch import Tensor
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.batch_iterator import prefetch
+from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
+from transformer_mt.data.prepare import Prepared
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
+from transformer_mt.kernels.choice import Kernels, should_compile
+from transformer_mt.kernels.shapes import default_max_tokens
+from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingComponents, TrainingData, log_components
+from transformer_mt.training.components import agreed_kernels, initial_model, log_components
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError, handle_signals
 from transformer_mt.training.monitor import MetricSums, Monitor
-from transformer_mt.training.optimizer import learning_rate
-from transformer_mt.training.progress import TrainingState
+from transformer_mt.training.optimizer import EMA, learning_rate
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
+from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 
@@ -49,6 +54,7 @@ class Trainer:
     Args:
         job: Configuration; only the main rank reads and writes its ``run_dir``.
         data: Training and validation data.
+        tokenizer: Their vocabulary.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
@@ -56,57 +62,71 @@ class Trainer:
     Attributes:
         model: The model in training.
         kernels: Precision and kernel of its matrix products.
+        criteria: Intervals and limits of the run.
+        state: Progress of the run.
+        checkpoints: The run's checkpoints; they know what the final model is made of.
     """
 
     def __init__(
         self,
         job: TrainJob,
-        data: TrainingData,
+        data: Prepared,
+        tokenizer: Tokenizer,
         validator: Validator,
         world: World,
         recorded_kernels: Kernels | None = None,
     ):
-        self._job, self._data, self._validator, self._world = job, data, validator, world
-        self._run_dir = Path(job.run_dir)
+        self._job, self._validator, self._world = job, validator, world
+        self._train, self._valid = data.train, data.valid_store
+        self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        components = TrainingComponents(job, data, world, recorded_kernels, resuming=resuming)
-        self._components, self._criteria = components, components.criteria
-        self.model, self.kernels = components.model, components.kernels
-        self._train_step, self._batches = components.step, components.batches
-        self._checkpoints = CheckpointManager(
-            self._run_dir, job.train, components.criteria, earlier, world
+        self.model = initial_model(job, tokenizer, device, resuming=resuming)
+        # Tokens of either side in one forward pass: at most, and approximately in training.
+        self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
+        self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
+        kernels = agreed_kernels(job, self._micro_batch_tokens, recorded_kernels, world)
+        self.kernels = kernels
+        compiled = should_compile(config.compile, job.model, device, kernels.precision)
+        # The same on all ranks: it decides the batch shapes.
+        compiled = not world.any(not compiled)
+        self._batches = BatchIterator(
+            job, self._train, data.sampler, self._max_tokens, compiled, world
         )
-        self._state, self._restored_metrics = TrainingState(), None
+        if shape := self._batches.buffer_shape:
+            # Long enough for validation, too: a table of another size would cause a recompilation.
+            max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
+            lengths = shape.max_length, self._valid.max_length, max_translation + BLOCK
+            for embedding in {self.model.source_embedding, self.model.embedding}:
+                embedding.reserve(max(lengths))
+        self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
+        self.criteria = StoppingCriteria(config, self._batches.steps_per_epoch)
+        self._train_step = TrainStep(
+            self.model,
+            job.optimizer,
+            config.label_smoothing,
+            kernels.precision,
+            world,
+            kernel=kernels.products,
+            clip_norm=config.clip_norm,
+            compiled=compiled,
+        )
+        self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
+        self.state, self._restored_metrics = TrainingState(), None
         if resuming:
-            self._state, self._restored_metrics = self._checkpoints.restore(
-                self.model, components.optimizer_state()
+            self.state, self._restored_metrics = self.checkpoints.restore(
+                self.model, self._optimizer_state()
             )
         if self._restored_metrics:
-            self._state.record_validation(self._restored_metrics, job.train.best_by)
-        self._sums = MetricSums(world, self._state.totals)
+            self.state.record_validation(self._restored_metrics, config.best_by)
+        self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
     @property
-    def steps_done(self) -> int:
-        """Number of updates done."""
-        return self._state.step
-
-    @property
-    def model_steps(self) -> list[int]:
-        """Updates whose weights the final model is made of, on the main rank, after ``run``."""
-        return self._checkpoints.model_steps
-
-    @property
     def is_finished(self) -> bool:
         """Whether all updates and validations are done."""
-        return self._criteria.should_stop(self._state) and not self._validation_is_pending()
-
-    @property
-    def stop_reason(self) -> str:
-        """Which limit ends the run, with its setting."""
-        return self._criteria.reason(self._state)
+        return self.criteria.should_stop(self.state) and not self._validation_is_pending()
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
@@ -123,14 +143,14 @@ class Trainer:
                 written, or memory is insufficient.
         """
         self._monitor = self._open_monitor(trackers)
-        remaining = range(self.steps_done + 1, self._criteria.last_step + 1)
+        remaining = range(self.state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with handle_signals() as signals, closing(self._checkpoints):
+            with handle_signals() as signals, closing(self.checkpoints):
                 self._loop(batches, signals)
             if self._world.is_main:
-                log.info("finished: %s", self.stop_reason)
-            weights = self._checkpoints.finish(self._state)
+                log.info("finished: %s", self.criteria.reason(self.state))
+            weights = self.checkpoints.finish(self.state)
         finally:
             batches.close()
             self._batches.close()
@@ -139,27 +159,19 @@ class Trainer:
 
     def _open_monitor(self, trackers: Trackers | None) -> Monitor:
         """Opens the record of the run and logs what it begins with."""
-        job, parts, state, world = self._job, self._components, self._state, self._world
+        job, state, world = self._job, self.state, self._world
         peak_rate = None
         if world.is_main:
-            log_components(job, parts, len(self._data.train), state.step, world)
+            parts = self.model, self.kernels, self._batches, self.criteria
+            log_components(job, *parts, num_pairs=len(self._train), done=state.step, world=world)
         if world.is_main and world.device.type == "cuda":
-            sample, precision = self._data.train.sample, parts.kernels.precision
+            sample, precision = self._train.sample, self.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        return Monitor(
-            self._run_dir,
-            state.step,
-            self._criteria.last_step,
-            peak_rate,
-            trackers,
-            num_records=state.num_records,
-            max_seconds=self._criteria.max_seconds - state.seconds,
-            is_main=world.is_main,
-        )
+        return Monitor(self._run_dir, state, self.criteria, trackers, peak_rate, world.is_main)
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
-        state, criteria = self._state, self._criteria
+        state, criteria = self.state, self.criteria
         if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
         if self._validation_is_pending():
@@ -172,7 +184,7 @@ class Trainer:
             stop_requested = self._train_until(criteria.next_break(state.step), batches, signals)
             if criteria.logs(state):
                 self._log()
-            self._checkpoints.check()
+            self.checkpoints.check()
             validates = criteria.needs_validation(state)
             if stop_requested or validates or criteria.is_averaged(state.step):
                 with self._monitor.paused():
@@ -184,7 +196,7 @@ class Trainer:
 
     def _train_until(self, last: int, batches: Batches, signals: Signals) -> bool:
         """Trains up to an update, or until a signal or the limit of time; whether to stop."""
-        state, max_seconds, stop_requested = self._state, self._criteria.max_seconds, False
+        state, max_seconds, stop_requested = self.state, self.criteria.max_seconds, False
         while state.step < last and state.seconds < max_seconds and not stop_requested:
             self._update(batches)
             now = time.perf_counter()
@@ -201,51 +213,49 @@ class Trainer:
         micro_batches, num_targets = next(batches)
         num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
-        self._state.step = step = self._state.step + 1
+        self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        try:
+        with self._memory_advice(micro_batches):
             result = self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
-        except RuntimeError as error:
-            self._explain(error, micro_batches)
-            raise
-        if self._components.ema:
-            self._components.ema.update(step)
+        if self._ema:
+            self._ema.update(step)
         self._sums.add(result, num_targets)
         self._monitor.update(num_targets, waited)
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
         micro_batches = self._batches.worst_case()
-        try:
+        with self._memory_advice(micro_batches):
             self._train_step.gradient(micro_batches[:1], 1)
-        except RuntimeError as error:
-            self._explain(error, micro_batches)
-            raise
         self._train_step.optimizer.zero_grad()
 
-    def _explain(self, error: RuntimeError, micro_batches: list[Batch]) -> None:
+    @contextmanager
+    def _memory_advice(self, micro_batches: list[Batch]) -> Iterator[None]:
         """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
-        if not is_out_of_memory(error):
-            return
-        max_tokens, max_length = self._components.max_tokens, self._job.data.cleaning.max_tokens
-        targets = max(len(batch.tgt_out) for batch in micro_batches)
-        advice = "lower data.cleaning.max_tokens, or use a smaller model"
-        if max_length < max_tokens:  # which must not be less
-            less = max(max_length, min(max_tokens, targets) // 2)
-            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-        raise InputError(
-            f"out of memory on a batch of {targets:,} target tokens: {advice}"
-        ) from None
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
+            targets = max(len(batch.tgt_out) for batch in micro_batches)
+            advice = "lower data.cleaning.max_tokens, or use a smaller model"
+            if max_length < max_tokens:  # which must not be less
+                less = max(max_length, min(max_tokens, targets) // 2)
+                advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+            raise InputError(
+                f"out of memory on a batch of {targets:,} target tokens: {advice}"
+            ) from None
 
     def _learning_rate(self, step: int) -> float:
         schedule, d_model = self._job.schedule, self._job.model.d_model
-        return learning_rate(step, schedule, d_model=d_model, max_steps=self._criteria.last_step)
+        return learning_rate(step, schedule, d_model=d_model, max_steps=self.criteria.last_step)
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
         self._check_skipped()
-        sums, state = self._sums.read(), self._state
+        sums, state = self._sums.read(), self.state
         self._sums.clear()
         if skipped := int(sums["skipped"]):
             state.skipped += skipped
@@ -265,7 +275,7 @@ class Trainer:
         """Raises ``InputError`` after too many consecutive skipped updates."""
         if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
             raise InputError(
-                f"by update {self._state.step:,} the gradient was not finite in {skipped} updates "
+                f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"
             )
 
@@ -274,48 +284,45 @@ class Trainer:
         self._check_skipped()
         for parameter in self.model.parameters():
             if not parameter.isfinite().all():
-                step = self._state.step
+                step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
-        self._state.totals = self._sums.state()
-        self._state.num_records = self._monitor.sync()
-        self._checkpoints.save(self._state, self.model, self._components.optimizer_state())
+        self.state.totals = self._sums.state()
+        self._monitor.sync()
+        self.checkpoints.save(self.state, self.model, self._optimizer_state())
+
+    def _optimizer_state(self) -> dict[str, Tensor]:
+        """Live tensors that a checkpoint stores apart from the weights, by name."""
+        return self._train_step.state() | (self._ema.state() if self._ema else {})
 
     def _stop(self, signals: Signals) -> None:
         """Stops training because some rank received a signal; the checkpoint is saved."""
-        self._checkpoints.wait()
+        self.checkpoints.wait()
         raise StoppedError(max(self._world.gather(signals.received or 0)))
 
     def _validation_is_pending(self) -> bool:
         """Whether training resumes from a checkpoint that is still to be validated."""
-        return self._criteria.needs_validation(self._state) and self._restored_metrics is None
+        return self.criteria.needs_validation(self.state) and self._restored_metrics is None
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
-        ema = self._components.ema
-        model = ema.model if ema else self.model
+        model = self._ema.model if self._ema else self.model
         model.eval()
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
-            losses = validation_loss(
-                model,
-                self._data.valid,
-                smoothing=self._job.train.label_smoothing,
-                precision=self._components.kernels.precision,
-                max_tokens=self._components.micro_batch_tokens,
-                world=self._world,
-            )
+            loss = LossModule(model, self._job.train.label_smoothing, self.kernels.precision)
+            losses = validation_loss(loss, self._valid, self._micro_batch_tokens, self._world)
             if not math.isfinite(losses["loss"]):
-                what = f"the validation loss is not finite after update {self._state.step:,}"
+                what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
             result = self._validator(model)
         model.train()
         hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
-        self._state.record_validation(metrics, self._job.train.best_by)
-        self._checkpoints.record_validation(self._state, metrics)
-        self._monitor.log_validation(self._state.step, replace(result, metrics=metrics))
+        self.state.record_validation(metrics, self._job.train.best_by)
+        self.checkpoints.record_validation(self.state, metrics)
+        self._monitor.log_validation(self.state.step, replace(result, metrics=metrics))
 
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
         """A new model with the final weights, which only the main rank has."""

@@ -15,8 +15,7 @@ from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import World
 from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.step import autocast
+from transformer_mt.training.step import LossModule
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,13 @@ Validator = Callable[[Transformer], ValidationResult]
 
 @torch.no_grad()
 def validation_loss(
-    model: Transformer,
-    valid: TokenStore,
-    *,
-    smoothing: float,
-    precision: str,
-    max_tokens: int,
-    world: World,
+    loss: LossModule, valid: TokenStore, max_tokens: int, world: World
 ) -> dict[str, float]:
     """Mean ``loss`` and ``nll`` per target token, computed by all ranks together.
 
     Args:
-        model: Model in ``eval`` mode.
+        loss: Loss of a model in ``eval`` mode.
         valid: Validation pairs.
-        smoothing: Label smoothing ε_ls (§5.4).
-        precision: ``fp32``, ``bf16`` or ``fp16``.
         max_tokens: Maximum number of tokens, of either side, in one forward pass.
         world: Ranks that share the work.
     """
@@ -62,12 +53,6 @@ def validation_loss(
     order = np.argsort(valid.tgt.lengths, kind="stable")
     pairs = GlobalBatch((order,), len(valid.tgt.tokens))
     for part in micro_batches(valid, pairs, max_tokens, world.rank, world.size):
-        batch = part.to(world.device)
-        with autocast(world.device, precision):
-            hidden = model(batch)
-            losses = smoothed_cross_entropy(
-                hidden, model.output_weight, batch.tgt_out, smoothing, model.output_bias
-            )
-        sums += torch.stack(losses) * batch.weight
-    loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
-    return {"loss": loss, "nll": nll}
+        sums += torch.stack(loss(part.to(world.device))) * part.weight
+    mean_loss, mean_nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
+    return {"loss": mean_loss, "nll": mean_nll}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training import components
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import TrainingData
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.step import TrainStep
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
 
@@ -123,8 +124,9 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    data = TrainingData(one_shard(pairs(60)), pairs(7), V)
-    return Trainer(job, data, translate or Bleu(), CPU, recorded)
+    data: Any = SimpleNamespace(train=one_shard(pairs(60)), valid_store=pairs(7), sampler=None)
+    tokenizer: Any = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
+    return Trainer(job, data, tokenizer, translate or Bleu(), CPU, recorded)
 
 
 def weights(path: Path) -> Weights:
@@ -214,7 +216,7 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
         """The scores of the uninterrupted run, by step."""
 
         def __call__(self, model: Transformer) -> ValidationResult:
-            return ValidationResult({"bleu": scores[run.steps_done]})
+            return ValidationResult({"bleu": scores[run.state.step]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -260,7 +262,7 @@ def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
     assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
     assert kept(tmp_path)[-1] == 6 * validation
     again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
-    assert again.steps_done == 6 * validation
+    assert again.state.step == 6 * validation
     assert not again.is_finished
     again.run()
     assert_equal(weights(tmp_path), weights(uninterrupted))
@@ -296,16 +298,17 @@ def test_a_signal_during_an_update_stops_training_after_it(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
-    step = run._train_step
+    update = TrainStep.__call__
 
     def signalled(*args: Any) -> Any:
-        if run.steps_done == 7:
+        if run.state.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
-        return step(*args)
+        return update(*args)
 
-    run._train_step = signalled  # type: ignore[assignment]
-    with pytest.raises(StoppedError):
-        run.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", signalled)
+        with pytest.raises(StoppedError):
+            run.run()
     assert kept(tmp_path) == [4, 6, 7]
     again = trainer(tmp_path, Bleu(3, 2, 2.5))
     again.run()
@@ -406,12 +409,14 @@ def test_settings_reach_the_training_step(tmp_path: Path) -> None:
     assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
 
 
-def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(tmp_path: Path) -> None:
+def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trainer(tmp_path)
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.fill_(1e38)
-    run._train_step = lambda *_: None  # type: ignore[assignment, return-value]
+    monkeypatch.setattr(TrainStep, "__call__", lambda *_: None)
     run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
@@ -480,7 +485,7 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 
     def arm(run: Trainer, bad: Sequence[int]) -> None:
         run.model.encoder[0].feed_forward.linear1.weight.register_hook(
-            lambda grad: grad * math.nan if run.steps_done in bad else grad
+            lambda grad: grad * math.nan if run.state.step in bad else grad
         )
 
     return arm

@@ -4,7 +4,6 @@ import math
 from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -76,7 +75,6 @@ class BatchIterator:
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
         self.steps_per_epoch = self._plan.steps_per_epoch
-        self._lock = Lock()
         workers = math.ceil(num_workers(job.data.workers) / env_local_size())
         self._sampling_processes = min(workers, _MAX_SAMPLING_PROCESSES)
         self.buffer_shape: BufferShape | None = None
@@ -132,9 +130,8 @@ class BatchIterator:
         return micro_batches(store, GlobalBatch((order,), num_targets), self._max_tokens)
 
     def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of an update over all ranks, as they are stored. Thread-safe."""
-        with self._lock:
-            return self._plan[step - 1]
+        """The pairs of an update over all ranks, as they are stored."""
+        return self._plan[step - 1]
 
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""
