@@ -43,8 +43,6 @@ _CSS = {
     _LINE: "var(--line)",
     **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
 }
-MAX_SERIES = len(_SERIES)
-"""Maximum number of systems in a chart."""
 
 _STYLE: Any = {  # matplotlib types each key
     "svg.fonttype": "none",

@@ -15,7 +15,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from transformer_mt.errors import InputError
 from transformer_mt.evaluation import breakdown, charts
 from transformer_mt.evaluation.attention_page import Attention, to_data
 from transformer_mt.evaluation.breakdown import Change
@@ -39,13 +38,6 @@ class Difference:
     """Letter, sentence chrF and marked words of every system."""
 
 
-def check_report(systems: int) -> None:
-    """Raises ``InputError`` if there are more systems than a chart can show."""
-    if systems > charts.MAX_SERIES:
-        maximum = charts.MAX_SERIES
-        raise InputError(f"report: its charts show at most {maximum} systems, not {systems}")
-
-
 def write_report(
     path: Path,
     evaluation: Evaluation,
@@ -54,7 +46,7 @@ def write_report(
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> None:
-    """Writes the report of at most ``charts.MAX_SERIES`` systems (``check_report``), atomically.
+    """Writes the report of at most five systems, the colours of a chart, atomically.
 
     ``curves`` are the records of a run's ``metrics.jsonl``.
     """

@@ -18,7 +18,7 @@ from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import find_program
+from transformer_mt.files import expand_user, find_program
 
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
@@ -74,7 +74,8 @@ def comet_scores(
     from transformer_mt.distributed.world import pick_device  # loads PyTorch
 
     command, gpu = comet_command(), pick_device(device).type == "cuda"
-    where = str(Path(model).resolve()) if Path(model).is_file() else model
+    path = expand_user(model)
+    where = str(path.resolve()) if path.is_file() else model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)

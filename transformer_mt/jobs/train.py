@@ -22,7 +22,7 @@ from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_by_tag
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
@@ -235,13 +235,14 @@ def _test(
     hypotheses = translate_sharded(translator, sources, world)
     if not world.is_main:
         return []
-    (system,) = evaluate_by_tag(
-        {"the model": hypotheses},
-        TestSet(references={"data.test": references}, source=sources),
-        Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization),
-        tokenizer.tags,
-        job.data.tags,
-    ).systems
+    test = TestSet(
+        references={"data.test": references},
+        source=sources,
+        tags=tokenizer.tags,
+        languages=job.data.tags,
+    )
+    settings = Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)
+    (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     for message in system.diagnostics:
         log.warning("warning: test set: %s", message)
     return system.scores
