@@ -1,7 +1,7 @@
 """Metrics that also read the source: COMET, and the perplexity of a model on the references.
 
-Those of mt-eval take the job, the translator of its model, the hypotheses of all systems, the
-source and one reference, and return a score for each system (``registries.SOURCE_METRICS``).
+They take the settings, the translator of the model, the hypotheses of all systems, the source and
+one reference, and return a score for each system (``registries.SOURCE_METRICS``).
 """
 
 import math
@@ -26,7 +26,7 @@ checkpoints are pickles. It therefore runs as a separate process, from an enviro
 
 
 def comet(
-    job: EvaluateJob,
+    job: EvaluateJob | TrainConfig,
     translator: Translator | None,
     systems: Mapping[str, Sequence[str]],
     source: Sequence[str],
@@ -48,14 +48,6 @@ def comet(
         )
         for system, score in zip(systems, scores, strict=True)
     }
-
-
-def validation_comet(
-    config: TrainConfig, hypotheses: Sequence[str], source: Sequence[str], reference: Sequence[str]
-) -> float:
-    """COMET for comparing checkpoints; see ``comet_scores`` for the errors."""
-    settings = {"model": config.comet_model, "device": config.device}
-    return comet_scores([hypotheses], source, reference, **settings)[0]
 
 
 def comet_scores(
