@@ -64,7 +64,7 @@ class UpperCase(LineProcessor):
         self.firsts.append(first_line)
         odd = [number for number, line in enumerate(raw, first_line) if b"odd" in line]
         text = b"".join(line.upper() + b"\n" for line in raw)
-        return text, InputStats(nul=len(odd), first_nul=min(odd, default=0))
+        return text, InputStats({"nul": len(odd)}, {"nul": odd[0]}) if odd else InputStats()
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> No
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
     interrupt(files)
-    assert run(files, UpperCase()) == InputStats(nul=2, first_nul=7)
+    assert run(files, UpperCase()) == InputStats({"nul": 2}, {"nul": 7})
 
 
 def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
@@ -513,7 +513,7 @@ def test_streams_of_the_caller(model: Path) -> None:
     )
     expected = translate_lines(model, ["the dog", "", "\ufffd"])
     assert sink.getvalue().decode().split("\n") == [*expected, ""]
-    assert stats == InputStats(undecodable=1, first_undecodable=3)
+    assert stats == InputStats({"undecodable": 1}, {"undecodable": 3})
 
 
 def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(
