@@ -13,8 +13,8 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import read_json
-from transformer_mt.jobs.run_folder import read_test_scores
 
 _MAY_CHANGE = (
     "run_dir",
@@ -165,7 +165,8 @@ def _scores_are_current(
     run_dir: Path, data: Prepared, changed: set[str], changed_data: set[str]
 ) -> bool:
     """Whether the scores in the folder belong to a job whose training is finished."""
-    if read_test_scores(run_dir) is None or not (run_dir / run_layout.WEIGHTS).exists():
+    scores = read_scores(run_dir / run_layout.TEST_SCORES)
+    if scores is None or not (run_dir / run_layout.WEIGHTS).exists():
         return False
     differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}
     if not data.test:  # keep the scores of a test set that is no longer given

@@ -23,7 +23,7 @@ from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
-from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
@@ -104,7 +104,8 @@ def train(job: TrainJob) -> TrainResult:
             progress=lambda: ckpt.steps(run_dir)[-1:],
             timeout_minutes=job.distributed.timeout_minutes,
         )
-        return TrainResult(run_dir, run_folder.read_test_scores(run_dir) if data.test else None)
+        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return TrainResult(run_dir, scores)
 
 
 def _num_processes(job: TrainJob) -> int:
@@ -213,7 +214,7 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
 def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
-    scores = run_folder.read_test_scores(run_dir)
+    scores = read_scores(run_dir / run_layout.TEST_SCORES)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
         model_folder.write_config(run_dir, job, run_dir)
