@@ -29,7 +29,6 @@ from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
-from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
@@ -79,7 +78,7 @@ def train(job: TrainJob) -> TrainResult:
                 if job.train.best_by == "comet":
                     comet_command()
                 stack.enter_context(run_folder.lock(run_dir))
-                is_new = resume.check(run_dir, job) is RunState.NEW
+                is_new = resume.check(run_dir, job) == "new"
         if is_new:
             for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
@@ -147,12 +146,12 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             done, is_trained = trainer.steps_done, trainer.is_finished
             state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
         state = world.broadcast_object(state)
-        if state is RunState.FINISHED:
+        if state == "finished":
             return _finished_scores(job, data, trainer.stop_reason) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
-        if world.is_main and state is RunState.NEW:
+        if world.is_main and state == "new":
             _warn_about_data(job, data)
             if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
                 log.warning("warning: %s", text)
