@@ -15,7 +15,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
-from transformer_mt.decode.engines.selection import EngineRequest, Report
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
@@ -79,10 +79,9 @@ class LineProcessor:
     Args:
         job: What to translate with.
         device: Overrides the job's, for one of several ranks.
-        report: Called with each message about the engine.
     """
 
-    def __init__(self, job: TranslateJob, device: str | None = None, report: Report = log.info):
+    def __init__(self, job: TranslateJob, device: str | None = None):
         given: dict[str, Path] = {}
         for key in ("input", "prefix", "score"):
             if path := getattr(job, key):
@@ -119,9 +118,7 @@ class LineProcessor:
             check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        self._translator = Translator.open(
-            request, job.engine, token_scores=job.format == "jsonl", report=report
-        )
+        self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.languages = data.tags.get(job.tag or "", data.languages(None))
         """Source and target language of the lines."""
         self.unplaced: list[str] = []

@@ -55,42 +55,6 @@ def lock(run_dir: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def logging_to(run_dir: Path) -> Iterator[None]:
-    """Sends the package's log to standard error and, with time stamps, to ``train.log``."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    screen, file = (
-        logging.StreamHandler(sys.stderr),
-        _LogFile(run_dir / run_layout.LOG, encoding="utf-8"),
-    )
-    screen.setFormatter(logging.Formatter("%(message)s"))
-    file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    package = logging.getLogger("transformer_mt")
-    before = package.handlers, package.level, package.propagate
-    package.handlers, package.propagate = [screen, file], False
-    package.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        package.handlers, level, package.propagate = before
-        package.setLevel(level)
-        with suppress(OSError):  # already reported
-            file.close()
-
-
-class _LogFile(logging.FileHandler):
-    """A log file that a full disk stops, with one warning."""
-
-    _failed = False
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        if not self._failed:
-            print(
-                f"warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr
-            )
-        self._failed = True
-
-
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     """Writes what a run starts or resumes with: configuration, vocabulary and cleaning report.
 

@@ -32,6 +32,7 @@ from transformer_mt.jobs.resolved_job import resolved
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.components import TrainingData
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
@@ -83,7 +84,7 @@ def train(job: TrainJob) -> TrainResult:
             for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
-            stack.enter_context(run_folder.logging_to(run_dir))
+            stack.enter_context(log_to(run_dir / run_layout.LOG))
         data = prepare(job)
         if is_main and is_new:
             log.info("%s", data.report.to_table())
@@ -124,7 +125,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with ExitStack() as stack:
         if env_rank() == 0:
-            stack.enter_context(run_folder.logging_to(run_dir))  # a worker has no log yet
+            stack.enter_context(log_to(run_dir / run_layout.LOG))  # a worker has no log yet
         world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)
         tokenizer = Tokenizer.load(data.tokenizer_model)

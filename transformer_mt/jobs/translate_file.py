@@ -56,9 +56,8 @@ def translate_file(job: TranslateJob) -> InputStats:
     assert job.input is not None
     assert job.output is not None
     with _joined_ranks(job) as ranks:
-        # Of several ranks, each has a device of its own.
-        device, report = getattr(ranks, "device", None), log.info if ranks.is_main else log.debug
-        processor = LineProcessor(job, device and str(device), report)
+        device = getattr(ranks, "device", None)  # of several ranks, each has one of its own
+        processor = LineProcessor(job, device and str(device))
         source, target = files.expand_user(job.input), files.expand_user(job.output).resolve()
         stats = process_file(source, target, processor, ranks)
         processor.log_input_stats(stats)

@@ -199,17 +199,3 @@ def test_damaged_test_scores_are_not_believed(
     assert read_scores(tmp_path / "test.json") is None
     path.write_text(text)
     assert read_scores(tmp_path / "test.json") == [SCORE]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_log_on_a_full_disk_is_one_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "train.log").symlink_to("/dev/full")
-    with run_folder.logging_to(tmp_path):
-        for text in ("one", "two"):
-            run_folder.log.info(text)
-    one, warning, two = capfd.readouterr().err.splitlines()
-    assert (one, two) == ("one", "two")
-    assert warning.startswith("warning: cannot write ")
-    assert warning.endswith("train.log: [Errno 28] No space left on device")

@@ -446,7 +446,7 @@ def test_a_model_with_tags_resumes(
 
 
 def test_different_beam_or_model_starts_again(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(TEXT[:25]))
@@ -461,12 +461,12 @@ def test_different_beam_or_model_starts_again(
     translate_without_joining()
     assert firsts == []
     translate_without_joining(beam_size=1)
-    assert "is of a different job (settings)" in caplog.messages[-1]
+    assert "is of a different job (settings)" in capsys.readouterr().err
     translate_without_joining(format="jsonl", beam_size=1)
-    assert "is of a different job (settings)" in caplog.messages[-1]
+    assert "is of a different job (settings)" in capsys.readouterr().err
     write_model(tmp_path / "other", seed=2)
     translate_without_joining(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
-    assert "is of a different job (model)" in caplog.messages[-1]
+    assert "is of a different job (model)" in capsys.readouterr().err
     assert len(firsts) == 9
 
 
