@@ -131,11 +131,12 @@ def locked(path: Path, when_busy: Callable[[], None] | None = None) -> Iterator[
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Writes an output that the user has named: yields the path to write to.
+    """Writes an output that the user has named, perhaps with ``~``: yields the path to write to.
 
     A file is written atomically; the target of a link is replaced, not the link. A pipe or a device
     is written directly.
     """
+    path = expand_user(path)
     if is_stream(path):  # not resolved: the target of /dev/stdout may have no path
         with _errors_naming(path, path):
             yield path

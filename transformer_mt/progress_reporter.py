@@ -1,16 +1,61 @@
-"""Progress of long work: a bar on a terminal, otherwise log lines."""
+"""The log of a command, and the progress of long work: a bar on a terminal, else log lines."""
 
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Self
-
-from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
 _LOG_INTERVAL = 30.0
 """Seconds between two log lines."""
+
+
+@contextmanager
+def log_to(
+    file: Path | None = None, *, prefix: str = "", level: int = logging.INFO
+) -> Iterator[None]:
+    """Sends the package's log to standard error, and to a file in which every line has its time.
+
+    Args:
+        file: The file, whose folder is created; None for standard error alone.
+        prefix: Start of every line on standard error.
+        level: Level of the least important messages.
+    """
+    screen = logging.StreamHandler(sys.stderr)
+    screen.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
+    handlers: list[logging.Handler] = [screen]
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(_LogFile(file, encoding="utf-8"))
+        handlers[-1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    package = logging.getLogger("transformer_mt")
+    before = package.handlers, package.level, package.propagate
+    package.handlers, package.propagate = handlers, False
+    package.setLevel(level)
+    try:
+        yield
+    finally:
+        package.handlers, previous, package.propagate = before
+        package.setLevel(previous)
+        with suppress(OSError):  # already reported
+            handlers[-1].close()
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk stops, with one warning."""
+
+    _failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not self._failed:
+            print(
+                f"warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr
+            )
+        self._failed = True
 
 
 class ProgressReporter:
@@ -33,6 +78,8 @@ class ProgressReporter:
         total: int | None = None,
         visible: bool = True,
     ):
+        from tqdm import tqdm  # which --help does not need
+
         self._unit, self._action, self._visible = unit, action, visible
         self._initial, self._total = done, total
         self._started = self._logged = time.perf_counter()
@@ -65,6 +112,6 @@ class ProgressReporter:
         counts, left = f"{done:,}", ""
         if self._total is not None:
             counts += f" of {self._total:,}"
-            left = f", {tqdm.format_interval((self._total - done) / rate)} left"
+            left = f", {self._bar.format_interval((self._total - done) / rate)} left"
         unit = self._unit
         log.info("  %s: %s %s, %s %s/s%s", self._action, counts, unit, f"{rate:,.0f}", unit, left)

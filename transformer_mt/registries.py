@@ -38,32 +38,27 @@ SCHEDULES: Registry = {
 }
 """``schedule.name``."""
 
-VALIDATION_METRICS: Registry = {
-    "bleu": "transformer_mt.evaluation.scores:validation_bleu",
-    "chrf": "transformer_mt.evaluation.scores:validation_chrf",
-}
-"""Metrics of validation translations, which ``train.best_by`` may name; higher is better. Functions
-of hypotheses, reference sets, target language and ``data.normalization``."""
-
-VALIDATION_SOURCE_METRICS: Registry = {
-    "comet": "transformer_mt.evaluation.source_metrics:validation_comet",
-}
-"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
-main rank. Functions of the settings ``train``, hypotheses, source and one reference."""
-
 METRICS: Registry = {
     "bleu": "transformer_mt.evaluation.metrics:bleu",
     "chrf": "transformer_mt.evaluation.metrics:chrf",
     "chrf++": "transformer_mt.evaluation.metrics:chrf_plus_plus",
     "ter": "transformer_mt.evaluation.metrics:ter",
 }
-"""``metrics`` of mt-eval that compare texts."""
+"""``metrics`` of mt-eval that compare texts. Functions of the target language that return a metric
+of sacreBLEU."""
 
 SOURCE_METRICS: Registry = {
     "comet": "transformer_mt.evaluation.source_metrics:comet",
     "ppl": "transformer_mt.evaluation.source_metrics:perplexity",
 }
 """``metrics`` of mt-eval that also read the source."""
+
+VALIDATION_METRICS: Registry = {name: METRICS[name] for name in ("bleu", "chrf")}
+"""Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
+
+VALIDATION_SOURCE_METRICS: Registry = {"comet": SOURCE_METRICS["comet"]}
+"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
+main rank, with ``train`` for its settings."""
 
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",

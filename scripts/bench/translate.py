@@ -243,7 +243,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
         assert model.folder is not None
         request = EngineRequest(model.folder, device=str(model.device), compute_type=CHOSEN[name])
         request.config = config
-        return open_engine("auto", request, report=partial(print, file=sys.stderr))
+        return open_engine("auto", request)
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
     torch_engine = TorchEngine(model.model, config, dtype=dtype)
     if not name.startswith("ours-ct2"):

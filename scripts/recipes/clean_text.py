@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe import argument_parser, main, say, train_job
+from text_cleaning import write_clean_text
 
 from transformer_mt import files, model_folder
-from transformer_mt.data.clean_text import write_clean_text
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError

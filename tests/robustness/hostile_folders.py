@@ -307,7 +307,7 @@ EXPORTED: dict[str, Harm] = {
         json.dumps([{"name": "BLEU", "score": 1, "signature": "\x1b[2J", "segments": 1}])
     ),
     "run.json of wrong types": lambda f: (f / "run.json").write_text(
-        '{"starts": [{}, 1], "end": {"averaged_updates": ["\\u001b[2J"], "test_sha256": []}}'
+        '{"starts": [{}, 1], "end": {"averaged_updates": ["\\u001b[2J"]}}'
     ),
 }
 """Folders with a model that is good: ``mt-export format=hub`` must leave out the file, or refuse

@@ -1,6 +1,5 @@
 """What the server imports before it forks commands; see ``fork_server``."""
 
-import io
 from importlib import import_module
 
 import pytest
@@ -20,5 +19,5 @@ for name in (
     "transformer_mt.jobs.translate_stream",
 ):
     import_module(name)
-charts.curve_image(io.BytesIO(), [{"step": 1, "split": "train", "loss": 1.0}], ["loss"])  # fonts
+charts.curve_image([{"step": 1, "split": "train", "loss": 1.0}])  # fonts
 fork_ranks(pytest.MonkeyPatch())

@@ -33,8 +33,7 @@ LAYERS = [
 ]
 LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
 # Within data/, a folder or module may import those before it.
-DATA_ORDER = ["text", "cleaning", "subwords", "store", "clean_text", "batching"]
-DATA_ORDER += ["data_diagnostics", "prepare"]
+DATA_ORDER = ["text", "cleaning", "subwords", "store", "batching", "data_diagnostics", "prepare"]
 
 TOP_LEVEL = {
     "pyproject.toml",

@@ -1,13 +1,14 @@
-"""Progress of long work: periodic log lines without a terminal, a bar on one."""
+"""Progress of long work, periodic log lines without a terminal, a bar on one; a full disk."""
 
 import io
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
 from transformer_mt import progress_reporter
-from transformer_mt.progress_reporter import ProgressReporter
+from transformer_mt.progress_reporter import ProgressReporter, log_to
 
 
 def test_log_lines_without_a_terminal(
@@ -41,3 +42,17 @@ def test_bar_on_a_terminal(
     assert caplog.messages == []
     assert "encoded" in sys.stderr.getvalue()
     assert "2.00k" in sys.stderr.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_log_on_a_full_disk_is_one_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    with log_to(tmp_path / "train.log"):
+        for text in ("one", "two"):
+            progress_reporter.log.info(text)
+    one, warning, two = capfd.readouterr().err.splitlines()
+    assert (one, two) == ("one", "two")
+    assert warning.startswith("warning: cannot write ")
+    assert warning.endswith("train.log: [Errno 28] No space left on device")

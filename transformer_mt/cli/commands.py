@@ -5,13 +5,13 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
+from transformer_mt.distributed.environment import env_rank
 from transformer_mt.errors import InputError
+from transformer_mt.progress_reporter import log_to
 
 
 def train(job: TrainJob) -> None:
@@ -37,7 +37,8 @@ def translate(job: TranslateJob) -> None:
             from transformer_mt.jobs.translate_file import translate_file as run
         else:
             from transformer_mt.jobs.translate_stream import translate_stream as run
-    with _messages_to_stderr("mt-translate"):
+    # Of several ranks, the first one speaks for all; the others report failures only.
+    with log_to(prefix="mt-translate: ", level=logging.INFO if env_rank() == 0 else logging.ERROR):
         run(job)
 
 
@@ -54,7 +55,7 @@ def evaluate(job: EvaluateJob) -> None:
     def show(scores: Any) -> None:
         print(to_string(scores), flush=True)
 
-    with _messages_to_stderr("mt-eval"):
+    with log_to(prefix="mt-eval: "):
         if job.robustness:
             show(evaluate_robustness(job))
         elif job.attention is not None and job.report is None:
@@ -67,19 +68,5 @@ def export(job: ExportJob) -> None:
     """Converts a model folder to the format of another library."""
     with exit_on_interrupt("mt-export", gigabytes=1):
         from transformer_mt.jobs.export import export
-    with _messages_to_stderr("mt-export"):
+    with log_to(prefix="mt-export: "):
         export(job)
-
-
-@contextmanager
-def _messages_to_stderr(program: str) -> Iterator[None]:
-    """Prints the log messages for the user to standard error, after the name of the program."""
-    logger = logging.getLogger("transformer_mt.jobs")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)

@@ -68,7 +68,7 @@ class Sweep:
         self._check_outputs(job)
         if isinstance(job, TrainJob):
             base = Path(job.run_dir)
-            folder = _folder(base, HydraConfig.get().job.override_dirname.replace("/", "_"))
+            folder = base / HydraConfig.get().job.override_dirname.replace("/", "_")
             if folder in self._folders:
                 raise InputError(f"another job of this sweep uses the folder {folder}")
             if job.stage == "train":
@@ -116,13 +116,6 @@ class Sweep:
 def _title() -> str:
     job = HydraConfig.get().job
     return f"job {job.num}" + (f" ({job.override_dirname})" if job.override_dirname else "")
-
-
-def _folder(base: Path, name: str) -> Path:
-    """The run folder of a job; an existing one may have its settings in another order."""
-    items = sorted(name.split(","))
-    existing = [path.name for path in expand_user(base).glob("*=*")]
-    return base / next((old for old in existing if sorted(old.split(",")) == items), name)
 
 
 def _table(runs: Sequence[Path]) -> list[list[str]]:

@@ -10,48 +10,23 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config.augment import AugmentConfig
-from transformer_mt.config.data import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
-from transformer_mt.config.decode import DecodeConfig
-from transformer_mt.config.jobs import EvaluateJob, ExportJob, TranslateJob
-from transformer_mt.config.model import ModelConfig
-from transformer_mt.config.train import (
-    CardConfig,
-    DistributedConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainConfig,
-    TrainJob,
-)
+from transformer_mt.config.augment import AugmentConfig as AugmentConfig
+from transformer_mt.config.data import CleaningConfig as CleaningConfig
+from transformer_mt.config.data import DataConfig as DataConfig
+from transformer_mt.config.data import SourceConfig as SourceConfig
+from transformer_mt.config.data import TokenizerConfig as TokenizerConfig
+from transformer_mt.config.decode import DecodeConfig as DecodeConfig
+from transformer_mt.config.jobs import EvaluateJob as EvaluateJob
+from transformer_mt.config.jobs import ExportJob as ExportJob
+from transformer_mt.config.jobs import TranslateJob as TranslateJob
+from transformer_mt.config.model import ModelConfig as ModelConfig
+from transformer_mt.config.train import CardConfig as CardConfig
+from transformer_mt.config.train import DistributedConfig as DistributedConfig
+from transformer_mt.config.train import OptimizerConfig as OptimizerConfig
+from transformer_mt.config.train import ScheduleConfig as ScheduleConfig
+from transformer_mt.config.train import TrainConfig as TrainConfig
+from transformer_mt.config.train import TrainJob as TrainJob
 from transformer_mt.errors import InputError
-
-__all__ = [
-    "JOBS",
-    "AugmentConfig",
-    "CardConfig",
-    "CleaningConfig",
-    "Command",
-    "DataConfig",
-    "DecodeConfig",
-    "DistributedConfig",
-    "EvaluateJob",
-    "ExportJob",
-    "Job",
-    "ModelConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SourceConfig",
-    "TokenizerConfig",
-    "TrainConfig",
-    "TrainJob",
-    "TranslateJob",
-    "compose_config",
-    "config_dir",
-    "dotted",
-    "primary_config_dir",
-    "register_schema",
-    "schema",
-]
 
 Command = Literal["train", "translate", "evaluate", "export"]
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.files import expand_user
 from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
 
 _DOCUMENT_FORMATS = {
@@ -197,6 +198,9 @@ class EvaluateJob(Checked):
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
         )
+        systems = len(self.hypotheses)
+        message = f"report: its charts show at most 5 systems, not {systems}"
+        require(self.report is None or systems <= 5, message)
         self._check_test_set()
         self._check_attention()
         self._check_robustness()
@@ -239,7 +243,7 @@ class EvaluateJob(Checked):
             "hypotheses need references: set 'references=[FILE]' or testset=NAME",
         )
         require(
-            len(set(self.hypotheses)) == len(self.hypotheses),
+            len(set(map(expand_user, self.hypotheses))) == len(self.hypotheses),
             "hypotheses lists a file twice: each system needs its own file",
         )
         require(

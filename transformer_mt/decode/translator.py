@@ -21,7 +21,7 @@ from transformer_mt.decode.engines.engine import (
     TokenPair,
     length_penalty,
 )
-from transformer_mt.decode.engines.selection import EngineRequest, Report, log, open_engine
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.lines.alignment import align_words
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
@@ -160,11 +160,10 @@ class Translator:
         engine: str = "auto",
         *,
         token_scores: bool = True,
-        report: Report = log.warning,
     ) -> "Translator":
         """A translator with the requested engine; see ``open_engine`` for the errors."""
         return cls(
-            open_engine(engine, request, report),
+            open_engine(engine, request),
             request.tokenizer,
             Normalizer.of(request.trained.data),
             request.config,

@@ -10,17 +10,20 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
-from transformer_mt.evaluation import breakdown
 from transformer_mt.evaluation.comparison import Evaluation
 from transformer_mt.evaluation.metrics import make_metric
+
+GROUPS = 5
+"""Maximum number of groups of sentences by length."""
 
 Series = tuple[Sequence[float], Sequence[float]]
 """Steps and values of a curve."""
@@ -43,8 +46,6 @@ _CSS = {
     _LINE: "var(--line)",
     **{colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES, 1)},
 }
-MAX_SERIES = len(_SERIES)
-"""Maximum number of systems in a chart."""
 
 _STYLE: Any = {  # matplotlib types each key
     "svg.fonttype": "none",
@@ -83,28 +84,43 @@ class Chart:
     """Names of the series in the order of their colours; empty if the series are the systems."""
 
 
-def letters(evaluation: Evaluation) -> list[str]:
-    """Letters that stand for the systems in charts and tables."""
-    return [chr(ord("A") + i) for i in range(len(evaluation.systems))]
-
-
 def group_charts(evaluation: Evaluation) -> list[Chart]:
     """BLEU and chrF by length of the source or, if that is unknown, of the reference."""
     reference, *_ = evaluation.test.references.values()
     source = evaluation.test.source
     side = "reference" if source is None else "source"
-    groups = breakdown.by_length(reference if source is None else source)
-    labels = [group.label for group in groups]
-    note = f"Sentences: {', '.join(f'{len(group.lines):,}' for group in groups)}."
+    groups = by_length(reference if source is None else source)
+    note = f"Sentences: {', '.join(f'{len(lines):,}' for lines in groups.values())}."
     charts = []
     for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-        svg = _bars(metric, labels, _group_scores(evaluation, metric, groups))
+        svg = _bars(metric, [*groups], _group_scores(evaluation, metric, [*groups.values()]))
         charts.append(Chart(f"{name} by length of the {side}", svg, note))
     return charts
 
 
+def by_length(lines: Sequence[str]) -> dict[str, list[int]]:
+    """Indices of sentences from short to long, in groups of about equal size.
+
+    The keys are the lengths, in words, or in characters if there are no spaces.
+    """
+    words = [len(line.split()) for line in lines]
+    characters = [len(line) for line in lines]
+    sparse = sum(words) * 20 < sum(characters)
+    lengths, unit = (characters, "characters") if sparse else (words, "words")
+    edges = np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:-1])
+    parts = np.digitize(lengths, edges, right=True)  # equal lengths share a part
+    groups: dict[str, list[int]] = {}
+    for part in np.unique(parts):
+        indices = np.flatnonzero(parts == part).tolist()
+        inside = [lengths[i] for i in indices]
+        first, last = min(inside), max(inside)
+        label = f"{first}–{last}" if first != last else f"{first}"
+        groups[f"{label} {unit}" if part == parts.max() else label] = indices
+    return groups
+
+
 def _group_scores(
-    evaluation: Evaluation, metric: str, groups: Sequence[breakdown.Group]
+    evaluation: Evaluation, metric: str, groups: Sequence[Sequence[int]]
 ) -> list[list[float]]:
     """Corpus scores of all groups of sentences, by system."""
     scorer = make_metric(metric, evaluation.settings.tgt_lang)
@@ -113,7 +129,7 @@ def _group_scores(
         references = [[texts[i] for i in lines] for texts in evaluation.test.references.values()]
         return float(scorer.corpus_score([hypotheses[i] for i in lines], references).score)
 
-    return [[score(s.hypotheses, group.lines) for group in groups] for s in evaluation.systems]
+    return [[score(s.hypotheses, lines) for lines in groups] for s in evaluation.systems]
 
 
 def _bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
@@ -142,9 +158,12 @@ def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
     return charts
 
 
-def curve_image(file: BinaryIO, records: Sequence[dict[str, Any]], keys: Collection[str]) -> None:
-    """Writes the curves of some keys of ``CURVES`` as a PNG, side by side."""
-    panels = curve_series(records, keys)
+def curve_image(records: Sequence[dict[str, Any]]) -> bytes | None:
+    """A PNG with loss and validation BLEU side by side; None if there is nothing to draw."""
+    panels = curve_series(records, ("loss", "bleu"))
+    if not panels:
+        return None
+    image = io.BytesIO()
     with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
         figure = Figure(figsize=(4.5 * len(panels), 2.8), layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False)
@@ -154,7 +173,8 @@ def curve_image(file: BinaryIO, records: Sequence[dict[str, Any]], keys: Collect
             axes.set_title(CURVES[key])
             axes.set_xlabel("update")
             axes.legend(lines, [*series])
-        figure.savefig(file, format="png", dpi=100)
+        figure.savefig(image, format="png", dpi=100)
+    return image.getvalue()
 
 
 def curve_series(

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,10 @@ class TestSet:
     """Sentences to translate, if known."""
     source_name: str = "the source"
     """Name of the source in error messages."""
+    tags: Collection[str] = ()
+    """All tags that a source line may start with."""
+    languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Source and target language of a tag, if they are not those of the other lines."""
 
     @property
     def texts(self) -> dict[str, Sequence[str]]:
@@ -106,10 +110,38 @@ def evaluate_systems(
 ) -> Evaluation:
     """Scores of every system, given by the path of its file or model, compared with the first.
 
+    If lines of the test set have tags, there is one system, and the lines of each tag are scored
+    apart.
+
     Raises:
         InputError: The numbers of lines differ, there is nothing to score, a metric is not
             available here, or a worker process was killed.
     """
+    source = test.source or []
+    groups = lines_by_tag(source, test.tags)
+    if groups.keys() <= {""}:
+        return _evaluate(systems, test, settings)
+    ((name, hypotheses),) = systems.items()
+    scores: list[Score] = []
+    diagnostics: list[str] = []
+    for tag, lines in groups.items():
+        part = replace(
+            test,
+            references={key: [text[i] for i in lines] for key, text in test.references.items()},
+            source=[split_tag(source[i], test.tags)[1] for i in lines],
+        )
+        own = replace(settings, tgt_lang=test.languages.get(tag, ("", settings.tgt_lang))[1])
+        (system,) = _evaluate({name: [hypotheses[i] for i in lines]}, part, own).systems
+        scores += [replace(score, tag=tag) for score in system.scores]
+        diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]
+    whole = replace(system, hypotheses=hypotheses, scores=scores, diagnostics=diagnostics)
+    return Evaluation(systems=[whole], test=test, settings=settings)
+
+
+def _evaluate(
+    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
+) -> Evaluation:
+    """``evaluate_systems`` of lines without tags."""
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.texts})
     sets = list(test.references.values())
@@ -135,43 +167,6 @@ def evaluate_systems(
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
-def evaluate_by_tag(
-    translations: Mapping[str, Sequence[str]],
-    test: TestSet,
-    settings: Settings,
-    tags: Collection[str],
-    languages: Mapping[str, tuple[str, str]],
-) -> Evaluation:
-    """``evaluate_systems``, with the lines of each tag scored apart.
-
-    Args:
-        translations: Those of one system, by the path of its model.
-        test: The test set; its source lines may start with a tag.
-        settings: Metrics and tests to compute.
-        tags: All tags.
-        languages: Source and target language of a tag, if they are not those of the model.
-    """
-    source = test.source or []
-    groups = lines_by_tag(source, tags)
-    if groups.keys() <= {""}:
-        return evaluate_systems(translations, test, settings)
-    ((name, hypotheses),) = translations.items()
-    scores: list[Score] = []
-    diagnostics: list[str] = []
-    for tag, lines in groups.items():
-        part = replace(
-            test,
-            references={key: [text[i] for i in lines] for key, text in test.references.items()},
-            source=[split_tag(source[i], tags)[1] for i in lines],
-        )
-        own = replace(settings, tgt_lang=languages.get(tag, ("", settings.tgt_lang))[1])
-        (system,) = evaluate_systems({name: [hypotheses[i] for i in lines]}, part, own).systems
-        scores += [replace(score, tag=tag) for score in system.scores]
-        diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]
-    whole = replace(system, hypotheses=hypotheses, scores=scores, diagnostics=diagnostics)
-    return Evaluation(systems=[whole], test=test, settings=settings)
-
-
 def _evaluate_metric(
     metric: str,
     *,
@@ -193,7 +188,7 @@ def _evaluate_metric(
         ("bs", settings.bootstrap, "p_bootstrap"),  # gives intervals, too, also for one system
         ("ar", settings.randomization if compared else 0, "p_randomization"),
     )
-    for kind, samples, field in tests:
+    for kind, samples, p_value in tests:
         if not samples:
             continue
         scorers = {metric: metrics.make_metric(metric, language)}
@@ -212,7 +207,7 @@ def _evaluate_metric(
                 differing = sum(map(operator.ne, systems[0][1], lines))
                 least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
                 p = max(result.p_value, least) if difference else 1.0
-                new |= {"difference": difference, field: p}
+                new |= {"difference": difference, p_value: p}
             scores[i] = replace(scores[i], **new)
     return scores
 

@@ -7,18 +7,17 @@ security policy allows only these scripts to run, and nothing to be loaded.
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from difflib import SequenceMatcher
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from string import ascii_uppercase
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from transformer_mt.errors import InputError
-from transformer_mt.evaluation import breakdown, charts
+from transformer_mt.evaluation import charts
 from transformer_mt.evaluation.attention_page import Attention, to_data
-from transformer_mt.evaluation.breakdown import Change
 from transformer_mt.evaluation.comparison import Evaluation
 from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.evaluation.scores import short_signature
@@ -28,22 +27,12 @@ DIFFERENCES = 30
 """Number of sentences shown with marked differences; all others can be searched and sorted."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A sentence shown with marked differences."""
+class Change(NamedTuple):
+    """A run of words in the comparison of two texts."""
 
-    line: int
-    source: str | None
-    references: list[str]
-    versions: list[tuple[str, float, list[Change]]]
-    """Letter, sentence chrF and marked words of every system."""
-
-
-def check_report(systems: int) -> None:
-    """Raises ``InputError`` if there are more systems than a chart can show."""
-    if systems > charts.MAX_SERIES:
-        maximum = charts.MAX_SERIES
-        raise InputError(f"report: its charts show at most {maximum} systems, not {systems}")
+    kind: str
+    """``same``, ``only_old`` or ``only_new``."""
+    text: str
 
 
 def write_report(
@@ -54,11 +43,12 @@ def write_report(
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> None:
-    """Writes the report of at most ``charts.MAX_SERIES`` systems (``check_report``), atomically.
+    """Writes the report of at most five systems, the colours of a chart, atomically.
 
     ``curves`` are the records of a run's ``metrics.jsonl``.
     """
     systems = evaluation.systems
+    letters = ascii_uppercase[: len(systems)]
     segments = len(systems[0].hypotheses)
     # Not BLEU, which is not meaningful for a single sentence.
     chrf = make_metric("chrf", evaluation.settings.tgt_lang)
@@ -76,13 +66,13 @@ def write_report(
         ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
         title=title,
         evaluation=evaluation,
-        systems=list(zip(charts.letters(evaluation), systems, strict=True)),
+        systems=list(zip(letters, systems, strict=True)),
         segments=segments,
         signatures=[(score.label, short_signature(score)) for score in systems[0].scores],
         group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
-        differences=_differences(evaluation, scores),
-        sentences=_sentences(evaluation, scores),
+        differences=_differences(evaluation, letters, scores),
+        sentences=_sentences(evaluation, letters, scores),
         attention=attention,
         weights=None if attention is None else to_data(attention),
     )
@@ -116,7 +106,25 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
         place.write_text(page, encoding="utf-8")
 
 
-def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Difference]:
+def changes(old: str, new: str) -> list[Change]:
+    """Word-by-word difference of two texts, from left to right."""
+    before, after = old.split(), new.split()
+    result = []
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind == "equal":
+            result.append(Change("same", " ".join(after[k:m])))
+            continue
+        if i < j:
+            result.append(Change("only_old", " ".join(before[i:j])))
+        if k < m:
+            result.append(Change("only_new", " ".join(after[k:m])))
+    return result
+
+
+def _differences(
+    evaluation: Evaluation, letters: str, scores: list[list[float]]
+) -> list[dict[str, Any]]:
     """The sentences with the lowest chrF, marked against the reference; for several systems those
     that differ most in chrF from the baseline, marked against the baseline.
     """
@@ -131,20 +139,25 @@ def _differences(evaluation: Evaluation, scores: list[list[float]]) -> list[Diff
     for i in order[:DIFFERENCES]:
         texts = [system.hypotheses[i] for system in evaluation.systems]
         if len(texts) == 1:
-            marked = [breakdown.changes(references[0][i], texts[0])]
+            marked = [changes(references[0][i], texts[0])]
         else:
-            others = [breakdown.changes(texts[0], text) for text in texts[1:]]
+            others = [changes(texts[0], text) for text in texts[1:]]
             marked = [[Change("same", texts[0])], *others]
-        source = None if evaluation.test.source is None else evaluation.test.source[i]
-        versions = zip(charts.letters(evaluation), [s[i] for s in scores], marked, strict=True)
-        texts = [lines[i] for lines in references]
-        differences.append(Difference(i + 1, source, texts, list(versions)))
+        source = evaluation.test.source
+        differences.append(
+            {
+                "line": i + 1,
+                "source": None if source is None else source[i],
+                "references": [lines[i] for lines in references],
+                "versions": list(zip(letters, [s[i] for s in scores], marked, strict=True)),
+            }
+        )
     return differences
 
 
-def _sentences(evaluation: Evaluation, scores: list[list[float]]) -> dict[str, Any]:
+def _sentences(evaluation: Evaluation, letters: str, scores: list[list[float]]) -> dict[str, Any]:
     """All sentences with their sentence chrF, as data for the page's script."""
-    rated = zip(charts.letters(evaluation), evaluation.systems, scores, strict=True)
+    rated = zip(letters, evaluation.systems, scores, strict=True)
     return {
         "source": None if evaluation.test.source is None else list(evaluation.test.source),
         "references": [list(lines) for lines in evaluation.test.references.values()],

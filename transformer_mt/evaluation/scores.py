@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import DEFAULT, OF_NORMALIZATION, make_metric
+from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.files import has_types, read_json
 
 SIGNIFICANT = 0.05
@@ -66,37 +66,18 @@ class Score:
         return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
 
-def score(
-    hypotheses: Lines,
-    references: Sequence[Lines],
-    *,
-    tgt_lang: str | None = None,
-    metrics: Sequence[str] = DEFAULT,
-) -> list[Score]:
-    """BLEU, chrF2 and TER as ``sacrebleu ref -i hyp -m bleu chrf ter`` computes them.
-
-    Args:
-        hypotheses: Detokenised translations.
-        references: One list per reference set, each as long as ``hypotheses``.
-        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
-            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        metrics: Names of ``METRICS`` or ``PROTOCOLS``.
-
-    Raises:
-        InputError: There is nothing to score, the lists differ in length, or a metric is not
-            available here.
-    """
-    if not references:
-        raise InputError("no references given: a score needs at least one reference set")
-    texts = {f"reference set {i}": lines for i, lines in enumerate(references, 1)}
-    check_line_counts({"the hypotheses": hypotheses, **texts})
-    return [compute_score(name, tgt_lang, hypotheses, references) for name in metrics]
-
-
 def compute_score(
     metric: str, tgt_lang: str | None, hypotheses: Lines, references: Sequence[Lines]
 ) -> Score:
-    """The score of texts with the same number of lines, by one metric."""
+    """The score of texts with the same number of lines, by one metric.
+
+    Args:
+        metric: A name that ``make_metric`` knows.
+        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
+            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
+        hypotheses: Detokenised translations.
+        references: One list per reference set, each as long as ``hypotheses``.
+    """
     scorer = make_metric(metric, tgt_lang)
     result = scorer.corpus_score(hypotheses, references)
     signature = scorer.get_signature().format()
@@ -122,19 +103,6 @@ def check_line_counts(texts: Mapping[str, Lines]) -> None:
             )
     if not lines:
         raise InputError(f"no lines in {first}: there is nothing to score")
-
-
-def validation_bleu(
-    hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, normalization: str
-) -> float:
-    """BLEU for comparing checkpoints: sacreBLEU's, or by the protocol of the normalisation."""
-    name = OF_NORMALIZATION.get(normalization, "bleu")
-    return score(hypotheses, references, tgt_lang=tgt_lang, metrics=[name])[0].score
-
-
-def validation_chrf(hypotheses: Lines, references: Sequence[Lines], tgt_lang: str, _: str) -> float:
-    """ChrF2 for comparing checkpoints."""
-    return compute_score("chrf", tgt_lang, hypotheses, references).score
 
 
 def to_json(scores: Sequence[Score]) -> str:

@@ -1,7 +1,7 @@
 """Metrics that also read the source: COMET, and the perplexity of a model on the references.
 
-Those of mt-eval take the job, the translator of its model, the hypotheses of all systems, the
-source and one reference, and return a score for each system (``registries.SOURCE_METRICS``).
+They take the settings, the translator of the model, the hypotheses of all systems, the source and
+one reference, and return a score for each system (``registries.SOURCE_METRICS``).
 """
 
 import math
@@ -18,7 +18,7 @@ from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import find_program
+from transformer_mt.files import expand_user, find_program
 
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
@@ -26,7 +26,7 @@ checkpoints are pickles. It therefore runs as a separate process, from an enviro
 
 
 def comet(
-    job: EvaluateJob,
+    job: EvaluateJob | TrainConfig,
     translator: Translator | None,
     systems: Mapping[str, Sequence[str]],
     source: Sequence[str],
@@ -50,14 +50,6 @@ def comet(
     }
 
 
-def validation_comet(
-    config: TrainConfig, hypotheses: Sequence[str], source: Sequence[str], reference: Sequence[str]
-) -> float:
-    """COMET for comparing checkpoints; see ``comet_scores`` for the errors."""
-    settings = {"model": config.comet_model, "device": config.device}
-    return comet_scores([hypotheses], source, reference, **settings)[0]
-
-
 def comet_scores(
     systems: Sequence[Sequence[str]],
     source: Sequence[str],
@@ -74,7 +66,8 @@ def comet_scores(
     from transformer_mt.distributed.world import pick_device  # loads PyTorch
 
     command, gpu = comet_command(), pick_device(device).type == "cuda"
-    where = str(Path(model).resolve()) if Path(model).is_file() else model
+    path = expand_user(model)
+    where = str(path.resolve()) if path.is_file() else model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from transformer_mt import files, hub_models
+from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import read_all
@@ -20,7 +20,6 @@ from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
     TestSet,
-    evaluate_by_tag,
     evaluate_systems,
     load_testset,
 )
@@ -54,7 +53,7 @@ def evaluate(
             a metric is not available here, or the job is one of ``evaluate_robustness``.
     """
     require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
-    job, system = _open(job)
+    system = _open(job)
     settings = _settings(job, system)
     # A missing tokeniser is reported before the work. The report has BLEU in any case.
     for name in [*settings.names, *(["bleu"] if job.report else [])]:
@@ -65,13 +64,8 @@ def evaluate(
         hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
     else:
         assert test.source is not None
-        lines = system.translator.with_tag(test.source, job.tag)
-        test = replace(test, source=lines)
-        hypotheses = {str(job.model): system.translator.translate(lines)}
-    if system is None:
-        evaluation = evaluate_systems(hypotheses, test, settings)
-    else:
-        evaluation = _evaluate_model(job, system, hypotheses, test, settings)
+        hypotheses = {str(job.model): system.translator.translate(test.source)}
+    evaluation = evaluate_systems(hypotheses, test, settings)
     evaluation = _add_scores_with_source(job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
@@ -92,22 +86,21 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     Raises:
         InputError: As ``evaluate`` does.
     """
-    job, system = _open(job)
+    system = _open(job)
     assert system is not None
     settings = _settings(job, system)
     for name in settings.names:
         metrics.make_metric(name, settings.tgt_lang)  # reports a missing tokeniser
-    test, translator = _load_test_set(job, system), system.translator
+    test = _load_test_set(job, system)
     assert test.source is not None
-    source = translator.with_tag(test.source, job.tag)
-    sources = robustness.noisy_sources(source, translator.tokenizer.tags)
+    sources = robustness.noisy_sources(test.source, test.tags)
     lines = list(dict.fromkeys(chain.from_iterable(sources.values())))
-    translations = dict(zip(lines, translator.translate(lines), strict=True))
+    translations = dict(zip(lines, system.translator.translate(lines), strict=True))
 
     def score(source: Sequence[str]) -> list[Score]:
         hypotheses = {str(job.model): [translations[line] for line in source]}
         noisy = replace(test, source=source)
-        return _evaluate_model(job, system, hypotheses, noisy, settings).systems[0].scores
+        return evaluate_systems(hypotheses, noisy, settings).systems[0].scores
 
     return robustness.score_noisy(sources, score)
 
@@ -118,7 +111,7 @@ def write_attention(job: EvaluateJob) -> "Attention":
     Raises:
         InputError: There is no such model, or the sentence is too long.
     """
-    job, system = _open(job)
+    system = _open(job)
     assert system is not None
     return _attend(job, system)
 
@@ -135,46 +128,25 @@ class _System(NamedTuple):
         return self.request.trained.data
 
 
-def _open(job: EvaluateJob) -> tuple[EvaluateJob, _System | None]:
-    """The job with expanded paths, checked, and its model, if it has one."""
-    job = _expand_users(job)
-    _check(job)
-    if job.model is None:
-        return job, None
-    request = EngineRequest(job.model, device=job.device, step=job.step)
-    check_outputs(_outputs(job), model_files(request.folder, request.trained.data))
-    request.config = request.config.with_settings(job)
-    return job, _System(request, Translator.open(request, "torch"))
-
-
-def _expand_users(job: EvaluateJob) -> EvaluateJob:
-    """Expands ``~`` in every path: inside the quotes that lists need, the shell does not."""
-    paths: dict[str, Any] = {
-        key: str(files.expand_user(value))
-        for key in ("model", "source", "comet_model", *_OUTPUTS)
-        if (value := getattr(job, key)) is not None and not hub_models.is_remote(value)
+def _open(job: EvaluateJob) -> _System | None:
+    """The job's model, if it has one; reports mistakes before anything is translated and scored."""
+    outputs = {key: getattr(job, key) for key in _OUTPUTS}
+    given: dict[str, Sequence[str | None]] = {
+        "hypotheses": job.hypotheses,
+        "references": job.references,
+        "source": [job.source],
+        "comet_model": [job.comet_model],
     }
-    for key in ("hypotheses", "references"):
-        paths[key] = [str(files.expand_user(path)) for path in getattr(job, key)]
-    return replace(job, **paths)
-
-
-def _outputs(job: EvaluateJob) -> dict[str, str | None]:
-    return {key: getattr(job, key) for key in _OUTPUTS}
-
-
-def _check(job: EvaluateJob) -> None:
-    """Reports mistakes before anything is translated and scored."""
-    read = [("hypotheses", Path(path)) for path in job.hypotheses]
-    read += [("references", Path(path)) for path in job.references]
-    read += [] if job.source is None else [("source", Path(job.source))]
-    check_outputs(_outputs(job), [*read, ("comet_model", Path(job.comet_model))])
+    inputs = [(key, files.expand_user(path)) for key in given for path in given[key] if path]
+    check_outputs(outputs, inputs)
     if "comet" in (job.metrics or []):
         comet_command()
-    if job.report is not None:
-        from transformer_mt.evaluation.report import check_report
-
-        check_report(len(job.hypotheses))
+    if job.model is None:
+        return None
+    request = EngineRequest(job.model, device=job.device, step=job.step)
+    check_outputs(outputs, model_files(request.folder, request.trained.data))
+    request.config = request.config.with_settings(job)
+    return _System(request, Translator.open(request, "torch"))
 
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
@@ -182,17 +154,30 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     data = None if system is None else system.data
     if job.testset is not None:
         langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
-        return load_testset(job.testset, langs)
-    if job.references:
+        test = load_testset(job.testset, langs)
+    elif job.references:
         test = TestSet(
             references={path: list(read_lines(path)) for path in job.references},
             source=None if job.source is None else list(read_lines(job.source)),
             source_name=job.source or "",
         )
-        if system is not None:
-            check_line_counts(test.texts)
+    else:
+        assert system is not None
+        test = _own_test_set(job, system)
+    if system is None:
         return test
-    assert system is not None
+    check_line_counts(test.texts)
+    assert test.source is not None
+    return replace(
+        test,
+        source=system.translator.with_tag(test.source, job.tag),
+        tags=system.translator.tokenizer.tags,
+        languages={} if job.tgt_lang or job.langs else system.data.tags,
+    )
+
+
+def _own_test_set(job: EvaluateJob, system: _System) -> TestSet:
+    """The test or validation set of a model."""
     data, folder = system.data, system.request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
@@ -231,19 +216,6 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
         randomization=trials if job.randomization is None else job.randomization,
         workers=job.workers,
     )
-
-
-def _evaluate_model(
-    job: EvaluateJob,
-    system: _System,
-    hypotheses: Mapping[str, Sequence[str]],
-    test: TestSet,
-    settings: Settings,
-) -> Evaluation:
-    """The scores of a model's translations, tag by tag."""
-    languages = {} if job.tgt_lang or job.langs else system.data.tags
-    tags = system.translator.tokenizer.tags
-    return evaluate_by_tag(hypotheses, test, settings, tags, languages)
 
 
 def _add_scores_with_source(

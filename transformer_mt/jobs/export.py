@@ -17,9 +17,8 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, v
 from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import to_json
+from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
-from transformer_mt.jobs.run_folder import read_test_scores
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import EXPORT_FORMATS, load
 
@@ -144,7 +143,7 @@ def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
     copy_vocabulary(source.path, folder)
-    if (scores := read_test_scores(source.path)) is not None:
+    if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
     write_model_card(source.path, scores, folder)
     return "a model repository"

@@ -3,8 +3,9 @@
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -14,7 +15,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
-from transformer_mt.decode.engines.selection import EngineRequest, Report
+from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
@@ -42,28 +43,32 @@ def check_lines(job: TranslateJob) -> None:
         raise InputError(f"format={job.document_format} is a document: call translate_document")
 
 
+_UNUSUAL = {
+    "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
+    "read as U+FFFD",
+    "malformed": "line(s) have markup that does not parse (the first: line {first:,}) and were "
+    "translated as text; for whole pages use format=html",
+    "nul": "line(s) contain NUL characters (the first: line {first:,})",
+    "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
+    "short": "translation(s) have less than a quarter of the tokens of their line, so text may be "
+    "missing: try split=sentences",
+    "untagged": "line(s) have no tag, but this model was trained with tags: set tag ({tags})",
+}
+"""Kinds of unusual lines, and what is logged after the number of each."""
+
+
 @dataclass(frozen=True)
 class InputStats:
-    """Counts of unusual input lines, and the number of the first one of a kind (0: none)."""
+    """Counts of unusual input lines by kind, only of kinds that there are; see ``_UNUSUAL``."""
 
-    undecodable: int = 0
-    first_undecodable: int = 0
-    malformed: int = 0
-    first_malformed: int = 0
-    nul: int = 0
-    first_nul: int = 0
-    cut: int = 0
-    short: int = 0
-    untagged: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    """Number of the first line, of kinds that are found line by line."""
 
-    def __add__(self, other: "InputStats") -> "InputStats":
-        """The counts of two parts of one input together."""
-        values = {}
-        for f in fields(self):
-            pair = getattr(self, f.name), getattr(other, f.name)
-            first = f.name.startswith("first")
-            values[f.name] = min(filter(None, pair), default=0) if first else sum(pair)
-        return InputStats(**values)
+    def __add__(self, following: "InputStats") -> "InputStats":
+        """Those of this part of an input and the following one together."""
+        counts = Counter(self.counts) + Counter(following.counts)
+        return InputStats({**counts}, following.first | self.first)
 
 
 class LineProcessor:
@@ -74,10 +79,9 @@ class LineProcessor:
     Args:
         job: What to translate with.
         device: Overrides the job's, for one of several ranks.
-        report: Called with each message about the engine.
     """
 
-    def __init__(self, job: TranslateJob, device: str | None = None, report: Report = log.info):
+    def __init__(self, job: TranslateJob, device: str | None = None):
         given: dict[str, Path] = {}
         for key in ("input", "prefix", "score"):
             if path := getattr(job, key):
@@ -114,9 +118,7 @@ class LineProcessor:
             check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        self._translator = Translator.open(
-            request, job.engine, token_scores=job.format == "jsonl", report=report
-        )
+        self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.languages = data.tags.get(job.tag or "", data.languages(None))
         """Source and target language of the lines."""
         self.unplaced: list[str] = []
@@ -160,75 +162,45 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        if stats.undecodable:
-            log.warning(
-                f"{stats.undecodable:,} line(s) were not valid UTF-8 (the first: line "
-                f"{stats.first_undecodable:,}); invalid bytes were read as U+FFFD"
-            )
-        if stats.malformed:
-            log.warning(
-                f"{stats.malformed:,} line(s) have markup that does not parse (the first: line "
-                f"{stats.first_malformed:,}) and were translated as text; for whole pages use "
-                "format=html"
-            )
-        if stats.nul:
-            log.warning(
-                f"{stats.nul:,} line(s) contain NUL characters (the first: line "
-                f"{stats.first_nul:,})"
-            )
-        if stats.cut:
-            limit = self._request.config.max_source_tokens
-            log.warning(
-                f"{stats.cut:,} line(s) were longer than max_source_tokens={limit} and were "
-                "translated in parts"
-            )
-        if stats.short:
-            log.warning(
-                f"{stats.short:,} translation(s) have less than a quarter of the tokens of their "
-                "line, so text may be missing: try split=sentences"
-            )
-        sources = self._request.trained.data.train
-        if stats.untagged and all(source.tag for source in sources):
-            log.warning(
-                f"{stats.untagged:,} line(s) have no tag, but this model was trained with tags: "
-                f"set tag ({tag_names(self._request.tokenizer.tags)})"
-            )
+        limit, tags = self._request.config.max_source_tokens, self._request.tokenizer.tags
+        for kind, message in _UNUSUAL.items():
+            if count := stats.counts.get(kind):
+                first = stats.first.get(kind)
+                message = message.format(first=first, limit=limit, tags=tag_names(tags))
+                log.warning(f"{count:,} {message}")
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
         """The output for input lines of any bytes, without line feeds.
 
         The first of the lines has the number ``first_line`` in the input, from 1.
         """
-        lines, undecodable, nul = [], [], []
+        lines = list[str]()
+        unusual: dict[str, list[int]] = {kind: [] for kind in _UNUSUAL}
         for number, line in enumerate(raw, first_line):
             try:
                 lines.append(line.decode())
             except UnicodeDecodeError:
                 lines.append(line.decode(errors="replace"))
-                undecodable.append(number)
+                unusual["undecodable"].append(number)
             if b"\0" in line:
-                nul.append(number)
+                unusual["nul"].append(number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
-        tagged = translator.with_tag(lines, self._job.tag)
-        tags, malformed, untagged = translator.tokenizer.tags, list[int](), 0
+        tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
+        needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
         for number, source in enumerate(tagged, first_line):
             tag, text = split_tag(source, tags)
-            untagged += bool(tags and not tag and text.strip())
+            if needs_tag and not tag and text.strip():
+                unusual["untagged"].append(number)
             if self._job.markup == "keep" and is_malformed(text):
-                malformed.append(number)
+                unusual["malformed"].append(number)
         rows = map(self._format, lines, self._process(tagged, first_line))
-        return "\n".join([*rows, ""]).encode(), InputStats(
-            undecodable=len(undecodable),
-            first_undecodable=min(undecodable, default=0),
-            malformed=len(malformed),
-            first_malformed=min(malformed, default=0),
-            nul=len(nul),
-            first_nul=min(nul, default=0),
-            cut=translator.cut_lines - cut_before,
-            short=translator.short_translations - short_before,
-            untagged=untagged,
-        )
+        output = "\n".join([*rows, ""]).encode()
+        counts = {kind: len(numbers) for kind, numbers in unusual.items()}
+        counts["cut"] = translator.cut_lines - cut_before
+        counts["short"] = translator.short_translations - short_before
+        first = {kind: numbers[0] for kind, numbers in unusual.items() if numbers}
+        return output, InputStats({kind: n for kind, n in counts.items() if n}, first)
 
     def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""

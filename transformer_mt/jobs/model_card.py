@@ -196,9 +196,9 @@ def _draw_curves(run_dir: Path, path: Path) -> bool:
     """Draws loss and validation scores; False if there is nothing to draw."""
     from transformer_mt.evaluation import charts  # loads matplotlib: a second
 
-    records, keys = read_records(run_dir), ("loss", "bleu")
-    if not charts.curve_series(records, keys):
+    image = charts.curve_image(read_records(run_dir))
+    if image is None:
         return False
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        charts.curve_image(file, records, keys)
+    with atomic(path) as temporary:
+        temporary.write_bytes(image)
     return True

@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob, dotted
@@ -13,8 +12,8 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import read_json
-from transformer_mt.jobs.run_folder import read_test_scores
 
 _MAY_CHANGE = (
     "run_dir",
@@ -71,12 +70,8 @@ _OF_A_RUN = (
 log = logging.getLogger(__name__)
 
 
-class RunState(Enum):
-    """What a run folder is to a job."""
-
-    NEW = "new"
-    STARTED = "started"
-    FINISHED = "finished"
+RunState = Literal["new", "started", "finished"]
+"""What a run folder is to a job."""
 
 
 def check(
@@ -116,7 +111,7 @@ def check(
                     f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
                     "mt-train: choose a different run_dir"
                 )
-        return RunState.NEW
+        return "new"
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
     keys = sorted(old.keys() | new.keys())
     changed = {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
@@ -131,7 +126,7 @@ def check(
             "choose a different run_dir, or delete that folder"
         )
     if data is None:
-        return RunState.STARTED
+        return "started"
     changed_data = set()
     if recorded := _recorded_checksums(run_dir):
         # Every folder records the training data; older ones record nothing else.
@@ -147,7 +142,7 @@ def check(
                 )
             raise InputError(f"the {name} changed since {run_dir} was started: {remedy}")
     if is_trained and _scores_are_current(run_dir, data, {*changed}, changed_data):
-        return RunState.FINISHED
+        return "finished"
     if steps_done == 0 and (run_dir / run_layout.WEIGHTS).exists():
         raise InputError(
             f"{run_dir} contains a model but no intact checkpoint to resume from: choose a "
@@ -158,14 +153,15 @@ def check(
         log.warning(
             "warning: scores of earlier validations used other settings: %s", _describe(search)
         )
-    return RunState.STARTED
+    return "started"
 
 
 def _scores_are_current(
     run_dir: Path, data: Prepared, changed: set[str], changed_data: set[str]
 ) -> bool:
     """Whether the scores in the folder belong to a job whose training is finished."""
-    if read_test_scores(run_dir) is None or not (run_dir / run_layout.WEIGHTS).exists():
+    scores = read_scores(run_dir / run_layout.TEST_SCORES)
+    if scores is None or not (run_dir / run_layout.WEIGHTS).exists():
         return False
     differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}
     if not data.test:  # keep the scores of a test set that is no longer given

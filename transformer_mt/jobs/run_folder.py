@@ -25,7 +25,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, read_scores, to_json
+from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 
@@ -53,42 +53,6 @@ def lock(run_dir: Path) -> Iterator[None]:
     run_dir.mkdir(parents=True, exist_ok=True)
     with files.locked(run_dir / run_layout.LOCK, refuse):
         yield
-
-
-@contextmanager
-def logging_to(run_dir: Path) -> Iterator[None]:
-    """Sends the package's log to standard error and, with time stamps, to ``train.log``."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    screen, file = (
-        logging.StreamHandler(sys.stderr),
-        _LogFile(run_dir / run_layout.LOG, encoding="utf-8"),
-    )
-    screen.setFormatter(logging.Formatter("%(message)s"))
-    file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    package = logging.getLogger("transformer_mt")
-    before = package.handlers, package.level, package.propagate
-    package.handlers, package.propagate = [screen, file], False
-    package.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        package.handlers, level, package.propagate = before
-        package.setLevel(level)
-        with suppress(OSError):  # already reported
-            file.close()
-
-
-class _LogFile(logging.FileHandler):
-    """A log file that a full disk stops, with one warning."""
-
-    _failed = False
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        if not self._failed:
-            print(
-                f"warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr
-            )
-        self._failed = True
 
 
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
@@ -159,29 +123,10 @@ def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -
         updates: The updates whose checkpoints the final model is the average of.
         scores: Scores of the test set; empty if there is none.
     """
-    path = run_dir / run_layout.TEST_SCORES
-    files.write_text(path, to_json(scores) + "\n")
-    end = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "averaged_updates": list(updates),
-        "test_sha256": files.sha256(path),
-    }
+    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    end = {"time": time, "averaged_updates": list(updates)}
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": _starts(run_dir), "end": end})
-
-
-def read_test_scores(folder: Path) -> list[Score] | None:
-    """The scores of a run's test set; None if they are missing, damaged, or not what it wrote.
-
-    Runs of earlier versions, and folders of the Hub, have no checksum of them.
-    """
-    path = folder / run_layout.TEST_SCORES
-    scores = read_scores(path)
-    with suppress(OSError, ValueError):
-        end = files.read_json(folder / run_layout.RUN_INFO, {"end": dict})["end"]
-        if scores is not None and end.get("test_sha256") not in (None, files.sha256(path)):
-            log.warning("%s is damaged and will not be used", path)
-            return None
-    return scores
 
 
 def recorded_kernels(run_dir: Path) -> Kernels | None:

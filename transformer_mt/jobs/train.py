@@ -22,17 +22,17 @@ from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, score_diagnostics
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_by_tag
-from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
-from transformer_mt.jobs.resume import RunState
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
@@ -78,12 +78,12 @@ def train(job: TrainJob) -> TrainResult:
                 if job.train.best_by == "comet":
                     comet_command()
                 stack.enter_context(run_folder.lock(run_dir))
-                is_new = resume.check(run_dir, job) is RunState.NEW
+                is_new = resume.check(run_dir, job) == "new"
         if is_new:
             for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
-            stack.enter_context(run_folder.logging_to(run_dir))
+            stack.enter_context(log_to(run_dir / run_layout.LOG))
         data = prepare(job)
         if is_main and is_new:
             log.info("%s", data.report.to_table())
@@ -103,7 +103,8 @@ def train(job: TrainJob) -> TrainResult:
             progress=lambda: ckpt.steps(run_dir)[-1:],
             timeout_minutes=job.distributed.timeout_minutes,
         )
-        return TrainResult(run_dir, run_folder.read_test_scores(run_dir) if data.test else None)
+        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        return TrainResult(run_dir, scores)
 
 
 def _num_processes(job: TrainJob) -> int:
@@ -123,7 +124,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with ExitStack() as stack:
         if env_rank() == 0:
-            stack.enter_context(run_folder.logging_to(run_dir))  # a worker has no log yet
+            stack.enter_context(log_to(run_dir / run_layout.LOG))  # a worker has no log yet
         world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)
         tokenizer = Tokenizer.load(data.tokenizer_model)
@@ -140,13 +141,13 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             done, is_trained = trainer.state.step, trainer.is_finished
             state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
         state = world.broadcast_object(state)
-        if state is RunState.FINISHED:
+        if state == "finished":
             reason = trainer.criteria.reason(trainer.state)
             return _finished_scores(job, data, reason) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
-        if world.is_main and state is RunState.NEW:
+        if world.is_main and state == "new":
             _warn_about_data(job, data)
             if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
                 log.warning("warning: %s", text)
@@ -208,7 +209,7 @@ def _warn_about_data(job: TrainJob, data: Prepared) -> None:
 def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
-    scores = run_folder.read_test_scores(run_dir)
+    scores = read_scores(run_dir / run_layout.TEST_SCORES)
     changed = model_folder.read_config(run_dir).card != job.card
     if changed:
         model_folder.write_config(run_dir, job, run_dir)
@@ -230,13 +231,14 @@ def _test(
     hypotheses = translate_sharded(translator, sources, world)
     if not world.is_main:
         return []
-    (system,) = evaluate_by_tag(
-        {"the model": hypotheses},
-        TestSet(references={"data.test": references}, source=sources),
-        Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization),
-        tokenizer.tags,
-        job.data.tags,
-    ).systems
+    test = TestSet(
+        references={"data.test": references},
+        source=sources,
+        tags=tokenizer.tags,
+        languages=job.data.tags,
+    )
+    settings = Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)
+    (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     for message in system.diagnostics:
         log.warning("warning: test set: %s", message)
     return system.scores

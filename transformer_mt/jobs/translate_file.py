@@ -7,15 +7,14 @@ claimed, so fast ranks do not wait for slow ones.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from transformer_mt import files
 from transformer_mt.config import DistributedConfig, TranslateJob
-from transformer_mt.data.text.lines import AlignedFile, open_binary, raw_lines
+from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
@@ -33,9 +32,6 @@ log = logging.getLogger(__name__)
 _LONG_TIMEOUT = DistributedConfig(timeout_minutes=24 * 60)
 """At the end of a file a rank waits for another to finish its chunk, which may take long on a CPU.
 The failure of a rank is still noticed immediately."""
-
-ProcessChunk = Callable[[list[bytes], int], tuple[bytes, InputStats]]
-"""(lines, number of the first line) → their output."""
 
 
 def translate_file(job: TranslateJob) -> InputStats:
@@ -60,18 +56,10 @@ def translate_file(job: TranslateJob) -> InputStats:
     assert job.input is not None
     assert job.output is not None
     with _joined_ranks(job) as ranks:
-        # Of several ranks, each has a device of its own.
-        device, report = getattr(ranks, "device", None), log.info if ranks.is_main else log.debug
-        processor = LineProcessor(job, device and str(device), report)
-        stats = process_file(
-            files.expand_user(job.input),
-            files.expand_user(job.output).resolve(),
-            processor.output_settings(),
-            processor.process_bytes,
-            ranks,
-            processor.aligned_file,
-            max_chunk_lines=processor.chunk_lines,
-        )
+        device = getattr(ranks, "device", None)  # of several ranks, each has one of its own
+        processor = LineProcessor(job, device and str(device))
+        source, target = files.expand_user(job.input), files.expand_user(job.output).resolve()
+        stats = process_file(source, target, processor, ranks)
         processor.log_input_stats(stats)
         return stats
 
@@ -90,36 +78,25 @@ def _joined_ranks(job: TranslateJob) -> Iterator[Ranks]:
         yield world
 
 
-def process_file(
-    source: Path,
-    target: Path,
-    settings: dict[str, Any],
-    process: ProcessChunk,
-    ranks: Ranks,
-    aligned_file: AlignedFile | None = None,
-    *,
-    max_chunk_lines: int,
-) -> InputStats:
+def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ranks) -> InputStats:
     """Processes a file chunk by chunk, reusing the chunks of an interrupted attempt.
 
     Args:
         source: The input, plain or compressed.
         target: The output; it appears once it is complete.
-        settings: JSON values that the output depends on; chunks made with others are not reused.
-        process: Produces the output of a chunk.
+        processor: Produces the output of a chunk. Chunks made with other settings are not reused.
         ranks: The ranks that share the work; all see the same files.
-        aligned_file: What ``process`` reads in step with the input.
-        max_chunk_lines: Maximum number of lines of a chunk of a new job.
     """
     parts = ChunkFolder(target)
     num_lines = chunk_lines = 0
     with parts.locked() if ranks.is_main else nullcontext():
         if ranks.is_main:
             num_lines, checksum = _count_lines(source)
-            if aligned_file is not None:
-                aligned_file.check_line_count(num_lines)
-            job = {**settings, "input": checksum, "lines": num_lines}
-            chunk_lines = parts.start(job, _chunk_lines(num_lines, ranks.size, max_chunk_lines))
+            if processor.aligned_file is not None:
+                processor.aligned_file.check_line_count(num_lines)
+            job = {**processor.output_settings(), "input": checksum, "lines": num_lines}
+            chunk_lines = _chunk_lines(num_lines, ranks.size, processor.chunk_lines)
+            chunk_lines = parts.start(job, chunk_lines)
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
 
         def done() -> int:
@@ -131,7 +108,8 @@ def process_file(
             ) as progress:
                 for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
                     if parts.claim(number):
-                        parts.write(number, *process(chunk, number * chunk_lines + 1))
+                        result = processor.process_bytes(chunk, number * chunk_lines + 1)
+                        parts.write(number, *result)
                         progress.update(done())
                 ranks.gather(None)  # wait until every rank has finished
                 progress.update(done())

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import BinaryIO
 
 from transformer_mt import files
@@ -96,7 +97,7 @@ def open_input(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard input is closed: set input=FILE") from None
         yield stream
         return
-    with open_binary(files.expand_user(path)) as file:
+    with open_binary(path) as file:
         yield file
 
 
@@ -108,5 +109,5 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
             raise InputError("standard output is closed or takes no bytes: set output=FILE")
         yield sys.stdout.buffer
         return
-    with files.output(files.expand_user(path)) as place, place.open("wb") as file:
+    with files.output(Path(path)) as place, place.open("wb") as file:
         yield file

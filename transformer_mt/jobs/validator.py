@@ -14,6 +14,8 @@ from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation import score_diagnostics
+from transformer_mt.evaluation.metrics import OF_NORMALIZATION
+from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, load
@@ -66,7 +68,7 @@ class TranslationValidator:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
         if self.job.train.best_by in VALIDATION_SOURCE_METRICS and self.world.is_main:
-            metrics |= self._source_score(hypotheses)
+            metrics |= self._source_score(translator, hypotheses)
         num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
         if not self.world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
@@ -89,24 +91,25 @@ class TranslationValidator:
         def score(name: str, tag: str) -> float:
             own = [lines[i] for i in groups[tag]]
             texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
+            metric = OF_NORMALIZATION.get(normalizer.name, name) if name == "bleu" else name
             language = normalizer.of_tag(tag).tgt_lang
-            value: float = load(VALIDATION_METRICS, name)(
-                texts, references, language, normalizer.name
-            )
-            return value
+            return compute_score(metric, language, texts, references).score
 
         return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
 
-    def _source_score(self, hypotheses: Mapping[int, str]) -> dict[str, float]:
+    def _source_score(
+        self, translator: Translator, hypotheses: Mapping[int, str]
+    ) -> dict[str, float]:
         """The metric ``train.best_by``, which reads the source, of all translated lines."""
         name, lines = self.job.train.best_by, sorted(hypotheses)
-        value: float = load(VALIDATION_SOURCE_METRICS, name)(
+        scores: dict[str, Score] = load(VALIDATION_SOURCE_METRICS, name)(
             self.job.train,
-            [hypotheses[i] for i in lines],
-            [split_tag(self.pairs[i].src, self.tokenizer.tags)[1] for i in lines],
+            translator,
+            {"": [hypotheses[i] for i in lines]},
+            [self.pairs[i].src for i in lines],
             [self.pairs[i].tgt for i in lines],
         )
-        return {name: value}
+        return {name: scores[""].score}
 
     def _attention(
         self, model: Transformer, samples: Sequence[tuple[str, str, str]]

@@ -189,18 +189,6 @@ def test_the_same_sweep_again_has_the_same_folders(run: Run, tmp_path: Path) -> 
     assert len(table(tmp_path / "r" / "sweep.tsv")) == 5
 
 
-def test_folder_of_an_earlier_version_is_resumed(run: Run, tmp_path: Path) -> None:
-    """Its settings are in the order of the command line."""
-    (tmp_path / "r" / "train.seed=1,model=tiny").mkdir(parents=True)
-    folders: list[str] = []
-    argv = ["-m", "run_dir=r", "train.seed=1,2", "model=tiny,big"]
-    run(*argv, job=lambda job: folders.append(job.run_dir))
-    assert folders == ["r/train.seed=1,model=tiny"] + [
-        f"r/model={model},train.seed={seed}"
-        for model, seed in (("big", 1), ("tiny", 2), ("big", 2))
-    ]
-
-
 def test_run_without_swept_settings_stays_in_the_table(run: Run, tmp_path: Path) -> None:
     run("-m", "run_dir=r", job=fake_training)
     run("-m", "run_dir=r", "train.seed=2,3", job=fake_training)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.scoring import score
 
 from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.errors import InputError
@@ -21,7 +22,7 @@ from transformer_mt.evaluation.comparison import (
     load_testset,
 )
 from transformer_mt.evaluation.score_tables import to_text
-from transformer_mt.evaluation.scores import Score, score
+from transformer_mt.evaluation.scores import Score
 
 SAMPLES = {"bs": 200, "ar": 300}
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.paths import MULTI30K
+from support.scoring import score
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
@@ -21,11 +22,7 @@ from transformer_mt.evaluation.metrics import (
     make_metric,
     split_compounds,
 )
-from transformer_mt.evaluation.scores import (
-    Score,
-    score,
-    to_json,
-)
+from transformer_mt.evaluation.scores import Score, to_json
 
 Rows = list[dict[str, Any]]
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.charts import curve_charts
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
-from transformer_mt.evaluation.report import check_report, write_report
+from transformer_mt.evaluation.report import write_report
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
@@ -145,9 +146,10 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_too_many_systems_are_refused() -> None:
-    check_report(5)
+    job = {"references": ["ref"], "report": "r.html"}
+    EvaluateJob(hypotheses=[*"abcde"], **job)
     with pytest.raises(InputError, match=r"^report: its charts show at most 5 systems, not 6$"):
-        check_report(6)
+        EvaluateJob(hypotheses=[*"abcdef"], **job)
 
 
 def test_curves_of_a_run(tmp_path: Path) -> None:

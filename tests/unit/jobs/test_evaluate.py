@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from support import scoring
 from support.models import make_translator
 from torch.nn import functional as F
 
@@ -35,8 +36,8 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
-from transformer_mt.evaluation import scores as scoring
 from transformer_mt.evaluation.comparison import Settings, TestSet
+from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.model.transformer import Transformer
 
@@ -349,7 +350,7 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
     rows, err = scores(model=str(model))
     names = [*metrics.DEFAULT, "paper"]
     expected = scoring.score(hypotheses, [REFERENCE], tgt_lang="de", metrics=names)
-    assert rows == json.loads(scoring.to_json(expected))
+    assert rows == json.loads(to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
     assert err == ""
 

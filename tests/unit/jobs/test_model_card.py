@@ -14,9 +14,8 @@ from support.model_folders import JOB
 from transformer_mt import model_folder
 from transformer_mt.config import CardConfig, DataConfig, ModelConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, to_json
+from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs.model_card import MARKER, write_model_card
-from transformer_mt.jobs.run_folder import read_test_scores
 
 SCORES = [
     Score(name="BLEU", score=38.394, signature="nrefs:1|tok:13a", segments=1000, verbose=""),
@@ -74,7 +73,7 @@ def write_config(folder: Path, job: TrainJob) -> None:
 
 
 def test_metadata(folder: Path) -> None:
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     data = ModelCard.load(folder / "README.md").data
     assert data.language == ["en", "pt"]
     assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
@@ -92,7 +91,7 @@ def test_metadata(folder: Path) -> None:
 
 
 def test_text_has_the_facts_of_the_run(folder: Path) -> None:
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     text = ModelCard.load(folder / "README.md").text
     for fact in (
         "transformer_mt 0.1.0 (commit 45f6153-dirty).",
@@ -126,7 +125,7 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
 )
 def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) -> None:
     (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     assert f"| final weights | {text} |" in (folder / "README.md").read_text()
 
 
@@ -136,7 +135,7 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     write_config(folder, TrainJob(data=replace(DATA, train=train, test=train)))
     scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
     (folder / "test.json").write_text(to_json(scores))
-    assert read_test_scores(folder) == scores
+    assert read_scores(folder / "test.json") == scores
     write_model_card(folder, scores)
     card = ModelCard.load(folder / "README.md")
     assert card.data.language == ["en", "pt", "fr"]
@@ -150,11 +149,11 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
 def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
     (folder / "README.md").symlink_to("/dev/zero")
     with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
-        write_model_card(folder, read_test_scores(folder))
+        write_model_card(folder, read_scores(folder / "test.json"))
 
 
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     blocks = (folder / "README.md").read_text().split("```python\n")[1:]
     assert len(blocks) == 4
     for block in blocks:
@@ -171,7 +170,7 @@ def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
 )
 def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
     write_config(folder, TrainJob(data=DATA, card=card))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     text = (folder / "README.md").read_text()
     assert f"model={repository} " in text
     assert f"\n{title}\n" in text
@@ -181,10 +180,10 @@ def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> N
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     train = replace(JOB.train, init_from=f"hf://org/base@{'0' * 40}")
     write_config(folder, TrainJob(data=DATA, train=train))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     assert ModelCard.load(folder / "README.md").data.base_model == "org/base"
     write_config(folder, TrainJob(data=DATA, train=replace(train, init_from="/home/me/base")))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     assert ModelCard.load(folder / "README.md").data.base_model is None
     assert "/home/me" not in ModelCard.load(folder / "README.md").text.split("```")[-1]
 
@@ -209,7 +208,7 @@ def test_what_a_folder_lacks_is_left_out(
             (folder / name).write_bytes(content)
     output = tmp_path / "published"
     output.mkdir()
-    write_model_card(folder, read_test_scores(folder), output)
+    write_model_card(folder, read_scores(folder / "test.json"), output)
     card = ModelCard.load(output / "README.md")
     assert card.data.eval_results is None
     assert "## Scores" not in card.text
@@ -221,7 +220,7 @@ def test_what_a_folder_lacks_is_left_out(
 def test_a_damaged_device_is_left_out(folder: Path) -> None:
     start = {**START, "devices": [1, *START["devices"]]}
     (folder / "run.json").write_text(json.dumps({"starts": [start]}))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     text = (folder / "README.md").read_text()
     assert "| hardware | 2 × H100 |" in text
 
@@ -229,14 +228,14 @@ def test_a_damaged_device_is_left_out(folder: Path) -> None:
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="transformer_mt")
     path = folder / "README.md"
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     written = path.read_text()
     path.write_text(written.replace("# en-pt.small", "# Other"))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     assert path.read_text() == written  # the line says so
     edited = written.replace(MARKER, "").replace("# en-pt.small", "# Other")
     path.write_text(edited)
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     assert path.read_text() == edited
     assert "has been edited and is kept" in caplog.text
 
@@ -252,7 +251,7 @@ def test_invalid_names_are_refused(wrong: str) -> None:
 def test_greedy_search_and_small_models(folder: Path) -> None:
     decode = replace(JOB.decode, beam_size=1)
     write_config(folder, TrainJob(data=DATA, decode=decode, model=ModelConfig(norm="pre")))
-    write_model_card(folder, read_test_scores(folder))
+    write_model_card(folder, read_scores(folder / "test.json"))
     text = (folder / "README.md").read_text()
     assert "with greedy search" in text
     assert "pre-norm" in text

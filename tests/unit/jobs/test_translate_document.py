@@ -81,18 +81,20 @@ def test_a_model_keeps_the_markup(run: Run) -> None:
 
 @pytest.mark.usefixtures("capitals")
 def test_messages(
-    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(PAGE.encode()).decode() == IN_CAPITALS
-    assert [message.rpartition("/")[2] for message in caplog.messages] == [
-        "page.html: translated 3 text(s)"
-    ]
-    caplog.clear()
+    err = capsys.readouterr().err
+    assert err.startswith("mt-translate: ")
+    assert err.endswith("/page.html: translated 3 text(s)\n")
+    assert err.count("\n") == 1
     monkeypatch.setattr(Capitals, "_translate", lambda *_: line_processor.Translation("", 0, 0))
     assert run(PAGE.encode()) == PAGE.replace('"en"', '"de"').encode()
-    assert caplog.messages[1:] == [
-        "2 element(s) could not be placed by word alignment: <b> in line 2, <code> in line 2",
-        "3 text(s) have no usable translation and were left as they are: line 2, line 2, line 2",
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "mt-translate: 2 element(s) could not be placed by word alignment: <b> in line 2, <code> "
+        "in line 2",
+        "mt-translate: 3 text(s) have no usable translation and were left as they are: line 2, "
+        "line 2, line 2",
     ]
 
 
@@ -167,12 +169,12 @@ def test_several_ranks_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("capitals")
-def test_lines_whose_markup_does_not_parse(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_whose_markup_does_not_parse(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     lines = b'<!DOCTYPE html>\n<b>a</b> {n}\n<a title="x < y">z</a>\n'
     assert run(lines, "in.txt", markup="keep") == (
         b'<!DOCTYPE HTML>\n<b>A</b> {n}\n<A TITLE="X < Y">Z</A>\n'
     )
-    assert caplog.messages == [
-        "2 line(s) have markup that does not parse (the first: line 1) and were translated as "
-        "text; for whole pages use format=html"
-    ]
+    assert capsys.readouterr().err == (
+        "mt-translate: 2 line(s) have markup that does not parse (the first: line 1) and were "
+        "translated as text; for whole pages use format=html\n"
+    )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -42,20 +42,29 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtu
     monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 10)
 
 
-class UpperCase:
+class UpperCase(LineProcessor):
     """Processes lines to upper case, and records the number of each first line."""
 
     def __init__(self, fail_at: int | None = None, error: BaseException | None = None):
         self.firsts: list[int] = []
         self.fail_at, self.error = fail_at, error
+        self.settings = {"a": 1}
+        self.aligned_file = None
 
-    def __call__(self, lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
-        if first == self.fail_at and self.error is not None:
+    @property
+    def chunk_lines(self) -> int:
+        return file_job.CHUNK_LINES["cpu"]
+
+    def output_settings(self) -> dict[str, Any]:
+        return self.settings
+
+    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+        if first_line == self.fail_at and self.error is not None:
             raise self.error
-        self.firsts.append(first)
-        odd = [number for number, line in enumerate(lines, first) if b"odd" in line]
-        text = b"".join(line.upper() + b"\n" for line in lines)
-        return text, InputStats(nul=len(odd), first_nul=min(odd, default=0))
+        self.firsts.append(first_line)
+        odd = [number for number, line in enumerate(raw, first_line) if b"odd" in line]
+        text = b"".join(line.upper() + b"\n" for line in raw)
+        return text, InputStats({"nul": len(odd)}, {"nul": odd[0]}) if odd else InputStats()
 
 
 @pytest.fixture
@@ -69,12 +78,8 @@ def upper_case(source: Path) -> str:
     return source.read_text().upper()
 
 
-def run(
-    files: tuple[Path, Path], process: UpperCase, settings: dict[str, Any] | None = None
-) -> InputStats:
-    return process_file(
-        *files, settings or {"a": 1}, process, ALONE, max_chunk_lines=file_job.CHUNK_LINES["cpu"]
-    )
+def run(files: tuple[Path, Path], process: UpperCase) -> InputStats:
+    return process_file(*files, process, ALONE)
 
 
 def interrupt(files: tuple[Path, Path], at: int = 21) -> None:
@@ -138,17 +143,16 @@ def test_different_job_starts_again(
 ) -> None:
     source, target = files
     interrupt(files)
-    settings = {"a": 1}
+    process = UpperCase()
     if changed == "input":
         source.write_text(source.read_text().replace("line 1\n", "line one\n"))
     elif changed == "order":
         source.write_text("".join(reversed(source.read_text().splitlines(keepends=True))))
     elif changed == "settings":
-        settings = {"a": 2}
+        process.settings = {"a": 2}
     else:
         (target.with_name("out.parts") / "job.json").write_text("{")
-    process = UpperCase()
-    run(files, process, settings)
+    run(files, process)
     assert len(process.firsts) == 4
     (message,) = caplog.messages
     assert message.startswith(f"{target.with_name('out.parts')} is of a different job (")
@@ -171,7 +175,7 @@ def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> No
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
     interrupt(files)
-    assert run(files, UpperCase()) == InputStats(nul=2, first_nul=7)
+    assert run(files, UpperCase()) == InputStats({"nul": 2}, {"nul": 7})
 
 
 def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
@@ -191,7 +195,7 @@ def test_ctrl_c_reports_what_is_kept(
     files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        process_file(*files, {}, UpperCase(21, KeyboardInterrupt()), ALONE, max_chunk_lines=10)
+        run(files, UpperCase(21, KeyboardInterrupt()))
     parts = files[1].with_name("out.parts")
     (message,) = caplog.messages
     assert f"20 of 35 lines are kept in {parts}" in message
@@ -254,12 +258,13 @@ def test_a_file_with_the_name_of_the_folder(files: tuple[Path, Path]) -> None:
 
 
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
-    def second(lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
-        with pytest.raises(InputError, match=r"another mt-translate is using .*out.parts"):
-            run(files, UpperCase())
-        return UpperCase()(lines, first)
+    class First(UpperCase):
+        def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+            with pytest.raises(InputError, match=r"another mt-translate is using .*out.parts"):
+                run(files, UpperCase())
+            return super().process_bytes(raw, first_line)
 
-    process_file(*files, {}, second, ALONE, max_chunk_lines=10)
+    run(files, First())
     assert files[1].read_text() == upper_case(files[0])
 
 
@@ -276,12 +281,13 @@ def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> Non
     source, target = files
     expected = upper_case(source)
 
-    def grow(lines: list[bytes], first: int) -> tuple[bytes, InputStats]:
-        with source.open("a") as file:
-            file.write("more\n" * 20)
-        return UpperCase()(lines, first)
+    class Growing(UpperCase):
+        def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+            with source.open("a") as file:
+                file.write("more\n" * 20)
+            return super().process_bytes(raw, first_line)
 
-    process_file(*files, {}, grow, ALONE, max_chunk_lines=10)
+    run(files, Growing())
     assert target.read_text() == expected
 
 
@@ -337,9 +343,7 @@ def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
     processes = [UpperCase() for _ in range(3)]
     threads = [
         threading.Thread(
-            target=process_file,
-            args=(*files, {}, process, Rank(torch.device("cpu"), rank, 3)),
-            kwargs={"max_chunk_lines": 10},
+            target=process_file, args=(*files, process, Rank(torch.device("cpu"), rank, 3))
         )
         for rank, process in enumerate(processes)
     ]
@@ -442,7 +446,7 @@ def test_a_model_with_tags_resumes(
 
 
 def test_different_beam_or_model_starts_again(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(TEXT[:25]))
@@ -457,12 +461,12 @@ def test_different_beam_or_model_starts_again(
     translate_without_joining()
     assert firsts == []
     translate_without_joining(beam_size=1)
-    assert "is of a different job (settings)" in caplog.messages[-1]
+    assert "is of a different job (settings)" in capsys.readouterr().err
     translate_without_joining(format="jsonl", beam_size=1)
-    assert "is of a different job (settings)" in caplog.messages[-1]
+    assert "is of a different job (settings)" in capsys.readouterr().err
     write_model(tmp_path / "other", seed=2)
     translate_without_joining(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
-    assert "is of a different job (model)" in caplog.messages[-1]
+    assert "is of a different job (model)" in capsys.readouterr().err
     assert len(firsts) == 9
 
 
@@ -509,7 +513,7 @@ def test_streams_of_the_caller(model: Path) -> None:
     )
     expected = translate_lines(model, ["the dog", "", "\ufffd"])
     assert sink.getvalue().decode().split("\n") == [*expected, ""]
-    assert stats == InputStats(undecodable=1, first_undecodable=3)
+    assert stats == InputStats({"undecodable": 1}, {"undecodable": 3})
 
 
 def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(

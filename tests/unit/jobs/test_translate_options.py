@@ -1,7 +1,6 @@
 """Options of mt-translate: each gives what the Python API gives."""
 
 import json
-import logging
 import math
 import re
 from collections.abc import Callable
@@ -410,13 +409,11 @@ def test_file_job_starts_again_if_settings_change_the_output(
     source: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt.jobs")
     monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
-        caplog.clear()
         job = TranslateJob(
             model=str(model),
             device="cpu",
@@ -426,7 +423,8 @@ def test_file_job_starts_again_if_settings_change_the_output(
             **settings,
         )
         commands.translate(job)
-        return "starting again" in caplog.messages[-1] if caplog.messages else True
+        err = capsys.readouterr().err
+        return "starting again" in err if err else True
 
     path = write_lines(tmp_path / "aligned", ["a"] * 5)
     assert new()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from sacrebleu.metrics.chrf import CHRF
 from support.models import make_translator
+from support.scoring import score
 from support.tokenizers import small_tokenizer
 
 from transformer_mt.config import (
@@ -71,12 +73,13 @@ def test_lower_case_models_are_scored_in_lower_case(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
-    perfect = [pair.tgt.lower() for pair in PAIRS]
-    monkeypatch.setattr(validator_module, "translate_sharded", lambda *_: perfect)
+    hypotheses = [pair.tgt.lower()[: 10 + i] for i, pair in enumerate(PAIRS)]
+    monkeypatch.setattr(validator_module, "translate_sharded", lambda *_: hypotheses)
     model = model_of(lower.model)
-    assert TranslationValidator(lower, tokenizer, PAIRS, World(CPU))(model).metrics[
-        "bleu"
-    ] == pytest.approx(100)
+    references = [[pair.tgt for pair in PAIRS]]
+    (bleu,) = score(hypotheses, references, tgt_lang="de", metrics=["lowercase_tokens"])
+    metrics = TranslationValidator(lower, tokenizer, PAIRS, World(CPU))(model).metrics
+    assert metrics["bleu"] == bleu.score > 50
     assert TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] < 50
 
 
@@ -139,15 +142,19 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
 def test_a_registered_metric_is_computed(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lines(hypotheses: Any, references: Any, *settings: str) -> float:
-        assert settings == ("de", "none")
-        assert len(references[0]) == len(hypotheses)
-        return float(len(hypotheses))
+    def chrf1(language: str) -> CHRF:
+        assert language == "de"
+        return CHRF(char_order=1)
 
-    monkeypatch.setitem(VALIDATION_METRICS, "lines", lines)
+    monkeypatch.setattr(
+        validator_module, "translate_sharded", lambda _, lines, __: ["ein Hund"] * len(lines)
+    )
+    monkeypatch.setitem(VALIDATION_METRICS, "chrf1", chrf1)
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
-    assert validation(model_of(job().model)).metrics["lines"] == len(PAIRS)
-    assert TrainConfig(best_by="lines").best_by == "lines"
+    references = [pair.tgt for pair in PAIRS]
+    expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [references]).score
+    assert validation(model_of(job().model)).metrics["chrf1"] == expected > 0
+    assert TrainConfig(best_by="chrf1").best_by == "chrf1"
 
 
 COMET_STAND_IN = """#!{python}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
+from transformer_mt.files import expand_user
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
@@ -48,8 +49,8 @@ def is_blank(text: str) -> bool:
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Opens a file for reading; one whose suffix is in ``COMPRESSED`` is decompressed."""
-    path = Path(path)
+    """Opens a file, perhaps with ``~``; one whose suffix is in ``COMPRESSED`` is decompressed."""
+    path = expand_user(path)
     try:
         if path.suffix in _OPENERS:
             # BufferedReader finds lines in C; GzipFile's own readline is twice as slow.

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -25,9 +25,6 @@ if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
-
-Report = Callable[[str], None]
-"""Called with each message for the user."""
 
 
 class EngineRequest:
@@ -153,7 +150,7 @@ def _pick_device(name: str) -> str:
     return str(pick_device(name))
 
 
-def open_engine(name: str, request: EngineRequest, report: Report = log.warning) -> Engine:
+def open_engine(name: str, request: EngineRequest) -> Engine:
     """Builds an engine.
 
     ``auto`` is CTranslate2 where it is installed and can do the job, on a CPU: it is faster there
@@ -166,36 +163,34 @@ def open_engine(name: str, request: EngineRequest, report: Report = log.warning)
     """
     choice("engine", name, "auto", *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    engine: Engine = (_build_default if name == "auto" else load(ENGINES, name))(request, report)
+    engine: Engine = (_build_default if name == "auto" else load(ENGINES, name))(request)
     if request.compute_type == "fast":
         message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
         if used != "float32":
             differs = "some translations and all scores differ from float32's"
             message += f" compute_type={used}: {differs}"
-        report(message)
+        log.warning("%s", message)
     return engine
 
 
-def _build_default(request: EngineRequest, report: Report) -> Engine:
+def _build_default(request: EngineRequest) -> Engine:
     if request.torch_only or request.compute_type in ("bfloat16", "float16"):
         return build_torch(request)
     if request.compute_type == "int8":
-        return build_ctranslate2(request, report)
+        return build_ctranslate2(request)
     if request.device == "cpu" and find_spec("ctranslate2") is not None:
         try:
             check_shape(request.trained.model)
         except UnavailableError:
             return build_torch(request)
         try:
-            return build_ctranslate2(request, report)
+            return build_ctranslate2(request)
         except UnavailableError as error:
-            report(f"{error}; using engine=torch")
+            log.warning("%s; using engine=torch", error)
     return build_torch(request)
 
 
-def build_torch(
-    request: EngineRequest, _: Report = log.warning, *, compute_type: str | None = None
-) -> "TorchEngine":
+def build_torch(request: EngineRequest, *, compute_type: str | None = None) -> "TorchEngine":
     """Builds the PyTorch engine, for another type than the requested one if it is given."""
     compute_type = compute_type or request.compute_type
     if compute_type == "int8":
@@ -224,7 +219,7 @@ def build_torch(
     )
 
 
-def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engine:
+def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
     """Builds the CTranslate2 engine, and converts the model unless that was done before."""
     if request.torch_only:
         raise UnavailableError(
@@ -236,7 +231,7 @@ def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engi
     check_shape(request.trained.model)
     converted, note = request.converted(compute_type)
     if note:
-        report(note)
+        log.warning("%s", note)
     return CTranslate2Engine(
         converted,
         request.tokenizer,

@@ -37,7 +37,9 @@ class Built:
 
 
 @pytest.fixture
-def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def choose(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> Any:
     """Returns the engine and the type that are chosen, and the messages."""
 
     def torch_engine(*arguments: Any) -> Built:
@@ -68,9 +70,9 @@ def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         request = EngineRequest(
             tmp_path, ensemble=ensemble, device=device, compute_type=compute_type
         )
-        messages: list[str] = []
-        opened = open_engine(engine, request, messages.append)
-        return f"{opened.name} {opened.compute_type}", messages
+        caplog.clear()
+        opened = open_engine(engine, request)
+        return f"{opened.name} {opened.compute_type}", caplog.messages
 
     return chosen
 

@@ -1,7 +1,8 @@
 """Cleaning of training text, pairs or monolingual, for recipes: lines in, lines out.
 
 Worker processes clean chunks, each into a file, so that an interrupted run resumes from the files
-it finds. Duplicates are found over all of them, as in a corpus that is encoded.
+it finds. Duplicates are found over all of them, as in a corpus that is encoded. This is a module of
+its own because worker processes do not import the main program.
 """
 
 import shutil

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from support.tokenizers import small_tokenizer
+from text_cleaning import CleanChunk, write_clean_text
 
 from transformer_mt import files
 from transformer_mt.config import (
@@ -22,7 +23,6 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
-from transformer_mt.data.clean_text import CleanChunk, write_clean_text
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.subwords.tokenizer import Tokenizer

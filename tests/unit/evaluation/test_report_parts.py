@@ -1,40 +1,36 @@
-"""Groups hold every sentence once, and their numbers are what a count by hand gives."""
+"""Parts of the report: groups of sentences by length, and word-by-word differences."""
 
 import random
 
 import pytest
 
-from transformer_mt.evaluation.breakdown import (
-    GROUPS,
-    Change,
-    by_length,
-    changes,
-)
+from transformer_mt.evaluation.charts import GROUPS, by_length
+from transformer_mt.evaluation.report import Change, changes
 
 
 def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
     draw = random.Random(1)
     lines = [" ".join(["w"] * draw.randint(1, 40)) for _ in range(203)]
     groups = by_length(lines)
-    assert sorted(i for group in groups for i in group.lines) == list(range(203))
-    lengths = [[len(lines[i].split()) for i in group.lines] for group in groups]
+    assert sorted(i for group in groups.values() for i in group) == list(range(203))
+    lengths = [[len(lines[i].split()) for i in group] for group in groups.values()]
     assert len(groups) == GROUPS
-    for group, of_group, following in zip(groups, lengths, [*lengths[1:], [99]], strict=True):
-        assert group.label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
+    for label, of_group, following in zip(groups, lengths, [*lengths[1:], [99]], strict=True):
+        assert label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
         assert max(of_group) < min(following)  # sentences of one length are in one group
         assert 203 / GROUPS - 15 < len(of_group) < 203 / GROUPS + 15
-    assert groups[-1].label.endswith(" words")
+    assert [*groups][-1].endswith(" words")
 
 
 def test_groups_of_few_or_equal_sentences() -> None:
-    assert [(g.label, g.lines) for g in by_length(["a b", "a b"])] == [("2 words", [0, 1])]
-    assert [(g.label, g.lines) for g in by_length(["", "a"])] == [("0", [0]), ("1 words", [1])]
-    assert [g.lines for g in by_length(["a", "a", "b c"])] == [[0, 1], [2]]
+    assert by_length(["a b", "a b"]) == {"2 words": [0, 1]}
+    assert by_length(["", "a"]) == {"0": [0], "1 words": [1]}
+    assert [*by_length(["a", "a", "b c"]).values()] == [[0, 1], [2]]
 
 
 def test_text_without_spaces_is_measured_in_characters() -> None:
     groups = by_length(["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30])
-    assert [group.label for group in groups] == ["22", "30 characters"]
+    assert [*groups] == ["22", "30 characters"]
 
 
 def test_changes_word_by_word() -> None:
