@@ -107,17 +107,6 @@ class EngineRequest:
             for folder in self.ensemble
         ]
 
-    def converted(self, compute_type: str) -> tuple[Path, str | None]:
-        """The folder's model in CTranslate2's format; see ``find_or_convert``."""
-        return find_or_convert(
-            self.folder,
-            self.checksums[0],
-            self.tokenizer,
-            compute_type,
-            lambda: self.models[0],
-            self.cache_dir,
-        )
-
     @property
     def torch_only(self) -> list[str]:
         """The settings in use that CTranslate2 does not support.
@@ -234,7 +223,7 @@ def build_ctranslate2(request: EngineRequest, report: Report) -> CTranslate2Engi
     compute_type = types.get(request.compute_type, request.compute_type)
     check_available(compute_type, request.device)
     check_shape(request.trained.model)
-    converted, note = request.converted(compute_type)
+    converted, note = find_or_convert(request, compute_type)
     if note:
         report(note)
     return CTranslate2Engine(

@@ -19,6 +19,7 @@ from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.decode.engines import selection
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
+from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
@@ -49,7 +50,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
     monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
     monkeypatch.setattr(selection, "_pick_device", lambda name: name)
-    monkeypatch.setattr(EngineRequest, "converted", lambda *_: (Path(), None))
+    monkeypatch.setattr(selection, "find_or_convert", lambda *_: (Path(), None))
     monkeypatch.setattr(
         selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
     )
@@ -182,7 +183,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
     (folder / "m").rename(folder / run_layout.TOKENIZER)
     model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
-    EngineRequest(folder, device="cpu").converted("float32")
+    find_or_convert(EngineRequest(folder, device="cpu"), "float32")
     lines = [*random_lines(9, 9), ""]
     source.write_text("".join(f"{line}\n" for line in lines))
     command = [sys.executable, "-c", CHILD, f"model='{folder}'", "device=cpu"]
