@@ -26,7 +26,6 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import (
     NAN_MESSAGE,
     ConstrainedStep,
-    Constraints,
     StepFunction,
 )
 from transformer_mt.errors import InputError, is_out_of_memory
@@ -148,15 +147,9 @@ class TorchEngine:
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self._models, src, beams)
             if config.min_length or config.no_repeat_ngram or prefixes is not None:
-                constraints = [
-                    Constraints(
-                        Prefix() if prefixes is None else prefixes[i],
-                        min(config.min_length, limits[i]),
-                        config.no_repeat_ngram,
-                    )
-                    for i in batch
-                ]
-                step = ConstrainedStep(step, constraints, EOS)
+                starts = [Prefix() if prefixes is None else prefixes[i] for i in batch]
+                min_lengths = [min(config.min_length, limits[i]) for i in batch]
+                step = ConstrainedStep(step, starts, min_lengths, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [
