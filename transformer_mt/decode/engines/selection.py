@@ -41,8 +41,6 @@ class EngineRequest:
         compute_type: As in ``mt-translate``.
         step: Step of the checkpoint whose weights to use; None for the folder's final weights.
         ensemble: Further models, whose probabilities are averaged with the first one's.
-        given_translations: Names of the settings that give (parts of) translations: ``prefix``,
-            ``score``.
         cache_dir: Stores a converted model that cannot be stored in its folder.
 
     Raises:
@@ -58,7 +56,6 @@ class EngineRequest:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
-        given_translations: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
     ):
         locate = partial(model_folder.locate, cache_dir=cache_dir)
@@ -66,7 +63,6 @@ class EngineRequest:
         self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
         self.config, self.device = self.trained.decode, _pick_device(device)
         self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir
-        self.given_translations = given_translations
 
     @cached_property
     def models(self) -> "list[Transformer]":
@@ -117,8 +113,6 @@ class EngineRequest:
         used = {
             "step": self.step is not None,
             "ensemble": bool(self.ensemble),
-            "prefix": "prefix" in self.given_translations,
-            "score": "score" in self.given_translations,
             "min_length": self.config.min_length > 0,
             "no_repeat_ngram": self.config.no_repeat_ngram > 0,
             "sampling": self.config.sampling,
