@@ -92,9 +92,10 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> tuple[Path, 
 
 
 def _was_made_from(record: dict[str, Any], converted: Path) -> bool:
-    """Whether a folder is a conversion of a model, by its record."""
+    """Whether a folder is a conversion of a model, by its record, and has no pipes or devices."""
     try:
-        return record.items() <= files.read_json(converted / _MADE_FROM, {}).items()
+        found = files.read_json(converted / _MADE_FROM, {})
+        return record.items() <= found.items() and all(map(Path.is_file, converted.iterdir()))
     except (OSError, ValueError):
         return False
 

@@ -148,7 +148,7 @@ def test_an_unavailable_ctranslate2_is_reported(
     def fail(*_: object) -> None:
         raise UnavailableError("cannot store it")
 
-    monkeypatch.setattr(EngineRequest, "converted", fail)
+    monkeypatch.setattr(selection, "find_or_convert", fail)
     assert choose() == ("torch float32", ["cannot store it; using engine=torch"])
     with pytest.raises(InputError, match="cannot store it"):
         choose("ctranslate2")
