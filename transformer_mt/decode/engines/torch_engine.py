@@ -137,19 +137,21 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
         config, device = self._config, self.device
-        limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
-        if prefixes is not None:
-            limits = list(map(max, limits, map(len, prefixes)))
+        starts = [Prefix()] * len(sources) if prefixes is None else prefixes
+        limits = [
+            max(len(start), max_output_tokens(config, source, self.max_tokens))
+            for source, start in zip(sources, starts, strict=True)
+        ]
         beams = nbest if config.sampling else max(config.beam_size, nbest)
 
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self._models, src, beams)
-            if config.min_length or config.no_repeat_ngram or prefixes is not None:
-                starts = [Prefix() if prefixes is None else prefixes[i] for i in batch]
+            if config.min_length or config.no_repeat_ngram or any(starts):
                 min_lengths = [min(config.min_length, limits[i]) for i in batch]
-                step = ConstrainedStep(step, starts, min_lengths, config.no_repeat_ngram, EOS)
+                own = [starts[i] for i in batch]
+                step = ConstrainedStep(step, own, min_lengths, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [
