@@ -66,9 +66,10 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> tuple[Path, 
         UnavailableError: The converted model cannot be stored anywhere.
         InputError: The model cannot be loaded.
     """
-    record = {"model": request.checksums[0], "version": _VERSION}
+    model_checksum = request.checksums[0]
+    record = {"model": model_checksum, "version": _VERSION}
     in_folder = request.folder / run_layout.CTRANSLATE2
-    in_cache = files.cache_path(request.cache_dir) / "ctranslate2" / record["model"][:16]
+    in_cache = files.cache_path(request.cache_dir) / "ctranslate2" / model_checksum[:16]
     links = (in_folder, in_folder / compute_type, request.folder / run_layout.WEIGHTS)
     obstacles: list[str] = []
     for place in [in_cache] if any(map(Path.is_symlink, links)) else [in_folder, in_cache]:
