@@ -130,7 +130,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
     """
-    on_hub = str(reference).startswith(hub_models.PREFIX)
+    on_hub = hub_models.is_remote(reference)
     folder = hub_models.resolve(str(reference)) if on_hub else expand_user(reference)
     if (folder / run_layout.CONFIG).exists():
         return folder

@@ -41,6 +41,7 @@ from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import Engine
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -264,7 +265,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     if model.folder is not None:
-        return EngineRequest(model.folder, device="cpu").converted(compute_type)[0]
+        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)[0]
     from transformer_mt.decode.engines.ctranslate2_conversion import save
 
     folder = scratch / compute_type

@@ -10,7 +10,6 @@ does where only its conversion to CTranslate2 was altered.
 """
 
 import argparse
-import hashlib
 import json
 import multiprocessing
 import os
@@ -31,14 +30,12 @@ from tabulate import tabulate
 from transformer_mt import InputError, Translator, export
 from transformer_mt.cli import entry_points
 from transformer_mt.config import ExportJob
-from transformer_mt.decode.engines.selection import EngineRequest
 
 MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
 """The intact model: d_model 16, one layer each, vocabulary 290."""
 MEMORY = 8 * 2**30
 """Address space of a command in bytes; PyTorch alone takes about three GiB of it."""
 TERABYTE = 10**12
-LINES = ["A dog sleeps.", ""]
 
 CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
 Harm = Callable[[Path], object]
@@ -315,65 +312,20 @@ the folder in one line.
 """
 
 
-def conversion(*, keeps: Sequence[str] = (), **files: bytes | Harm) -> Harm:
-    """Replaces files of a converted model, for which its record vouches, or names ``keeps`` only.
-
-    A file is named without its dots, and given as its content, or as what makes it of its path.
-    """
-
-    def harm(folder: Path) -> None:
-        place = folder / "ctranslate2" / "float32"
-        record = json.loads((place / "made_from.json").read_text())
-        for path in list(place.iterdir()):
-            replacement = files.get(path.name.replace(".", "_"))
-            if isinstance(replacement, bytes):
-                path.write_bytes(replacement)
-                record["files"][path.name] = hashlib.sha256(replacement).hexdigest()
-            elif replacement is not None:
-                replacement(path)
-        if keeps:
-            record["files"] = {name: record["files"][name] for name in keeps}
-        if "made_from_json" not in files:
-            (place / "made_from.json").write_text(json.dumps(record))
-
-    return harm
-
-
-CONVERTED: dict[str, Harm] = {
-    "conversion with a FIFO as model": conversion(keeps=["config.json"], model_bin=fifo),
-    "conversion with a FIFO as vocabulary": conversion(
-        keeps=["config.json"], shared_vocabulary_json=fifo
-    ),
-    "conversion with a FIFO as record": conversion(made_from_json=fifo),
-    "conversion linked to /dev/zero": conversion(model_bin=lambda path: link(path, "/dev/zero")),
-    "conversion of a terabyte": conversion(model_bin=sparse),
-    "conversion with two pieces": conversion(shared_vocabulary_json=b'["<unk>", "<s>"]'),
-    "conversion with other symbols": conversion(config_json=b'{"eos_token": 1}'),
-    "conversion without a model": conversion(model_bin=b""),
-}
-"""Folders with a good model, of which the converted model must not be used but made again."""
-
-
 def make(name: str, to: Path) -> Path:
     """A copy of the model, harmed."""
     shutil.copytree(MODEL, to)
-    if name in CONVERTED:
-        EngineRequest(to, device="cpu").converted("float32")
-    (FOLDERS | EXPORTED | CONVERTED)[name](to)
+    (FOLDERS | EXPORTED)[name](to)
     return to
 
 
 def commands(name: str) -> Sequence[str]:
     """The commands to try with a folder."""
-    if name in FOLDERS:
-        return COMMANDS
-    return ["mt-export"] if name in EXPORTED else ["translate"]
+    return COMMANDS if name in FOLDERS else ["mt-export"]
 
 
 def is_good(name: str, status: int | None, out: str, err: str) -> bool:
     """Whether a command has ended as it must."""
-    if name in CONVERTED:
-        return status == 0 and out == f"{Translator.load(MODEL, engine='torch').translate(LINES)}\n"
     refused = status == 1 and len(err.splitlines()) == 1 and not out
     return refused or (name in EXPORTED and status == 0)
 
@@ -386,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("word", nargs="?", default="", help="part of the names of the folders")
     options = parser.parse_args(arguments)
     rows, failed = [], 0
-    names = [name for name in FOLDERS | EXPORTED | CONVERTED if options.word in name]
+    names = [name for name in FOLDERS | EXPORTED if options.word in name]
     for number, name in enumerate(names):
         with tempfile.TemporaryDirectory() as scratch:
             folder = make(name, Path(scratch) / f"model{number}")
@@ -441,8 +393,6 @@ def _serve(command: str, folder: Path) -> None:
         try:
             if command == "mt-export":
                 export(ExportJob(model=str(folder), format="hub", output="exported"))
-            elif command == "translate":
-                print(Translator.load(folder, device="cpu").translate(LINES), flush=True)
             else:
                 Translator.load(folder)
         except (InputError, OSError) as error:

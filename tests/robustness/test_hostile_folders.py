@@ -11,10 +11,8 @@ import pytest
 import torch
 from hostile_folders import (
     CONFIG,
-    CONVERTED,
     EXPORTED,
     FOLDERS,
-    LINES,
     MODEL,
     TOKENIZER,
     WEIGHTS,
@@ -81,16 +79,6 @@ def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
         commands.evaluate(EvaluateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
         Translator.load(MODEL, device="cpu", ensemble=[folder])
-
-
-@pytest.mark.parametrize("name", CONVERTED)
-def test_a_conversion_that_does_not_fit_is_made_again(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
-    folder = make(name, tmp_path / "model")
-    translator = Translator.load(folder, device="cpu", engine="ctranslate2")
-    expected = Translator.load(MODEL, device="cpu", engine="torch").translate(LINES)
-    assert translator.translate(LINES) == expected
-    assert (folder / "ctranslate2/float32/model.bin").is_file()
 
 
 @pytest.mark.parametrize("name", EXPORTED)

@@ -121,7 +121,7 @@ UNSAFE_NAMES = ["torch.load", "torch.save", "hydra.utils", "yaml.load", "yaml.un
 UNSAFE_CALLS = ["eval", "exec", "compile", "__import__"]
 
 
-PICKLE_READER = "transformer_mt.conversion.torch_weights"
+PICKLE_READER = "transformer_mt.conversion.marian_weights"
 
 
 def unsafe(tree: ast.AST, module: str, package: str) -> Violations:
@@ -200,9 +200,9 @@ def test_every_module_belongs_to_a_layer() -> None:
         (unsafe, "checkpoint.py", "import pickle"),
         (unsafe, "checkpoint.py", "from pickle import loads"),
         (unsafe, "checkpoint.py", "import torch\ntorch.load('x', weights_only=True)"),
-        (unsafe, "conversion/torch_weights.py", "import torch\ntorch.load('x')"),
-        (unsafe, "conversion/torch_weights.py", "torch.load('x', weights_only=False)"),
-        (unsafe, "conversion/torch_weights.py", "import pickle"),
+        (unsafe, "conversion/marian_weights.py", "import torch\ntorch.load('x')"),
+        (unsafe, "conversion/marian_weights.py", "torch.load('x', weights_only=False)"),
+        (unsafe, "conversion/marian_weights.py", "import pickle"),
         (unsafe, "checkpoint.py", "from torch import load"),
         (unsafe, "checkpoint.py", "eval('1')"),
         (unsafe, "checkpoint.py", "exec('1')"),

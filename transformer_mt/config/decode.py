@@ -79,8 +79,3 @@ class DecodeConfig(Checked, prefix="decode."):
             "seed applies to sampling only: set sampling=true too",
         )
         return settings
-
-    @property
-    def is_plain_beam_search(self) -> bool:
-        """Whether this is beam search without constraints, which every engine supports."""
-        return (self.min_length, self.no_repeat_ngram, self.sampling) == (0, 0, False)

@@ -3,7 +3,6 @@
 Shapes: D model; V vocabulary.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,16 +11,19 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import hub_models, run_layout
+from transformer_mt import files, hub_models, run_layout
 from transformer_mt.config import ModelConfig
-from transformer_mt.conversion.torch_weights import read_torch_weights
-from transformer_mt.conversion.transformers_model import sines_first
+from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
-from transformer_mt.errors import InputError, printable
+from transformer_mt.errors import InputError, first_line, printable
+from transformer_mt.model.transformer import Transformer
 
 START_BIAS = -100.0
 """Output bias of ``<s>`` and ``<pad>``: e^−100 is no probability."""
 
+_SHARED, _OUTPUT = "model.shared", "lm_head"
+_OF_SOURCE, _OF_TARGET = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
+"""Embeddings, of which a file has one or more, whatever is tied."""
 _IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 """Tensors that some files have and nothing needs: the sinusoids."""
 
@@ -48,12 +50,12 @@ def read_weights(
     Raises:
         InputError: The file is missing or damaged, or has tensors that MarianMT does not have.
     """
-    expected = _shapes(model, source.size, target.size)
     path = folder / run_layout.WEIGHTS
     if not path.exists():
         path = folder / hub_models.PICKLE
         if not path.exists():
             raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
+    expected = _shapes(model, source.size, target.size)
 
     def check(shapes: Shapes) -> None:
         for name, shape in shapes.items():
@@ -66,7 +68,7 @@ def read_weights(
     if path.name == run_layout.WEIGHTS:
         tensors = ckpt.read_tensors(path, check)
     else:
-        tensors = read_torch_weights(path, 4 * sum(map(math.prod, expected.values())))
+        tensors = _read_pickle(path)
         check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
@@ -74,31 +76,43 @@ def read_weights(
     return tensors
 
 
+def _read_pickle(path: Path) -> Weights:
+    """The tensors of a file that ``torch.save`` wrote: a pickle, whose code is not run.
+
+    Only models of other libraries are read like this, never a folder of ours.
+    """
+    try:
+        with files.open_regular(path) as file:
+            is_zip = file.read(2) == b"PK"  # PyTorch < 1.6 wrote another format
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        if not isinstance(tensors, dict) or not all(
+            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+        ):
+            raise ValueError("it is not a dictionary of tensors")
+    except Exception as error:  # of the unpickler, the archive or the allocator: any type
+        reason = getattr(error, "strerror", None) or first_line(error)
+        if type(error).__name__ == "UnpicklingError":  # a page of advice to trust the file
+            reason = "it contains more than tensors, or is damaged"
+        raise InputError(f"cannot read {path}: {printable(reason[:200])}") from None
+    return tensors
+
+
 def _shapes(model: ModelConfig, source_size: int, target_size: int) -> Shapes:
-    """Names and shapes of the tensors of a MarianMT model."""
-    d, f = model.d_model, model.d_ff
-    shapes: Shapes = {"final_logits_bias": (1, target_size)}
-    for name in ("shared", "encoder.embed_tokens"):
-        shapes[f"model.{name}.weight"] = source_size, d
-    for name in ("model.decoder.embed_tokens", "lm_head"):
-        shapes[f"{name}.weight"] = target_size, d
-    for stack, layers, attentions in (
-        ("encoder", model.num_encoder_layers, ["self_attn"]),
-        ("decoder", model.num_decoder_layers, ["self_attn", "encoder_attn"]),
-    ):
-        for prefix in (f"model.{stack}.layers.{i}." for i in range(layers)):
-            parts = {"fc1": (f, d), "fc2": (d, f), "final_layer_norm": (d,)}
-            for attention in attentions:
-                parts |= {f"{attention}.{kind}_proj": (d, d) for kind in ("q", "k", "v", "out")}
-                parts[f"{attention}_layer_norm"] = (d,)
-            for part, shape in parts.items():
-                shapes[f"{prefix}{part}.weight"], shapes[f"{prefix}{part}.bias"] = shape, shape[:1]
+    """Names and shapes of the tensors that a file may have: all, as an export would write them."""
+    with torch.device("meta"):
+        empty = Transformer(model, target_size, source_size)
+        exported = transformers_model.convert_weights(empty, 0)
+    shapes = {name: tuple(tensor.shape) for name, tensor in exported.items()}
+    for name in (_SHARED, _OF_SOURCE):
+        shapes[f"{name}.weight"] = source_size, model.d_model
+    for name in (_OF_TARGET, _OUTPUT):
+        shapes[f"{name}.weight"] = target_size, model.d_model
     return shapes
 
 
 def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Vocabulary) -> Weights:
     """The weights by our names."""
-    dims = sines_first(model.d_model).argsort()
+    dims = transformers_model.sines_first(model.d_model).argsort()
 
     def get(*names: str) -> Tensor:
         """The first of some tensors that exists."""
@@ -127,16 +141,14 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
 
     ours: Weights = {}
     tied = model.tied_embeddings
-    shared, of_source, of_target, output = (
-        *("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"),
-    )
     if tied == "all":
-        ours["embedding.weight"] = rows(target, shared, of_source, of_target, output)
+        ours["embedding.weight"] = rows(target, _SHARED, _OF_SOURCE, _OF_TARGET, _OUTPUT)
     else:
-        ours["untied_source.weight"] = rows(source, of_source, shared)
-        ours["embedding.weight"] = rows(target, of_target, *[output] * (tied == "decoder"), shared)
+        also = [_OUTPUT] * (tied == "decoder")
+        ours["untied_source.weight"] = rows(source, _OF_SOURCE, _SHARED)
+        ours["embedding.weight"] = rows(target, _OF_TARGET, *also, _SHARED)
     if tied == "none":
-        ours["untied_output"] = rows(target, output)
+        ours["untied_output"] = rows(target, _OUTPUT)
     bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
     bias = torch.cat([bias, torch.full((1,), START_BIAS)])[target.ids]
     if target.ids[PAD] == target.size:

@@ -47,11 +47,6 @@ Weights = dict[str, Tensor]
 """Weights by their names in transformers."""
 
 
-def class_name(config: ModelConfig) -> str:
-    """The class of transformers that represents a model."""
-    return _CLASSES[config.norm][1]
-
-
 def check_shape(config: ModelConfig) -> None:
     """Raises ``InputError`` if transformers has no class for the shape of a model."""
     if config.norm == "post" and config.positions == "learned":

@@ -91,7 +91,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
         log.warning(
             "the tokenizer differs from data.normalization=%s: %s", trained.data.normalization, gap
         )
-    return transformers_model.class_name(model.config)
+    return str(settings["architectures"][0])
 
 
 def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:

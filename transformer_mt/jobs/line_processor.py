@@ -100,7 +100,6 @@ class LineProcessor:
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,
-            given_translations=[*given],
             cache_dir=job.cache_dir,
         )
         data, config = request.trained.data, request.config.with_settings(job)
@@ -118,7 +117,9 @@ class LineProcessor:
             check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
+        # CTranslate2 would leave all of the work to PyTorch.
+        engine = "torch" if given and job.engine == "auto" else job.engine
+        self._translator = Translator.open(request, engine, token_scores=job.format == "jsonl")
         self.languages = data.tags.get(job.tag or "", data.languages(None))
         """Source and target language of the lines."""
         self.unplaced: list[str] = []
@@ -146,8 +147,8 @@ class LineProcessor:
         for key in ("nbest", "format", "split", "markup", "alignment"):
             settings[key] = getattr(self._job, key)
         for key in ("prefix", "score"):
-            is_given = key in self._request.given_translations
-            settings[key] = self.aligned_file.checksum if self.aligned_file and is_given else None
+            aligned = self.aligned_file if getattr(self._job, key) else None
+            settings[key] = aligned.checksum if aligned else None
         engine = self._translator.engine
         settings["compute_type"] = engine.compute_type
         if self._job.format == "jsonl" or engine.compute_type != "float32":

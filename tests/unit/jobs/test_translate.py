@@ -6,6 +6,7 @@ import math
 import os
 import random
 import selectors
+import shutil
 import signal
 import stat
 import string
@@ -38,6 +39,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.decode.engines import selection as engine
+from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -49,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
     if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        EngineRequest(folder, device="cpu").converted("float32")
+        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
     return folder
 
 
@@ -374,30 +376,39 @@ def test_unwritable_conversion_falls_back_to_torch(
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json", "shared_vocabulary.json"])
-def test_damaged_conversion_is_repeated(
+def test_damaged_conversion_is_reported(
     tmp_path: Path, engines: list[str], capfd: pytest.CaptureFixture[str], file: str
 ) -> None:
+    """PyTorch translates instead, unless CTranslate2 is asked for."""
     folder, source = tmp_path / "model", tmp_path / "in"
     write_model(folder)
     source.write_text("the dog\n")
-    job = TranslateJob(device="cpu", model=str(folder), input=str(source))
-    commands.translate(job)
-    capfd.readouterr()
-    path = folder / "ctranslate2/float32" / file
-    whole = path.read_bytes()
-    flipped = bytes([*whole[:-20], whole[-20] ^ 1, *whole[-19:]])
-    for damage in (
-        lambda: path.write_bytes(whole[: len(whole) // 2]),
-        lambda: path.write_bytes(flipped),
-        path.unlink,
-    ):
-        damage()
-        commands.translate(job)
+    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
+    commands.translate(TranslateJob(device="cpu", **settings))
+    expected, err = capfd.readouterr()
+    place = folder / "ctranslate2/float32"
+    assert err == f"mt-translate: converted the model for CTranslate2: {place}\n"
+    whole = (place / file).read_bytes()
+    for damage in (whole[: len(whole) // 2], b"", None):
+        (place / file).unlink()
+        if damage is not None:
+            (place / file).write_bytes(damage)
+        commands.translate(TranslateJob(device="cpu", **settings))
         out, err = capfd.readouterr()
-        assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
-        assert err == f"mt-translate: converted the model for CTranslate2: {path.parent}\n"
-        assert path.read_bytes() == whole
-    assert engines.count("ctranslate2") == 4
+        assert out == expected
+        message = f"CTranslate2 cannot use {place} ("
+        advice = "): delete that folder, or set engine=torch"
+        assert err.startswith(f"mt-translate: {message}")
+        assert err.endswith(f"{advice}; using engine=torch\n")
+        assert len(err.splitlines()) == 1
+        error = error_of(capfd, engine="ctranslate2", **settings)
+        assert error.startswith(message)
+        assert error.endswith(advice)
+        (place / file).touch()
+    assert engines == ["ctranslate2", *["torch"] * 3]
+    shutil.rmtree(place)
+    commands.translate(TranslateJob(device="cpu", **settings))
+    assert engines[-1] == "ctranslate2"
 
 
 @pytest.mark.parametrize("key", ["input", "prefix", "score"])
@@ -474,7 +485,7 @@ def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixt
             parameter.fill_(3e38)
     ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
     if find_spec("ctranslate2") is not None:
-        EngineRequest(folder, device="cpu").converted("float32")
+        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
     lines.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary
-from transformer_mt.decode.engines.converted_models import SINUSOIDS, special_tokens
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer, copy_vocabulary
+from transformer_mt.decode.engines.converted_models import SINUSOIDS
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.layers import (
     DecoderLayer,
@@ -88,8 +88,11 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
     spec.register_source_vocabulary([*tokenizer.vocabulary])  # a copy: CTranslate2 may pad it
     spec.register_target_vocabulary([*tokenizer.tgt.vocabulary])
     spec.config.layer_norm_epsilon = config.layer_norm_eps
-    for name, value in special_tokens(tokenizer.tgt.vocabulary).items():
-        setattr(spec.config, name, value)
+    spec.config.unk_token = tokenizer.tgt.vocabulary[UNK]
+    spec.config.bos_token = tokenizer.tgt.vocabulary[BOS]
+    spec.config.decoder_start_token = tokenizer.tgt.vocabulary[BOS]
+    spec.config.eos_token = tokenizer.tgt.vocabulary[EOS]
+    spec.config.add_source_eos = True
     return spec
 
 

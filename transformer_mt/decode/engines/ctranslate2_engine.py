@@ -158,11 +158,10 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``.
 
-        Searches with prefixes, sampling or constraints are left to the PyTorch engine. CTranslate2
-        gives no scores of tokens: for float32 the PyTorch model computes them; other types have
-        none.
+        Searches with prefixes are left to the PyTorch engine. CTranslate2 gives no scores of
+        tokens: for float32 the PyTorch model computes them; other types have none.
         """
-        if prefixes is not None or not self._config.is_plain_beam_search:
+        if prefixes is not None:
             return self._fallback.search(sources, nbest, prefixes)
         results = self._search(sources, nbest)
         if not token_scores or self.compute_type != "float32":
@@ -186,7 +185,9 @@ class CTranslate2Engine:
         short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
         results: dict[int, list[Hypothesis]] = {}
         for i, answer in self._submit(sources, short, beams).items():
-            if hypotheses := self._hypotheses(self._result(answer), sources[i]):
+            with self._errors_explained():  # some libraries are loaded only when they are needed
+                result = answer.result()
+            if hypotheses := self._hypotheses(result, sources[i]):
                 results[i] = hypotheses[:nbest]
         if missing := [i for i in range(len(sources)) if i not in results]:
             others = self._fallback.search([sources[i] for i in missing], nbest)
@@ -214,10 +215,6 @@ class CTranslate2Engine:
             )
             pending.update(zip(batch, answers, strict=True))
         return pending
-
-    def _result(self, answer: Any) -> Any:
-        with self._errors_explained():  # some libraries are loaded only when they are needed
-            return answer.result()
 
     def _batches(
         self, indices: Sequence[int], sources: Sequence[list[int]], beams: int

@@ -112,9 +112,7 @@ def max_tokens(configs: Iterable[ModelConfig]) -> int | None:
     return min(positions) - 1 if positions else None
 
 
-def max_output_tokens(
-    config: DecodeConfig, source: Sequence[int], max_tokens: int | None = None
-) -> int:
+def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: int | None) -> int:
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
     limit = max(len(source) + config.max_extra_tokens, config.min_length)
     limits = (limit, config.max_length, max_tokens)

@@ -38,8 +38,6 @@ class EngineRequest:
         compute_type: As in ``mt-translate``.
         step: Step of the checkpoint whose weights to use; None for the folder's final weights.
         ensemble: Further models, whose probabilities are averaged with the first one's.
-        given_translations: Names of the settings that give (parts of) translations: ``prefix``,
-            ``score``.
         cache_dir: Stores a converted model that cannot be stored in its folder.
 
     Raises:
@@ -55,7 +53,6 @@ class EngineRequest:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
-        given_translations: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
     ):
         locate = partial(model_folder.locate, cache_dir=cache_dir)
@@ -63,7 +60,6 @@ class EngineRequest:
         self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
         self.config, self.device = self.trained.decode, _pick_device(device)
         self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir
-        self.given_translations = given_translations
 
     @cached_property
     def models(self) -> "list[Transformer]":
@@ -104,17 +100,6 @@ class EngineRequest:
             for folder in self.ensemble
         ]
 
-    def converted(self, compute_type: str) -> tuple[Path, str | None]:
-        """The folder's model in CTranslate2's format; see ``find_or_convert``."""
-        return find_or_convert(
-            self.folder,
-            self.checksums[0],
-            self.tokenizer,
-            compute_type,
-            lambda: self.models[0],
-            self.cache_dir,
-        )
-
     @property
     def torch_only(self) -> list[str]:
         """The settings in use that CTranslate2 does not support.
@@ -125,8 +110,6 @@ class EngineRequest:
         used = {
             "step": self.step is not None,
             "ensemble": bool(self.ensemble),
-            "prefix": "prefix" in self.given_translations,
-            "score": "score" in self.given_translations,
             "min_length": self.config.min_length > 0,
             "no_repeat_ngram": self.config.no_repeat_ngram > 0,
             "sampling": self.config.sampling,
@@ -229,7 +212,7 @@ def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
     compute_type = types.get(request.compute_type, request.compute_type)
     check_available(compute_type, request.device)
     check_shape(request.trained.model)
-    converted, note = request.converted(compute_type)
+    converted, note = find_or_convert(request, compute_type)
     if note:
         log.warning("%s", note)
     return CTranslate2Engine(

@@ -26,7 +26,6 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import (
     NAN_MESSAGE,
     ConstrainedStep,
-    Constraints,
     StepFunction,
 )
 from transformer_mt.errors import InputError, is_out_of_memory
@@ -106,9 +105,6 @@ class TorchEngine:
         ensemble: More models with the same vocabulary, on the same device; the probabilities of the
             next token are averaged over all models.
         dtype: Data type of the computation.
-
-    Attributes:
-        model: The model, prepared for inference; the first one of an ensemble.
     """
 
     def __init__(
@@ -125,7 +121,6 @@ class TorchEngine:
         self._config = config
         self._batch_tokens = config.batch_tokens or default_batch_tokens(models, dtype.itemsize)
         self._models = [for_inference(model, dtype) for model in models]
-        self.model = self._models[0]
 
     @torch.inference_mode()
     def search(
@@ -138,25 +133,21 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
         config, device = self._config, self.device
-        limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
-        if prefixes is not None:
-            limits = list(map(max, limits, map(len, prefixes)))
+        starts = [Prefix()] * len(sources) if prefixes is None else prefixes
+        limits = [
+            max(len(start), max_output_tokens(config, source, self.max_tokens))
+            for source, start in zip(sources, starts, strict=True)
+        ]
         beams = nbest if config.sampling else max(config.beam_size, nbest)
 
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self._models, src, beams)
-            if config.min_length or config.no_repeat_ngram or prefixes is not None:
-                constraints = [
-                    Constraints(
-                        Prefix() if prefixes is None else prefixes[i],
-                        min(config.min_length, limits[i]),
-                        config.no_repeat_ngram,
-                    )
-                    for i in batch
-                ]
-                step = ConstrainedStep(step, constraints, EOS)
+            if config.min_length or config.no_repeat_ngram or any(starts):
+                min_lengths = [min(config.min_length, limits[i]) for i in batch]
+                own = [starts[i] for i in batch]
+                step = ConstrainedStep(step, own, min_lengths, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [

@@ -76,7 +76,7 @@ def beam_search(
     while active:
         longest = max(max_lengths[i] for i in active) + 1
         steps = 1 if t == 0 else min(policy.steps_per_check, longest - t)
-        if any([model.reserve(steps), state.reserve(steps)]) and graph is not None:
+        if any([model.reserve(steps), state.reserve(t + steps)]) and graph is not None:
             graph.invalidate()
         for _ in range(steps):
             if t == 0 or graph is None:
@@ -151,8 +151,6 @@ class BeamState:
         self._parents = torch.zeros_like(self._token_history)
         # [T, B, W] float32: log-probability of each appended token.
         self._token_log_probs = torch.zeros(0, *shape, device=device)
-        # Steps reserved so far.
-        self._reserved = 0
         # [B, N, 5] float64, which holds all of it exactly; best hypothesis first: score,
         # log-probability, length, beam that ended, log-probability of the end symbol.
         self._finished = torch.zeros(len(max_lengths), nbest, 5, dtype=torch.float64, device=device)
@@ -165,14 +163,13 @@ class BeamState:
         self.broken = torch.zeros_like(self.done)
 
     def reserve(self, steps: int) -> bool:
-        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
-        invalidates a captured step.
+        """Allocates room for ``steps`` steps in all; returns whether buffers were reallocated,
+        which invalidates a captured step.
         """
-        self._reserved += steps
         allocated = len(self._token_history)
-        if self._reserved <= allocated:
+        if steps <= allocated:
             return False
-        more = max(self._reserved - allocated, allocated, _INITIAL_STEPS)
+        more = max(steps - allocated, allocated, _INITIAL_STEPS)
         for name in ("_token_history", "_parents", "_token_log_probs"):
             history = getattr(self, name)
             setattr(self, name, torch.cat((history, history.new_zeros(more, *history.shape[1:]))))

@@ -7,7 +7,6 @@ Shapes: B sentences, W beams, V vocabulary.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -46,39 +45,33 @@ class StepFunction(Protocol):
         """Reduces the batch to the given sentences, in this order."""
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """Constraints on the translation of one sentence; the defaults allow everything."""
-
-    prefix: Prefix = field(default_factory=Prefix)
-    """What the translation starts with."""
-    min_length: int = 0
-    """Minimum number of tokens, end symbol not counted."""
-    no_repeat_ngram: int = 0
-    """Size of n-grams that may not occur twice, except in the prefix; 0 disables it."""
-
-    def allowed_tokens(self, tokens: Sequence[int]) -> Collection[int] | None:
-        """The tokens that the prefix allows to follow a translation; None allows every one."""
-        start, word = len(self.prefix.tokens), self.prefix.word
-        if len(tokens) < start:
-            return [self.prefix.tokens[len(tokens)]]
-        spelled = 0  # characters
-        for token in tokens[start : start + len(word)]:
-            spelled = word[spelled].get(token, spelled) if spelled < len(word) else spelled
-        return word[spelled] if spelled < len(word) else None
-
-
 class ConstrainedStep:
-    """A step function under constraints, given for each sentence."""
+    """A step function under constraints.
+
+    Args:
+        model: The step function.
+        prefixes: What each translation starts with.
+        min_lengths: Minimum number of tokens of each translation, end symbol not counted.
+        no_repeat_ngram: Size of n-grams that may not occur twice, except in the prefix; 0 allows
+            all.
+        eos: Id of the end symbol.
+    """
 
     capturable = False  # depends on the tokens so far
 
-    def __init__(self, model: StepFunction, constraints: Sequence[Constraints], eos: int):
-        self._model, self._constraints, self._eos = model, list(constraints), eos
+    def __init__(
+        self,
+        model: StepFunction,
+        prefixes: Sequence[Prefix],
+        min_lengths: Sequence[int],
+        no_repeat_ngram: int,
+        eos: int,
+    ):
+        self._model, self._no_repeat_ngram, self._eos = model, no_repeat_ngram, eos
+        self._prefixes, self._min_lengths = list(prefixes), list(min_lengths)
         # [B][W][t] tokens of each beam; only if there are other constraints than lengths.
-        self._tokens: list[list[list[int]]] = [[] for _ in constraints]
-        self._has_prefixes = any(rule.prefix for rule in constraints)
-        self._blocks_ngrams = any(rule.no_repeat_ngram for rule in constraints)
+        self._tokens: list[list[list[int]]] = [[] for _ in prefixes]
+        self._depends_on_tokens = no_repeat_ngram > 0 or any(prefixes)
         self._position = 0
 
     def reserve(self, steps: int) -> bool:
@@ -89,14 +82,14 @@ class ConstrainedStep:
         """See ``StepFunction``."""
         log_probs = self._model.step(tokens)
         if self._position == 0:  # the start symbol is not part of a translation
-            self._tokens = [[[] for _ in range(tokens.shape[1])] for _ in self._constraints]
-        elif self._has_prefixes or self._blocks_ngrams:
+            self._tokens = [[[] for _ in range(tokens.shape[1])] for _ in self._prefixes]
+        elif self._depends_on_tokens:
             for beams, newest in zip(self._tokens, tokens.tolist(), strict=True):
                 for beam, token in zip(beams, newest, strict=True):
                     beam.append(token)
-        if self._has_prefixes or self._blocks_ngrams:
+        if self._depends_on_tokens:
             self._rule_out_tokens(log_probs)
-        too_short = [self._position < rule.min_length for rule in self._constraints]
+        too_short = [self._position < min_length for min_length in self._min_lengths]
         if any(too_short):
             self._rule_out_end(log_probs, torch.tensor(too_short, device=log_probs.device))
         self._position += 1
@@ -108,14 +101,14 @@ class ConstrainedStep:
         """
         allowed: list[tuple[int, int, int]] = []
         blocked: list[tuple[int, int, int]] = []
-        for row, rule in enumerate(self._constraints):
+        for row, prefix in enumerate(self._prefixes):
             for index, beam in enumerate(self._tokens[row]):
-                continuations = rule.allowed_tokens(beam)
+                continuations = allowed_tokens(prefix, beam)
                 if continuations is not None:
                     allowed += [(row, index, token) for token in continuations]
                 # Sampling continues after the end, to no effect.
-                elif rule.no_repeat_ngram and self._eos not in beam:
-                    repeating = repeating_tokens(beam, rule.no_repeat_ngram)
+                elif self._no_repeat_ngram and self._eos not in beam:
+                    repeating = repeating_tokens(beam, self._no_repeat_ngram)
                     blocked += [(row, index, token) for token in repeating]
         allow_only(log_probs, allowed)
         if blocked:
@@ -125,22 +118,34 @@ class ConstrainedStep:
         """Rules out the end symbol in sentences that are too short, [B], in place: [B, W, V]."""
         ends = log_probs[..., self._eos].clone()
         log_probs[..., self._eos] = ends.masked_fill(too_short[:, None], -torch.inf)
-        if self._blocks_ngrams:  # a beam may end early where all other tokens are blocked
+        if self._no_repeat_ngram:  # a beam may end early where all other tokens are blocked
             stuck = log_probs.amax(-1) == -torch.inf
             log_probs[..., self._eos] = ends.where(stuck, log_probs[..., self._eos])
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
         self._model.select(beams)
-        if self._has_prefixes or self._blocks_ngrams:
+        if self._depends_on_tokens:
             for row, indices in enumerate(beams.tolist()):
                 self._tokens[row] = [list(self._tokens[row][index]) for index in indices]
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""
         self._model.keep(sentences)
-        self._constraints = [self._constraints[row] for row in sentences]
+        self._prefixes = [self._prefixes[row] for row in sentences]
+        self._min_lengths = [self._min_lengths[row] for row in sentences]
         self._tokens = [self._tokens[row] for row in sentences]
+
+
+def allowed_tokens(prefix: Prefix, tokens: Sequence[int]) -> Collection[int] | None:
+    """The tokens that a prefix allows to follow a translation; None allows every one."""
+    start, word = len(prefix.tokens), prefix.word
+    if len(tokens) < start:
+        return [prefix.tokens[len(tokens)]]
+    spelled = 0  # characters
+    for token in tokens[start : start + len(word)]:
+        spelled = word[spelled].get(token, spelled) if spelled < len(word) else spelled
+    return word[spelled] if spelled < len(word) else None
 
 
 def allow_only(log_probs: Tensor, allowed: Sequence[tuple[int, int, int]]) -> None:

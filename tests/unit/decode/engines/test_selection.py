@@ -19,6 +19,7 @@ from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.decode.engines import selection
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
+from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.errors import InputError
@@ -51,7 +52,7 @@ def choose(
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
     monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
     monkeypatch.setattr(selection, "_pick_device", lambda name: name)
-    monkeypatch.setattr(EngineRequest, "converted", lambda *_: (Path(), None))
+    monkeypatch.setattr(selection, "find_or_convert", lambda *_: (Path(), None))
     monkeypatch.setattr(
         selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
     )
@@ -149,7 +150,7 @@ def test_an_unavailable_ctranslate2_is_reported(
     def fail(*_: object) -> None:
         raise UnavailableError("cannot store it")
 
-    monkeypatch.setattr(EngineRequest, "converted", fail)
+    monkeypatch.setattr(selection, "find_or_convert", fail)
     assert choose() == ("torch float32", ["cannot store it; using engine=torch"])
     with pytest.raises(InputError, match="cannot store it"):
         choose("ctranslate2")
@@ -184,7 +185,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
     (folder / "m").rename(folder / run_layout.TOKENIZER)
     model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
-    EngineRequest(folder, device="cpu").converted("float32")
+    find_or_convert(EngineRequest(folder, device="cpu"), "float32")
     lines = [*random_lines(9, 9), ""]
     source.write_text("".join(f"{line}\n" for line in lines))
     command = [sys.executable, "-c", CHILD, f"model='{folder}'", "device=cpu"]

@@ -12,7 +12,7 @@ from support.search_tables import BOS, EOS, Table, TableModel
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engines.engine import Hypothesis, Prefix, length_penalty
 from transformer_mt.decode.search.sampling import sample, sample_tokens
-from transformer_mt.decode.search.step_function import ConstrainedStep, Constraints
+from transformer_mt.decode.search.step_function import ConstrainedStep
 
 
 def distribution(
@@ -91,9 +91,8 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
 @pytest.mark.parametrize("seed", range(20))
 def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
     """Tokens sampled after an end may repeat; the other samples end within their limit."""
-    model = ConstrainedStep(
-        TableModel(lambda *_: [math.log(1 / 8)] * 8, [0]), [Constraints(Prefix(), 0, n)], EOS
-    )
+    table = TableModel(lambda *_: [math.log(1 / 8)] * 8, [0])
+    model = ConstrainedStep(table, [Prefix()], [0], n, EOS)
     draws = [[Random(f"{seed} {i}") for i in range(3)]]
     config = DecodeConfig(sampling=True, length_penalty=0)
     (found,) = sample(model, [4], draws, config, bos=BOS, eos=EOS)

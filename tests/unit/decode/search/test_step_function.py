@@ -11,58 +11,50 @@ from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, Table
 from transformer_mt.decode.engines import engine
 from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.step_function import (
-    ConstrainedStep,
-    Constraints,
-    repeating_tokens,
-)
+from transformer_mt.decode.search.step_function import ConstrainedStep, repeating_tokens
 
 
-def obeys(tokens: Prefix, rule: Constraints) -> bool:
-    n = rule.no_repeat_ngram
+def obeys(tokens: Prefix, min_length: int, n: int) -> bool:
     ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)] if n else []
-    return (
-        tokens[: len(rule.prefix)] == tuple(rule.prefix.tokens)
-        and len(tokens) >= rule.min_length
-        and len(set(ngrams)) == len(ngrams)
-    )
+    return len(tokens) >= min_length and len(set(ngrams)) == len(ngrams)
 
 
 def constrained(
-    table: Table, rules: list[Constraints], limit: int, beam_size: int, alpha: float
+    model: ConstrainedStep, limits: list[int], beam_size: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    model = ConstrainedStep(TableModel(table, range(len(rules))), rules, EOS)
     return beam_search(
-        model, [limit] * len(rules), beam_size=beam_size, alpha=alpha, bos=BOS, eos=EOS,
-        nbest=beam_size,
-    )  # fmt: skip
+        model, limits, beam_size=beam_size, alpha=alpha, bos=BOS, eos=EOS, nbest=beam_size
+    )
 
 
 @given(
     TABLES,
     st.integers(2, 4),
     ALPHAS,
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=3),
+    st.integers(0, 3),
 )
 def test_wide_beam_equals_enumeration(
-    table: Table, limit: int, alpha: float, settings: list[tuple[int, int]]
+    table: Table, limit: int, alpha: float, min_lengths: list[int], n: int
 ) -> None:
     table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
     words = [word for word in range(table.vocab_size) if word != EOS]
-    rules = [Constraints(engine.Prefix(), least, n) for least, n in settings]
     width = sum(len(words) ** length for length in range(limit + 1))
-    found = constrained(table, rules, limit, width, alpha)
-    for sentence, (rule, hypotheses) in enumerate(zip(rules, found, strict=True)):
+    size = len(min_lengths)
+    prefixes = [engine.Prefix()] * size
+    model = ConstrainedStep(TableModel(table, range(size)), prefixes, min_lengths, n, EOS)
+    found = constrained(model, [limit] * size, width, alpha)
+    for sentence, (min_length, hypotheses) in enumerate(zip(min_lengths, found, strict=True)):
         log_probs = table.of(sentence)
         expected = {}
         for length in range(limit + 1):
             for tokens in product(words, repeat=length):
-                if obeys(tokens, rule):
+                if obeys(tokens, min_length, n):
                     steps = [log_probs(tokens[:i])[w] for i, w in enumerate((*tokens, EOS))]
                     expected[tokens] = sum(steps)
         got = {tuple(h.tokens): h.log_prob for h in hypotheses}
         # Where every word would repeat, a translation may be shorter than the minimum.
-        assert {t: v for t, v in got.items() if len(t) >= rule.min_length} == expected
+        assert {t: v for t, v in got.items() if len(t) >= min_length} == expected
         assert [h.score for h in hypotheses] == pytest.approx(
             sorted((score(v, t, alpha) for t, v in got.items()), reverse=True)
         )
@@ -74,7 +66,8 @@ def test_prefix_is_forced_and_scored(
 ) -> None:
     """After it, the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
-    (found,) = constrained(table, [Constraints(engine.Prefix(prefix))], 6, beam_size, alpha)
+    model = ConstrainedStep(TableModel(table, [0]), [engine.Prefix(prefix)], [0], 0, EOS)
+    (found,) = constrained(model, [6], beam_size, alpha)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
     after = TableModel(lambda sentence, tokens: table(sentence, (*prefix, *tokens)), [0])
     (free,) = beam_search(
@@ -93,8 +86,8 @@ def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None
     def row(_: int, prefix: Prefix) -> list[float]:
         return [-99.0, -0.5, -1.0, -2.0]  # ends as soon as it may
 
-    rules = [Constraints(engine.Prefix(), least) for least in (0, 3, 1, 2)]
-    model = ConstrainedStep(TableModel(row, range(4)), rules, EOS)
+    prefixes = [engine.Prefix()] * 4
+    model = ConstrainedStep(TableModel(row, range(4)), prefixes, [0, 3, 1, 2], 0, EOS)
     found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
 
@@ -104,7 +97,7 @@ def test_other_tokens_are_not_rescaled() -> None:
     model = TableModel(table, [0])
     model.reserve(1)
     plain = model.step(torch.tensor([[BOS]]))
-    constrained = ConstrainedStep(TableModel(table, [0]), [Constraints(engine.Prefix(), 1)], EOS)
+    constrained = ConstrainedStep(TableModel(table, [0]), [engine.Prefix()], [1], 0, EOS)
     constrained.reserve(1)
     ruled = constrained.step(torch.tensor([[BOS]]))
     assert ruled[0, 0, EOS] == -torch.inf
