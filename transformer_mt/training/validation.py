@@ -68,6 +68,6 @@ def validation_loss(
             losses = smoothed_cross_entropy(
                 hidden, model.output_weight, batch.tgt_out, smoothing, model.output_bias
             )
-        sums += torch.stack(losses) * batch.weight
+        sums += torch.stack(losses)
     loss, nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
     return {"loss": loss, "nll": nll}
