@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
@@ -97,15 +96,12 @@ class Prepared:
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
-        return CleaningReport.from_json(self.config.cleaning, self.read_report())
-
-    def read_report(self) -> dict[str, Any]:
-        """Report of what cleaning dropped, as JSON values (``CleaningReport.to_json``)."""
-        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
+        types = {"total": int, "dropped": dict, "examples": dict}
         try:
-            return dict(read_json(self.corpus / REPORT, types))
+            content = read_json(self.corpus / REPORT, types)
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
+        return CleaningReport.from_json(self.config.cleaning, content)
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -155,9 +151,8 @@ def prepare(job: TrainJob) -> Prepared:
     train, sampler = Corpus.load(corpus), None
     if (strength := job.tokenizer.sampling) or data.augment.rates:
         normalizer, seed = Normalizer.of(data), job.train.seed
-        sampler = PairSampler(
-            vocabulary, normalizer, data.augment, strength, seed, train.max_length
-        )
+        longest = train.sample.max_length  # of all shards
+        sampler = PairSampler(vocabulary, normalizer, data.augment, strength, seed, longest)
     checksums = {
         "corpus": train.fingerprint,
         "valid": cache.key(valid),
