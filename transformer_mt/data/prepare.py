@@ -23,7 +23,7 @@ from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
     EncodedChunk,
-    deduplicate,
+    encode_all,
     held_out_hashes,
     read_chunks,
 )
@@ -42,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
 from transformer_mt.data.text.tags import check_tag, split_tag
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -243,23 +243,8 @@ def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
 
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
-    task.folder.mkdir(exist_ok=True)
     log.info("encoding the training data")
-    if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d chunks are encoded already", finished)
-    chunks: list[EncodedChunk] = []
-    report = CleaningReport(data.cleaning)
-    with (
-        closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        ProgressReporter("pairs", "encoded") as progress,
-    ):
-        for chunk, part in encoded:
-            chunks.append(chunk)
-            report.merge(part)
-            progress.update(report.total)
-    if not report.kept:
-        raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
-    masks = deduplicate(chunks, report)
+    chunks, masks, report = encode_all(task, "pairs")
     used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
     for number, source in enumerate(data.train):
         if number not in used:
@@ -273,8 +258,3 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     )
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
     (folder / REPORT).write_text(text, encoding="utf-8")
-
-
-def _summary(report: CleaningReport) -> str:
-    dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
-    return f"{report.total:,} read; dropped: {dropped or 'none'}"

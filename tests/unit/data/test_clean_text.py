@@ -22,9 +22,10 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
-from transformer_mt.data.clean_text import CleanChunk, write_clean_text
+from transformer_mt.data.clean_text import write_clean_text
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
@@ -157,15 +158,15 @@ def test_resumes_from_intact_chunks_of_the_same_text(
     expected = (tmp_path / "expected").read_bytes()
 
     cleaned: list[int] = []
-    real = CleanChunk._encode
+    real = EncodeChunk._encode
 
-    def encode_some(self: CleanChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
+    def encode_some(self: EncodeChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
         cleaned.append(chunk.first_row)
         if len(cleaned) == 4:
             raise KeyboardInterrupt
         return real(self, chunk, report)
 
-    monkeypatch.setattr(CleanChunk, "_encode", encode_some)
+    monkeypatch.setattr(EncodeChunk, "_encode", encode_some)
     with pytest.raises(KeyboardInterrupt):
         write_clean_text(data, [out], vocabulary)
     assert not out.exists()

@@ -361,7 +361,7 @@ def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> Non
 
 
 def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no training pair is left .*: 84 read; .* 83 length"):
+    with pytest.raises(InputError, match=r"nothing is left .*: 84 pairs read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
 
