@@ -45,7 +45,7 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     key = cache.key(identities, languages, settings)
     folder = output.with_name(f"{output.name}.{key}.parts")
     task = EncodeChunk(data, vocabulary, folder, held_out, target_only, as_text=True)
-    chunks, masks, report = encode_all(task, "lines" if target_only else "pairs")
+    chunks, masks, report = encode_all(task)
     with ExitStack() as stack:
         temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
         opened = [stack.enter_context(path.open("wb")) for path in temporary]

@@ -244,7 +244,7 @@ def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
     log.info("encoding the training data")
-    chunks, masks, report = encode_all(task, "pairs")
+    chunks, masks, report = encode_all(task)
     used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
     for number, source in enumerate(data.train):
         if number not in used:

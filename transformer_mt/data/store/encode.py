@@ -191,14 +191,8 @@ class EncodeChunk:
         return Tokenizer.load(self.vocabulary)
 
 
-def encode_all(
-    task: EncodeChunk, unit: str
-) -> tuple[list[EncodedChunk], list[Mask], CleaningReport]:
-    """Cleans and encodes all of the training text in worker processes, and finds its duplicates.
-
-    Args:
-        task: What the workers do.
-        unit: What the progress report counts: ``pairs`` or ``lines``.
+def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], CleaningReport]:
+    """Performs a task on all of the training text in worker processes, and finds its duplicates.
 
     Returns:
         The chunks; for each, a [kept] mask, False for duplicates; and the report.
@@ -207,12 +201,14 @@ def encode_all(
         InputError: A source cannot be read, or nothing is left.
     """
     data, chunks, report = task.data, list[EncodedChunk](), CleaningReport(task.data.cleaning)
+    unit = "lines" if task.target_only else "pairs"
+    action = "cleaned" if task.as_text else "encoded"
     task.folder.mkdir(exist_ok=True)
     if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d chunks are encoded already", finished)
+        log.info("  resuming: %d chunks are %s already", finished, action)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        ProgressReporter(unit, "encoded") as progress,
+        ProgressReporter(unit, action) as progress,
     ):
         for chunk, part in encoded:
             chunks.append(chunk)
