@@ -12,7 +12,7 @@ Shapes: B sequences, S the length of the longest one, N packed tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +29,33 @@ IGNORE_INDEX = -100
 
 
 @dataclass(frozen=True)
-class Bucket:
+class _Tensors:
+    """Base of the dataclasses below, whose fields are tensors, each other, tuples and numbers."""
+
+    def map(self, function: TensorFunction) -> Self:
+        """Applies a function to every tensor."""
+        values = {f.name: _map(getattr(self, f.name), function) for f in fields(self) if f.init}
+        return replace(self, **values)
+
+    def to(self, device: torch.device) -> Self:
+        """Moves every tensor to a device."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Self:
+        """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""
+        return self.map(Tensor.pin_memory)
+
+
+def _map(value: Any, function: TensorFunction) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, _Tensors):
+        return value.map(function)
+    return tuple(_map(part, function) for part in value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class Bucket(_Tensors):
     """Consecutive sequences of similar length, which attention pads to one length."""
 
     num_sequences: int
@@ -42,7 +68,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Buckets:
+class Buckets(_Tensors):
     """Boundaries of the sequences in a flat tensor of N rows, as consecutive buckets.
 
     The buckets' sequences, padded, are P rows: the sum of B · S over the buckets.
@@ -58,7 +84,7 @@ class Buckets:
     """[N] int64: index of each flat row in the padded rows, where a flat row that is padding itself
     is a row of padding."""
     head_rows: dict[int, tuple[Tensor, Tensor]] = field(
-        default_factory=dict, repr=False, compare=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
     """The same two indices for rows of heads, by number of heads: see ``packed_attention.py``."""
 
@@ -101,18 +127,9 @@ class Buckets:
         indices = torch.from_numpy(pad_indices), torch.from_numpy(unpad_indices)
         return cls(tuple(buckets), longest, *indices)
 
-    def map(self, function: TensorFunction) -> Self:
-        """Applies a function to every tensor."""
-        buckets = (
-            bucket if bucket.mask is None else replace(bucket, mask=function(bucket.mask))
-            for bucket in self.buckets
-        )
-        indices = function(self.pad_indices), function(self.unpad_indices)
-        return type(self)(tuple(buckets), self.max_length, *indices)
-
 
 @dataclass(frozen=True)
-class CuSeqlens:
+class CuSeqlens(_Tensors):
     """Boundaries of the sequences in a flat tensor as cumulative lengths, of fixed size."""
 
     cu_seqlens: Tensor
@@ -121,16 +138,12 @@ class CuSeqlens:
     max_length: int
     """Upper bound of the sequence lengths: a constant of the run, not of the batch."""
 
-    def map(self, function: TensorFunction) -> Self:
-        """Applies a function to the tensor."""
-        return type(self)(function(self.cu_seqlens), self.max_length)
-
 
 Boundaries = Buckets | CuSeqlens
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(_Tensors):
     """Token sequences packed end to end."""
 
     tokens: Tensor
@@ -167,20 +180,9 @@ class Packed:
         lengths = np.array(list(map(len, sequences)))
         return cls.from_flat(np.concatenate(sequences), lengths, [len(sequences)])
 
-    def map(self, function: TensorFunction) -> Self:
-        """Applies a function to every tensor."""
-        boundaries = self.boundaries.map(function)
-        return type(self)(function(self.tokens), function(self.positions), boundaries)
-
-    def to(self, device: torch.device) -> Self:
-        """Moves every tensor to a device."""
-        if self.tokens.device == device:
-            return self
-        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
-
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(_Tensors):
     """A batch of sentence pairs, the input of the model."""
 
     src: Packed
@@ -192,23 +194,6 @@ class Batch:
     tgt_out: Tensor
     """[N] int64: the token to predict at each position of ``tgt_in``, ending with the end symbol;
     ``IGNORE_INDEX`` where there is nothing to predict."""
-    weight: float = 1.0
-    """Weight of the batch's loss: 0 for a placeholder that only takes part in collectives."""
-
-    def map(self, function: TensorFunction) -> "Batch":
-        """Applies a function to every tensor."""
-        src, tgt_in = self.src.map(function), self.tgt_in.map(function)
-        return Batch(src, tgt_in, function(self.tgt_out), self.weight)
-
-    def to(self, device: torch.device) -> "Batch":
-        """Moves every tensor to a device."""
-        if self.tgt_out.device == device:
-            return self
-        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin_memory(self) -> "Batch":
-        """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""
-        return self.map(Tensor.pin_memory)
 
 
 def position_ids(lengths: Lengths) -> npt.NDArray[np.int64]:

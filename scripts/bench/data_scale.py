@@ -73,7 +73,7 @@ def plan_shards(folder: Path, updates: int, epoch: int, barrier: Barrier) -> Fig
     memory, lap = PeakOfProcess(), stopwatch()
     corpus = Corpus.load(folder)
     plan = ShardedPlan(corpus, BATCH_TOKENS, seed=1)
-    figures: Figures = {"open": lap(), "steps": plan.steps_per_epoch, "shards": corpus.num_shards}
+    figures: Figures = {"open": lap(), "steps": plan.steps_per_epoch, "shards": len(corpus.shards)}
     middle = epoch * plan.steps_per_epoch + plan.steps_per_epoch // 2
     plan[middle]
     figures["seek"] = lap()

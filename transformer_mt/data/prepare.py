@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
@@ -24,7 +23,7 @@ from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
     EncodedChunk,
-    deduplicate,
+    encode_all,
     held_out_hashes,
     read_chunks,
 )
@@ -43,7 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
 from transformer_mt.data.text.tags import check_tag, split_tag
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -97,15 +96,12 @@ class Prepared:
     @property
     def report(self) -> CleaningReport:
         """Report of what cleaning dropped."""
-        return CleaningReport.from_json(self.config.cleaning, self.read_report())
-
-    def read_report(self) -> dict[str, Any]:
-        """Report of what cleaning dropped, as JSON values (``CleaningReport.to_json``)."""
-        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
+        types = {"total": int, "dropped": dict, "examples": dict}
         try:
-            return dict(read_json(self.corpus / REPORT, types))
+            content = read_json(self.corpus / REPORT, types)
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
+        return CleaningReport.from_json(self.config.cleaning, content)
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -155,9 +151,8 @@ def prepare(job: TrainJob) -> Prepared:
     train, sampler = Corpus.load(corpus), None
     if (strength := job.tokenizer.sampling) or data.augment.rates:
         normalizer, seed = Normalizer.of(data), job.train.seed
-        sampler = PairSampler(
-            vocabulary, normalizer, data.augment, strength, seed, train.max_length
-        )
+        longest = train.sample.max_length  # of all shards
+        sampler = PairSampler(vocabulary, normalizer, data.augment, strength, seed, longest)
     checksums = {
         "corpus": train.fingerprint,
         "valid": cache.key(valid),
@@ -248,23 +243,8 @@ def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
 
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
-    task.folder.mkdir(exist_ok=True)
     log.info("encoding the training data")
-    if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d chunks are encoded already", finished)
-    chunks: list[EncodedChunk] = []
-    report = CleaningReport(data.cleaning)
-    with (
-        closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        ProgressReporter("pairs", "encoded") as progress,
-    ):
-        for chunk, part in encoded:
-            chunks.append(chunk)
-            report.merge(part)
-            progress.update(report.total)
-    if not report.kept:
-        raise InputError(f"no training pair is left after cleaning: {_summary(report)}")
-    masks = deduplicate(chunks, report)
+    chunks, masks, report = encode_all(task)
     used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
     for number, source in enumerate(data.train):
         if number not in used:
@@ -278,8 +258,3 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     )
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
     (folder / REPORT).write_text(text, encoding="utf-8")
-
-
-def _summary(report: CleaningReport) -> str:
-    dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
-    return f"{report.total:,} read; dropped: {dropped or 'none'}"

@@ -128,10 +128,10 @@ def varlen_attention(
     On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
     one mask over all pairs of tokens gives the same result, for tests.
     """
+    sizes = query_boundaries.max_length, key_boundaries.max_length
+    lengths = query_boundaries.cu_seqlens, key_boundaries.cu_seqlens
     if query.device.type == "cuda" and dropout > 0:
         # What ``varlen_attn`` calls, which has no dropout itself.
-        sizes = query_boundaries.max_length, key_boundaries.max_length
-        lengths = query_boundaries.cu_seqlens, key_boundaries.cu_seqlens
         dropped: Tensor = torch.ops.aten._flash_attention_forward(
             query, key, value, *lengths, *sizes, dropout, causal, return_debug_mask=False
         )[0]
@@ -140,25 +140,13 @@ def varlen_attention(
         # Imported here: it loads the compiler, which doubles the start-up time of every command.
         from torch.nn.attention.varlen import varlen_attn
 
-        output = varlen_attn(
-            query,
-            key,
-            value,
-            query_boundaries.cu_seqlens,
-            key_boundaries.cu_seqlens,
-            query_boundaries.max_length,
-            key_boundaries.max_length,
-            window_size=(-1, 0) if causal else (-1, -1),
-        )
+        window = (-1, 0) if causal else (-1, -1)
+        output = varlen_attn(query, key, value, *lengths, *sizes, window_size=window)
         assert isinstance(output, Tensor)
         return output
     query_sequence, key_sequence = (
-        torch.searchsorted(
-            boundaries.cu_seqlens[1:],
-            torch.arange(len(x), dtype=torch.int32, device=x.device),
-            right=True,
-        )
-        for boundaries, x in ((query_boundaries, query), (key_boundaries, key))
+        torch.searchsorted(cu_seqlens[1:], torch.arange(len(x), dtype=torch.int32), right=True)
+        for cu_seqlens, x in zip(lengths, (query, key), strict=True)
     )
     mask = query_sequence[:, None] == key_sequence
     if causal:

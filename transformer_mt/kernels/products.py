@@ -58,24 +58,17 @@ some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit produ
 
 
 _kernel = KERNELS["torch"]
-_copies: dict[Tensor, Tensor] | None = None
-"""16-bit copies of weights; None outside ``products_by``, where weights may change."""
 
 
 @contextmanager
 def products_by(name: str) -> Iterator[None]:
-    """Computes the products of training in the block with a kernel, one of ``KERNELS``.
-
-    Weights must not change in the block: each is converted to 16 bits once, where autocast would
-    convert it in each forward pass.
-    """
-    global _kernel, _copies
-    before = _kernel, _copies
-    _kernel, _copies = KERNELS[name], {}
+    """Computes the products of training in the block with a kernel, one of ``KERNELS``."""
+    global _kernel
+    before, _kernel = _kernel, KERNELS[name]
     try:
         yield
     finally:
-        _kernel, _copies = before
+        _kernel = before
 
 
 def current_kernel() -> Kernel:
@@ -92,19 +85,8 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        weight = self.weight.detach()
-        if weight.dtype != dtype:
-            weight = _converted(self.weight, dtype)
-        y: Tensor = _Linear.apply(x.to(dtype), self.weight, weight, self.bias)
+        y: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias)
         return y
-
-
-def _converted(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight in another type, within ``products_by`` one copy for all forward passes."""
-    copies = {} if _copies is None else _copies
-    if weight not in copies:
-        copies[weight] = weight.detach().to(dtype)
-    return copies[weight]
 
 
 def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
@@ -113,12 +95,11 @@ def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """X Wᵀ + b; ``converted`` is W in the type of X."""
+    """X Wᵀ + b in the type of X."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, converted: Tensor, bias: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        converted = weight.to(x.dtype)
         ctx.save_for_backward(x, converted)
         ctx.kernel, ctx.weight_dtype = _kernel, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
@@ -131,7 +112,7 @@ class _Linear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
         grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
-        return ctx.kernel.input_gradient(grad, weight), grad_weight, None, grad_bias
+        return ctx.kernel.input_gradient(grad, weight), grad_weight, grad_bias
 
 
 # Decoding.

@@ -151,12 +151,12 @@ class TrainStep:
                 with self._world.no_sync(self._parallel) if i < last else nullcontext():
                     batch_loss, batch_nll = self._parallel(batch.to(device))
                     # DDP averages over ranks, but the loss is a sum over them.
-                    scaled = batch_loss * (batch.weight * self._world.size / num_targets)
+                    scaled = batch_loss * (self._world.size / num_targets)
                     if self._scaler:
                         scaled = scaled * self._scaler.factor
                     scaled.backward()
-                loss += batch_loss.detach() * batch.weight
-                nll += batch_nll * batch.weight
+                loss += batch_loss.detach()
+                nll += batch_nll
         return loss, nll
 
     def state(self) -> dict[str, Tensor]:

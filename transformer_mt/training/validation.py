@@ -53,6 +53,6 @@ def validation_loss(
     order = np.argsort(valid.tgt.lengths, kind="stable")
     pairs = GlobalBatch((order,), len(valid.tgt.tokens))
     for part in micro_batches(valid, pairs, max_tokens, world.rank, world.size):
-        sums += torch.stack(loss(part.to(world.device))) * part.weight
+        sums += torch.stack(loss(part.to(world.device)))
     mean_loss, mean_nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
     return {"loss": mean_loss, "nll": mean_nll}

@@ -329,9 +329,9 @@ def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) 
     for window_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
         job = changed(alone, "data", window_pairs=window_pairs)
         prepared = prepare(job)
-        assert prepared.train.num_shards == shards
+        assert len(prepared.train.shards) == shards
         assert len(prepared.train) == pairs
-        stores = map(prepared.train.open_shard, range(shards))
+        stores = map(TokenStore.load, prepared.train.shards)
         assert sorted(text for store in stores for text in texts(store)) == texts(
             whole.train.sample
         )
@@ -361,7 +361,7 @@ def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> Non
 
 
 def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no training pair is left .*: 84 read; .* 83 length"):
+    with pytest.raises(InputError, match=r"nothing is left .*: 84 pairs read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
 

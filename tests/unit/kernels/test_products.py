@@ -67,17 +67,10 @@ def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-2, atol=1e-2)
 
 
-def test_weights_are_converted_once_for_all_forward_passes() -> None:
+def test_weights_may_change_between_forward_passes() -> None:
     layer, x = Linear(6, 4, bias=False), torch.randn(3, 6)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        with products_by("torch"):
-            first = layer(x)
-            torch.testing.assert_close(first, x.bfloat16() @ layer.weight.bfloat16().T)
-            second = layer(x)
-            copies = [y.grad_fn.saved_tensors[1].data_ptr() for y in (first, second)]
-            assert copies[0] == copies[1]
-            second.sum().backward()
-            assert layer.weight.grad is not None
+    with torch.autocast("cpu", dtype=torch.bfloat16), products_by("torch"):
+        layer(x).sum().backward()
         # The fused optimizer changes a weight without changing its version counter.
         torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
         torch.testing.assert_close(layer(x), x.bfloat16() @ layer.weight.bfloat16().T)

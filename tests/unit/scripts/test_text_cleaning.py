@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from support.tokenizers import small_tokenizer
-from text_cleaning import CleanChunk, write_clean_text
+from text_cleaning import write_clean_text
 
 from transformer_mt import files
 from transformer_mt.config import (
@@ -25,6 +25,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
@@ -157,15 +158,15 @@ def test_resumes_from_intact_chunks_of_the_same_text(
     expected = (tmp_path / "expected").read_bytes()
 
     cleaned: list[int] = []
-    real = CleanChunk._encode
+    real = EncodeChunk._encode
 
-    def encode_some(self: CleanChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
+    def encode_some(self: EncodeChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
         cleaned.append(chunk.first_row)
         if len(cleaned) == 4:
             raise KeyboardInterrupt
         return real(self, chunk, report)
 
-    monkeypatch.setattr(CleanChunk, "_encode", encode_some)
+    monkeypatch.setattr(EncodeChunk, "_encode", encode_some)
     with pytest.raises(KeyboardInterrupt):
         write_clean_text(data, [out], vocabulary)
     assert not out.exists()

@@ -53,8 +53,8 @@ def micro_batches(
 ) -> list[Batch]:
     """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens per side.
 
-    A rank with an empty share gets one placeholder batch of weight 0, because it must take part in
-    the gradient's all-reduce.
+    A rank with an empty share gets a placeholder batch, whose targets the loss ignores, because it
+    must take part in the gradient's all-reduce.
 
     Args:
         store: The training pairs.
@@ -66,16 +66,16 @@ def micro_batches(
     """
     share = split_batch(store, batch, world_size)[rank]
     if not share:
-        return [collate(store, [np.zeros(1, np.int64)], weight=0.0, few_shapes=few_shapes)]
+        placeholder = collate(store, [np.zeros(1, np.int64)], few_shapes=few_shapes)
+        placeholder.tgt_out.fill_(IGNORE_INDEX)
+        return [placeholder]
     return [
         collate(store, buckets, few_shapes=few_shapes)
         for buckets in _split_by_tokens(store, share, max_tokens)
     ]
 
 
-def collate(
-    store: TokenStore, buckets: list[Indices], weight: float = 1.0, *, few_shapes: bool = False
-) -> Batch:
+def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = False) -> Batch:
     """Reads pairs from the store and packs them in the given buckets.
 
     With ``few_shapes``, they are packed in new buckets, padded to shapes of a coarse grid.
@@ -100,7 +100,6 @@ def collate(
         src=Packed.from_flat(src, src_lengths, sizes, shapes, src_rows),
         tgt_in=Packed.from_flat(tgt_in, tgt_lengths, sizes, shapes, tgt_rows),
         tgt_out=torch.from_numpy(tgt_out),
-        weight=weight,
     )
 
 

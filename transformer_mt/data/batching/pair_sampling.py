@@ -5,7 +5,6 @@ ranks sees the same, and a resumed run continues exactly. The number of tokens i
 pair is sampled: updates are planned from the stored tokens, by their mean growth.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -106,12 +105,15 @@ class PairSampler:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _add_noise(self, side: Side, rngs: list[np.random.Generator]) -> Side:
-        """The sources, some with noise. A source with characters that are lost stays as it is."""
+        """The sources, some with noise, unless it makes them too long.
+
+        A source with characters that are lost stays as it is.
+        """
         rates = [self.augment.rates.get(name, 0.0) for name in NOISES]
         drawn = np.array([rng.random(len(NOISES)) for rng in rngs]) < rates
-        noisy: dict[int, list[int]] = {}
+        rows = [side[i] for i in range(len(side))]
         for i in np.flatnonzero(drawn.any(axis=1)).tolist():
-            ids = side[i][:-1].tolist()
+            ids = rows[i][:-1].tolist()
             if UNK in ids:
                 continue
             noises = [noise for noise, add in zip(NOISES.values(), drawn[i], strict=True) if add]
@@ -122,9 +124,10 @@ class PairSampler:
             for noise in noises:
                 text = noise(text, rngs[i])
             (new,) = self._tokenizer.encode([normalizer.src(text)])
-            if new:
-                noisy[i] = [*ids[:tags], *new, EOS]
-        return self._replaced(side, noisy)
+            if new and tags + len(new) < self.max_length:
+                rows[i] = np.array([*ids[:tags], *new, EOS], side.tokens.dtype)
+        lengths = np.array([len(row) for row in rows], np.int32)
+        return Side.from_lengths(np.concatenate(rows), lengths)
 
     def _segment(
         self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
@@ -136,15 +139,6 @@ class PairSampler:
             np.concatenate([sampled.lengths, side.lengths]),
         )
         return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
-
-    def _replaced(self, side: Side, sequences: Mapping[int, list[int]]) -> Side:
-        """The side with other sequences at some indices, unless they are too long."""
-        rows = [side[i] for i in range(len(side))]
-        for i, ids in sequences.items():
-            if len(ids) <= self.max_length:
-                rows[i] = np.array(ids, side.tokens.dtype)
-        lengths = np.array([len(row) for row in rows], np.int32)
-        return Side.from_lengths(np.concatenate(rows), lengths)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

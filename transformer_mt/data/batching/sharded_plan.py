@@ -45,7 +45,7 @@ class ShardedPlan:
         self._corpus, self._batch_tokens = corpus, batch_tokens
         self._seed, self._weights = seed, weights
         self._whole: BatchPlan | None = None
-        if corpus.num_shards == 1:
+        if len(corpus.source_sizes) == 1:
             self._whole = BatchPlan(corpus.sample, batch_tokens, seed, weights)
             self._updates = np.array([self._whole.steps_per_epoch])
         else:
@@ -80,7 +80,7 @@ class ShardedPlan:
         if self._whole:
             return self._corpus.sample, self._whole
         number = int(self._visited[0])
-        store = self._corpus.open_shard(number)
+        store = TokenStore.load(self._corpus.shards[number])
         return store, self._plan(number, store)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class ShardedPlan:
     def _plan_visit(self, visit: int) -> tuple[TokenStore, BatchPlan]:
         epoch, place = divmod(visit, len(self._visited))
         number = int(self._order_of_epoch(epoch)[0][place])
-        store = self._corpus.open_shard(number)
+        store = TokenStore.load(self._corpus.shards[number])
         store.verify()  # which also reads it ahead
         plan = self._plan(number, store)
         plan[epoch * plan.steps_per_epoch]  # plans the epoch

@@ -132,8 +132,6 @@ def _dummy_lengths(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None:
     """Lengths of the dummy pairs that fill the rest of a buffer; None if the pairs do not fit."""
     free = shape.src_tokens - src_tokens, shape.tgt_tokens - tgt_tokens
-    if free == (0, 0) and pairs <= shape.pairs:
-        return np.empty(0, np.int32), np.empty(0, np.int32)
     count = -(-max(free) // shape.max_length)
     # Each has a token on both sides: kernels never attend to an empty sequence.
     if min(free) < count or pairs + count > shape.pairs:

@@ -43,11 +43,9 @@ class Cleaner:
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
-            if f.side and target_only:
-                self._text.append((f.name, _target_side(f.side(config, tgt_lang))))
-            elif f.side:
-                test = _either_side(f.side(config, src_lang), f.side(config, tgt_lang))
-                self._text.append((f.name, test))
+            if f.side:
+                src_test = _keep_all if target_only else f.side(config, src_lang)
+                self._text.append((f.name, _either_side(src_test, f.side(config, tgt_lang))))
             elif f.text and not target_only:
                 self._text.append((f.name, f.text))
         self._lengths = [(f.name, f.lengths(config)) for f in active_filters(config) if f.lengths]
@@ -72,8 +70,8 @@ def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, s
     return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
-def _target_side(test: SideFilter) -> Callable[[str, str], bool]:
-    return lambda _, tgt: test(tgt)
+def _keep_all(_: str) -> bool:
+    return False
 
 
 def cleaners(data: DataConfig, *, target_only: bool = False) -> list[Cleaner]:

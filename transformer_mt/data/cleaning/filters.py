@@ -243,10 +243,6 @@ class Filter:
     duplicate_key: Callable[[Pair], str] | None = None
     """Text by which two pairs are duplicates; the first of them is kept."""
 
-    def is_on(self, config: CleaningConfig) -> bool:
-        """Whether a configuration turns the filter on."""
-        return not self.settings or any(getattr(config, name) for name in self.settings)
-
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
         values = ((name, getattr(config, name)) for name in self.settings)
@@ -281,4 +277,4 @@ DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}
 
 def active_filters(config: CleaningConfig) -> list[Filter]:
     """The filters that a configuration turns on, in order."""
-    return [f for f in FILTERS if f.is_on(config)]
+    return [f for f in FILTERS if not f.settings or any(getattr(config, k) for k in f.settings)]

@@ -50,20 +50,6 @@ class Corpus:
     def __len__(self) -> int:
         return int(self.source_sizes.sum())
 
-    @property
-    def num_shards(self) -> int:
-        """Number of shards, at least 1."""
-        return len(self.source_sizes)
-
-    @property
-    def max_length(self) -> int:
-        """Upper bound of the lengths of all sequences."""
-        return self.sample.max_length
-
-    def open_shard(self, number: int) -> TokenStore:
-        """Memory-maps a shard; its memory is freed with the result."""
-        return TokenStore.load(self.shards[number])
-
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Opens a folder written by ``write_corpus``; reads only the headers.

@@ -6,8 +6,11 @@ from the files it finds. The order of the files is that of the corpus, whoever w
 
 import io
 import json
+import logging
+import shutil
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -22,10 +25,15 @@ from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.store.workers import map_ordered, num_workers
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
+from transformer_mt.errors import InputError
+from transformer_mt.progress_reporter import ProgressReporter
+
+log = logging.getLogger(__name__)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -62,7 +70,7 @@ def read_chunks(data: DataConfig) -> Iterator[Chunk]:
 
 
 class EncodedChunk(NamedTuple):
-    """A chunk whose tokens are in a file."""
+    """A chunk whose tokens, or text, are in a file."""
 
     source: int
     path: Path
@@ -83,6 +91,12 @@ class EncodedChunk(NamedTuple):
             )
         return self.source, TokenStore(src, tgt).select(np.flatnonzero(mask))
 
+    def read_text(self, side: str, mask: Mask) -> list[bytes]:
+        """The lines of a side, ``src`` or ``tgt``, for which a [kept] mask is True."""
+        with np.load(self.path) as arrays:
+            lines = arrays[side].tobytes().split(b"\n")
+        return [lines[i] for i in np.flatnonzero(mask)]
+
 
 @dataclass(frozen=True)
 class EncodeChunk:
@@ -93,12 +107,17 @@ class EncodeChunk:
         vocabulary: A SentencePiece model, or a folder with those of both languages.
         folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
+        target_only: Whether the text is monolingual: the source side is ignored, and the target
+            side is the input of the vocabulary's model, which translates it back.
+        as_text: Whether the file has the text as it was read, one line a sentence, and no tokens.
     """
 
     data: DataConfig
     vocabulary: Path
     folder: Path
     held_out: frozenset[int] = frozenset()
+    target_only: bool = False
+    as_text: bool = False
 
     def __call__(self, chunk: Chunk) -> tuple[EncodedChunk, CleaningReport]:
         """The encoded chunk, and the report of the pairs that the filters dropped."""
@@ -119,19 +138,16 @@ class EncodeChunk:
         """The arrays of the file; adds the dropped pairs to the report."""
         report.total += len(chunk.pairs)
         name = self.data.train[chunk.source].name
-        kept: list[Pair] = []
+        lines, kept = list[Pair](), list[Pair]()
         sources, targets = list[list[int]](), list[list[int]]()
         cleaner, max_tokens = self._cleaners[chunk.source], self.data.cleaning.max_tokens
         for row, line in enumerate(chunk.pairs, chunk.first_row):
-            tag, text = split_tag(line.src, self._tokenizer.tags)
+            source = "" if self.target_only else line.src
+            tag, text = split_tag(source, self._tokenizer.tags)
             pair = cleaner.normalize(Pair(text, line.tgt))
             reason = cleaner.check_text(*pair)
             if reason is None:
-                (src,), (tgt,) = (
-                    self._tokenizer.encode([pair.src]),
-                    self._tokenizer.tgt.encode([pair.tgt]),
-                )
-                src, tgt = [*src, EOS], [*tgt, EOS]
+                src, tgt = self._encode_pair(pair)
                 reason = cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
                 src = [self._tokenizer.tags[tag], *src] if tag else src
                 if len(src) > max_tokens:  # with its tag
@@ -139,14 +155,28 @@ class EncodeChunk:
             if reason is not None:
                 report.add(reason, f"{name}:{row}", *pair)
                 continue
+            lines.append(Pair(source, line.tgt))
             kept.append(Pair(add_tag(tag, pair.src), pair.tgt))
             sources.append(src)
             targets.append(tgt)
-        arrays: dict[str, Any] = {}
+        arrays = _duplicate_hashes(kept, report)
+        if self.as_text:
+            for key in Pair._fields:
+                text = "".join(one_line(getattr(line, key)) + "\n" for line in lines)
+                arrays[key] = np.frombuffer(text.encode(), np.uint8)
+            return arrays
         for key, side in (("src", Side.from_lists(sources)), ("tgt", Side.from_lists(targets))):
             arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.num_ids))
             arrays[f"{key}_lengths"] = side.lengths
-        return arrays | duplicate_hashes(kept, report)
+        return arrays
+
+    def _encode_pair(self, pair: Pair) -> tuple[list[int], list[int]]:
+        """The ids of both sides, with end symbols."""
+        if self.target_only:
+            (ids,) = self._tokenizer.encode([pair.tgt])
+            return [*ids, EOS], [*ids, EOS]
+        (src,), (tgt,) = self._tokenizer.encode([pair.src]), self._tokenizer.tgt.encode([pair.tgt])
+        return [*src, EOS], [*tgt, EOS]
 
     def _held_out(self, pair: Pair) -> str | None:
         overlaps = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
@@ -154,14 +184,46 @@ class EncodeChunk:
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
-        return cleaners(self.data)
+        return cleaners(self.data, target_only=self.target_only)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.vocabulary)
 
 
-def duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, npt.NDArray[Any]]:
+def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], CleaningReport]:
+    """Performs a task on all of the training text in worker processes, and finds its duplicates.
+
+    Returns:
+        The chunks; for each, a [kept] mask, False for duplicates; and the report.
+
+    Raises:
+        InputError: A source cannot be read, or nothing is left.
+    """
+    data, chunks, report = task.data, list[EncodedChunk](), CleaningReport(task.data.cleaning)
+    unit = "lines" if task.target_only else "pairs"
+    action = "cleaned" if task.as_text else "encoded"
+    task.folder.mkdir(exist_ok=True)
+    if finished := len(list(task.folder.glob("*.npz"))):
+        log.info("  resuming: %d chunks are %s already", finished, action)
+    with (
+        closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
+        ProgressReporter(unit, action) as progress,
+    ):
+        for chunk, part in encoded:
+            chunks.append(chunk)
+            report.merge(part)
+            progress.update(report.total)
+    if not report.kept:
+        shutil.rmtree(task.folder)
+        dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
+        raise InputError(
+            f"nothing is left after cleaning: {report.total:,} {unit} read; dropped: {dropped}"
+        )
+    return chunks, _find_duplicates(chunks, report), report
+
+
+def _duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, npt.NDArray[Any]]:
     """[pairs] uint64 hashes for each filter of ``DUPLICATE_KEYS`` that is active in a report."""
     return {
         name: np.fromiter((hash_text(unique_text(pair)) for pair in pairs), np.uint64, len(pairs))
@@ -195,7 +257,7 @@ def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
         return None
 
 
-def deduplicate(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
+def _find_duplicates(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
     """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
 
     Args:

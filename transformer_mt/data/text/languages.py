@@ -53,8 +53,7 @@ slv:sl snd:sd som:so spa:es sqi:sq srp:sr ssw:ss sun:su swa:sw swh:sw swe:sv tam
 tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tur:tr uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi wln:wa
 wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh zsm:ms zul:zu
 """
-_CODES = _ISO_639_3.replace(":", " ").split()
-_TWO_LETTERS = dict(zip(_CODES[::2], _CODES[1::2], strict=True))
+_TWO_LETTERS = dict(re.findall(r"(\w+):(\w+)", _ISO_639_3))
 """Two-letter codes by ISO 639-3 code, as FLORES and OPUS use it."""
 
 
@@ -101,10 +100,9 @@ def is_variant(code: str, lang: str) -> bool:
 
     ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is none of ``de-AT``.
     """
-    subtags = (re.split("[-_]", name.lower())[1:] for name in (code, lang))
     normalized, wanted = (
-        "-".join([base_language(name), *rest, ""])
-        for name, rest in zip((code, lang), subtags, strict=True)
+        "-".join([base_language(name), *re.split("[-_]", name.lower())[1:], ""])
+        for name in (code, lang)
     )
     return normalized.startswith(wanted)
 

@@ -139,7 +139,7 @@ def content(batches: list[Batch]) -> Counter[Sequences]:
     """The pairs that are trained on, as source and target sequences."""
     pairs = Counter[Sequences]()
     for batch in batches:
-        if batch.weight:
+        if (batch.tgt_out != IGNORE_INDEX).any():
             src, tgt = batch.src.tokens.numpy(), batch.tgt_out.numpy()
             pairs.update(
                 zip(sequences(src[src != PAD]), sequences(tgt[tgt != IGNORE_INDEX]), strict=True)

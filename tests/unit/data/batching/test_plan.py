@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import store_of, store_of_lengths
 
-from transformer_mt.batch import Batch, Buckets
+from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, equal_chunk_boundaries
 from transformer_mt.data.store.token_store import TokenStore
@@ -48,6 +48,10 @@ def pairs_in(batch: Batch) -> list[int]:
     return [int(token) - FIRST for token in starts]
 
 
+def is_placeholder(batch: Batch) -> bool:
+    return bool((batch.tgt_out == IGNORE_INDEX).all())
+
+
 @given(stores(), st.integers(1, 120), st.integers(0, 2**63 - 1), st.integers(0, 5))
 def test_an_epoch_has_each_pair_once(
     store: TokenStore, batch_tokens: int, seed: int, epoch: int
@@ -73,10 +77,10 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
         for rank in range(world_size):
             parts = micro_batches(store, batch, max_tokens, rank, world_size)
             assert parts
-            real = [part for part in parts if part.weight]
+            real = [part for part in parts if not is_placeholder(part)]
             assert real == parts or (real == [] and len(parts) == 1)
             for part in real:
-                assert part.weight == 1.0
+                assert (part.tgt_out != IGNORE_INDEX).all()
                 pairs = pairs_in(part)
                 seen += pairs
                 targets += len(part.tgt_out)
@@ -94,7 +98,7 @@ def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
     counts = []
     for rank in range(world_size):
         parts = micro_batches(store, batch, 10**6, rank, world_size)
-        counts.append(sum(len(pairs_in(part)) for part in parts if part.weight))
+        counts.append(sum(len(pairs_in(part)) for part in parts if not is_placeholder(part)))
     assert max(counts) - min(counts) <= len(batch.chunks)
 
 
@@ -237,11 +241,11 @@ def test_a_given_number_of_updates(num_updates: int) -> None:
         assert np.ptp(targets) <= 2 * 8 * 12
 
 
-def test_an_empty_share_gets_a_placeholder_of_weight_0() -> None:
+def test_an_empty_share_gets_a_placeholder() -> None:
     store = build([(3, 4), (5, 6)])
     batch = GlobalBatch((np.array([0, 1]),), 10)
     (placeholder,) = micro_batches(store, batch, 100, rank=2, world_size=3)
-    assert placeholder.weight == 0.0
+    assert is_placeholder(placeholder)
     assert pairs_in(placeholder) == [0]
 
 

@@ -83,7 +83,7 @@ def test_an_epoch_has_each_pair_once_for_any_shards_and_ranks(
 ) -> None:
     seed, pairs, num_shards = case
     corpus = random_corpus(tmp_path_factory.mktemp("corpus"), seed % 1000, pairs, num_shards)
-    assert (len(corpus), corpus.num_shards) == (pairs, num_shards)
+    assert (len(corpus), len(corpus.shards)) == (pairs, num_shards)
     with closing(ShardedPlan(corpus, batch_tokens, seed)) as plan:
         seen: list[int] = []
         for store, batch in epoch_of(plan, epoch):
@@ -281,13 +281,13 @@ def test_any_update_needs_only_its_own_shard_and_the_next(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    real = Corpus.open_shard
+    real = TokenStore.load
 
-    def spy(self: Corpus, number: int) -> Any:
-        opened.append(number)
-        return real(self, number)
+    def spy(folder: Path) -> TokenStore:
+        opened.append(folder)
+        return real(folder)
 
-    monkeypatch.setattr(Corpus, "open_shard", spy)
+    monkeypatch.setattr(TokenStore, "load", spy)
     with closing(ShardedPlan(corpus, 2000, 1)) as plan:
         plan[int(9.95 * plan.steps_per_epoch)]
     assert len(opened) <= 2

@@ -49,12 +49,12 @@ def numbers(store: TokenStore) -> list[int]:
 @pytest.mark.parametrize("num_shards", [1, 2, 7, 150])
 def test_every_pair_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
     corpus = write(tmp_path, num_shards)
-    assert len(corpus) == sum(SIZES)
+    assert (len(corpus), len(corpus.shards)) == (sum(SIZES), num_shards)
     assert corpus.source_sizes.sum(axis=0).tolist() == list(SIZES)
     seen = []
     starts = np.cumsum([0, *SIZES])
-    for number in range(num_shards):
-        store = corpus.open_shard(number)
+    for number, shard in enumerate(corpus.shards):
+        store = TokenStore.load(shard)
         store.verify()
         pairs = numbers(store)
         assert pairs == sorted(pairs)  # source by source
@@ -68,8 +68,8 @@ def test_every_pair_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
 
 def test_shards_are_random_samples_of_every_source(tmp_path: Path) -> None:
     corpus = write(tmp_path, 5)
-    for number in range(5):
-        store = corpus.open_shard(number)
+    for shard in corpus.shards:
+        store = TokenStore.load(shard)
         assert (abs(np.array(store.source_sizes) - np.array(SIZES) / 5) <= 1).all()
         gaps = np.diff(numbers(store))
         assert gaps.min() < 5 < gaps.max()  # not every fifth pair
@@ -91,8 +91,7 @@ def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
 def test_the_longest_sequence_of_all_shards_bounds_each(tmp_path: Path) -> None:
     corpus = write(tmp_path, 150)
     longest = max(int(s.lengths.max()) for _, part in parts() for s in (part.src, part.tgt))
-    assert corpus.max_length == longest
-    assert {corpus.open_shard(number).max_length for number in range(150)} == {longest}
+    assert {TokenStore.load(shard).max_length for shard in corpus.shards} == {longest}
 
 
 def test_fingerprints_tell_corpora_apart(tmp_path: Path) -> None:
