@@ -53,7 +53,7 @@ slv:sl snd:sd som:so spa:es sqi:sq srp:sr ssw:ss sun:su swa:sw swh:sw swe:sv tam
 tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tur:tr uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi wln:wa
 wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh zsm:ms zul:zu
 """
-_TWO_LETTERS = dict(re.findall(r"(\w+):(\w+)", _ISO_639_3))
+_TWO_LETTERS: dict[str, str] = dict(re.findall(r"(\w+):(\w+)", _ISO_639_3))
 """Two-letter codes by ISO 639-3 code, as FLORES and OPUS use it."""
 
 
