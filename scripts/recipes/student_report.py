@@ -5,7 +5,7 @@
 
 The text is the test set of RUN, or its validation set if it has none. A model runs in a process of
 its own, by CTranslate2 (translate_exported.py). Start-up is the time from the start of the process
-to its first translation, with one thread; words are counted in the source. The processes take turns;
+to its first translation, with one thread; words are counted in the source. Processes take turns;
 speeds are medians of the rounds. OUTPUT receives all measurements.
 """
 

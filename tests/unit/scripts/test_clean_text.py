@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from clean_text import write_clean_text
 from support.tokenizers import small_tokenizer
-from text_cleaning import write_clean_text
 
 from transformer_mt import files
 from transformer_mt.config import (
