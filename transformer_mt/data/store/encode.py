@@ -218,7 +218,8 @@ def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], Clean
         shutil.rmtree(task.folder)
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(
-            f"nothing is left after cleaning: {report.total:,} {unit} read; dropped: {dropped}"
+            f"nothing is left after cleaning: {report.total:,} {unit} read; "
+            f"dropped: {dropped or 'none'}"
         )
     return chunks, _find_duplicates(chunks, report), report
 
