@@ -14,6 +14,7 @@ from support.forked_ranks import fork_ranks
 from support.launched_runs import MT_TRAIN, checkpoints, end, records, settings, start
 from support.training_runs import Running
 
+from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import DistributedConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
@@ -61,7 +62,7 @@ def gradients(world: World, update: str) -> tuple[dict[str, torch.Tensor], float
     result = step(parts, targets, 1e-3, seed=0)
     loss = world.sum(result.loss).item() / targets
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    sizes = [len(part.tgt_out) if part.weight else 0 for part in parts]
+    sizes = [int((part.tgt_out != IGNORE_INDEX).sum()) for part in parts]
     return {k: v.contiguous() for k, v in found.items()}, loss, sizes
 
 

@@ -516,7 +516,7 @@ def test_a_killed_worker_is_reported_and_its_chunks_are_kept(
 
     if not children(os.getpid()) and not Path("/proc/self/task").exists():
         pytest.skip("no /proc here")
-    monkeypatch.setattr(prepare_module, "read_chunks", killing)
+    monkeypatch.setattr(encode, "read_chunks", killing)
     job = with_data(with_cleaning(job, max_tokens=90), workers=2)
     refused(job, r"a worker process was killed")
     assert left_in_cache(job) == {"corpus", "chunks"}

@@ -105,6 +105,9 @@ class TorchEngine:
         ensemble: More models with the same vocabulary, on the same device; the probabilities of the
             next token are averaged over all models.
         dtype: Data type of the computation.
+
+    Attributes:
+        model: The model, prepared for inference; the first one of an ensemble.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class TorchEngine:
         self._config = config
         self._batch_tokens = config.batch_tokens or default_batch_tokens(models, dtype.itemsize)
         self._models = [for_inference(model, dtype) for model in models]
+        self.model = self._models[0]
 
     @torch.inference_mode()
     def search(
