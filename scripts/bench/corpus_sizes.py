@@ -145,7 +145,9 @@ def report(folder: Path) -> None:
         start = records[0]["time"]
         hours = [(r["time"] - start) / 3600 for r in valid]
         axes.plot(hours, [r["bleu"] for r in valid], marker="o", markersize=3, label=name)
-    axes.set(xscale="log", xlabel="hours on two CPU cores", ylabel="BLEU, newstest2013")
+    ticks = [0.1, 0.2, 0.5, 1, 2]
+    axes.set(xscale="log", xlabel="hours", ylabel="BLEU, newstest2013")
+    axes.set_xticks(ticks, [f"{hours:g}" for hours in ticks])
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.savefig(folder / "curves.png", dpi=110)
