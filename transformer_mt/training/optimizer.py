@@ -6,6 +6,8 @@ step. To add an optimizer, write a function like ``adam`` and register it in
 """
 
 import copy
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,8 +70,14 @@ def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps:
         d_model: Size of the model, used by ``noam``.
         max_steps: Number of updates of the run, used by ``linear``.
     """
-    rate: float = load(SCHEDULES, config.name)(step, config, d_model, max_steps)
-    return rate
+    return _schedule(config.name)(step, config, d_model, max_steps)
+
+
+@cache
+def _schedule(name: str) -> Callable[[int, ScheduleConfig, int, int], float]:
+    """A function of the step, the config, d_model and the number of updates of the run."""
+    schedule: Callable[[int, ScheduleConfig, int, int], float] = load(SCHEDULES, name)
+    return schedule
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
