@@ -30,7 +30,7 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True)
 class _Tensors:
-    """Base of the dataclasses below, whose fields are tensors, each other, tuples and numbers."""
+    """Base of the dataclasses of tensors below, which may be nested and may have other fields."""
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""

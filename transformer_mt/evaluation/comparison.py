@@ -37,7 +37,7 @@ class TestSet:
     tags: Collection[str] = ()
     """All tags that a source line may start with."""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Source and target language of a tag, if they are not those of the other lines."""
+    """Source and target language of each tag whose languages differ from the model's."""
 
     @property
     def texts(self) -> dict[str, Sequence[str]]:

@@ -59,14 +59,14 @@ _UNUSUAL = {
 
 @dataclass(frozen=True)
 class InputStats:
-    """Counts of unusual input lines by kind, only of kinds that there are; see ``_UNUSUAL``."""
+    """Counts of unusual input lines by kind (``_UNUSUAL``), without kinds that do not occur."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
-    """Number of the first line, of kinds that are found line by line."""
+    """Number of the first line of each kind that is found line by line."""
 
     def __add__(self, following: "InputStats") -> "InputStats":
-        """Those of this part of an input and the following one together."""
+        """The counts of two consecutive parts of an input."""
         counts = Counter(self.counts) + Counter(following.counts)
         return InputStats({**counts}, following.first | self.first)
 

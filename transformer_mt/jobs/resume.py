@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 
 RunState = Literal["new", "started", "finished"]
-"""What a run folder is to a job."""
+"""State of a run folder when a job starts in it."""
 
 
 def check(

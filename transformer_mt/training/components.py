@@ -51,8 +51,7 @@ def agreed_kernels(
         job: Configuration.
         micro_batch_tokens: Approximate number of tokens in one forward pass of training.
         recorded: CPU kernels of an earlier start of the run, on the main rank.
-        world: Ranks that share the run; those that measure at the same time would disturb each
-            other.
+        world: Ranks that share the run. Only one measures: several would disturb each other.
     """
     kernels = None
     if world.is_main:

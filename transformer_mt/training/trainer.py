@@ -54,7 +54,7 @@ class Trainer:
     Args:
         job: Configuration; only the main rank reads and writes its ``run_dir``.
         data: Training and validation data.
-        tokenizer: Their vocabulary.
+        tokenizer: Tokenizer of the data.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
@@ -64,7 +64,7 @@ class Trainer:
         kernels: Precision and kernel of its matrix products.
         criteria: Intervals and limits of the run.
         state: Progress of the run.
-        checkpoints: The run's checkpoints; they know what the final model is made of.
+        checkpoints: Checkpoints of the run, from which the final model is made.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def is_blank(text: str) -> bool:
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Opens a file, perhaps with ``~``; one whose suffix is in ``COMPRESSED`` is decompressed."""
+    """Opens a file for reading, decompressed if its suffix is in ``COMPRESSED``; expands ``~``."""
     path = expand_user(path)
     try:
         if path.suffix in _OPENERS:

@@ -93,7 +93,7 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> tuple[Path, 
 
 
 def _was_made_from(record: dict[str, Any], converted: Path) -> bool:
-    """Whether a folder is a conversion of a model, by its record, and has no pipes or devices."""
+    """Whether a folder has a conversion with this record, and regular files only."""
     try:
         found = files.read_json(converted / _MADE_FROM, {})
         return record.items() <= found.items() and all(map(Path.is_file, converted.iterdir()))
