@@ -46,7 +46,7 @@ SETTINGS: dict[str, tuple[int, list[str]]] = {
     ),
     "320k": (322_819, ["experiment=pairs_300k"]),
     "320k-medium": (
-        322_819, [*MEDIUM, "model.dropout=0.1", "train.max_steps=10000", *every(10000)]
+        322_819, [*MEDIUM, "model.dropout=0.1", "train.max_steps=7400", *every(7400)]
     ),
 }  # fmt: skip
 """Pairs and settings of ``mt-train``, by name."""
