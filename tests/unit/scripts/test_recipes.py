@@ -438,8 +438,10 @@ def test_tags_of_an_exported_marian_model(
     monkeypatch.setattr(sys, "argv", ["translate_exported", str(tmp_path)])
     text = random_lines(1)[0]
     tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{tag} {text}\n" for tag in tags)))
+    text_in = "".join(f"{tag} {text}\r{text}\n" for tag in tags).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_in)))
     translate_exported.main()
+    assert len(received) == len(tags)  # \r does not end a line
     starts = [line[0] for line in received]
     assert starts[:2] == [">>fra<<", "<2de>"]
     assert not {*starts[2:]}.intersection(tags)
