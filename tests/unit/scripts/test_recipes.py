@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose
-from transformer_mt.config import DataConfig, SourceConfig, TrainJob
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
@@ -177,6 +178,21 @@ def test_distillation_with_the_configuration_of_a_run(
     (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
     assert student.startswith(shlex.join(["mt-train", *configuration]))
     assert "data=files" not in student
+
+
+def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = replace(JOB.model, tied_embeddings="decoder")
+    run = tmp_path / "run"
+    write_model(run, replace(JOB, model=model, tokenizer=TokenizerConfig(joint=False)))
+    (run / "tokenizer.model").rename(run / "source.spm")
+    shutil.copy(run / "source.spm", run / "target.spm")
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    arguments = [str(tmp_path / "fast"), "--teacher", str(run), "--dry-run", "model=student"]
+    monkeypatch.setattr(sys, "argv", ["distill", *arguments])
+    with pytest.raises(InputError, match=r"set model\.tied_embeddings="):
+        distill.distill()
 
 
 def test_original_pairs_keep_the_weights_of_the_teacher(
