@@ -76,7 +76,8 @@ def distill() -> None:
         base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
         base.append(setting("data.weights", trained.data.weights))
     base += overrides.common
-    job = train_job(base)
+    base += [] if trained.tokenizer.joint else ["tokenizer.joint=false"]
+    job = train_job(base)  # refuses what is wrong, before the steps
     data, cache = job.data, cache_settings(job)
     if not data.train:
         raise InputError(f"{teacher} has no training data: set data=files 'data.train=[…]' …")
@@ -94,7 +95,6 @@ def distill() -> None:
 
     vocabulary = vocabulary_files(path)
     train = [setting("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path)]
-    train += [] if trained.tokenizer.joint else ["tokenizer.joint=false"]
     distilled = SourceConfig(tsv=str(pairs))
     mixed = [distilled, *(data.train if options.originals else [])]
     weights = [1.0, *data.weights] if options.originals and data.weights else []

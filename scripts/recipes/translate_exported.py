@@ -67,7 +67,8 @@ def main() -> None:
     if options.json:
         translate(["."], 1)
         print("ready", flush=True)
-    lines = sys.stdin.read().removesuffix("\n").split("\n")
+    # As bytes: in text, Python would also end lines at \r.
+    lines = sys.stdin.buffer.read().decode().removesuffix("\n").split("\n")
     results = {}
     for beam in beams:
         start = time.perf_counter()

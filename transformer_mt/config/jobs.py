@@ -151,7 +151,7 @@ class EvaluateJob(Checked):
     testset: str | None = None
     """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
     langs: str | None = None
-    """Language pair of ``testset``, such as ``en-de``; null: as the model's."""
+    """Language pair of ``testset``, such as ``en-de``; null: that of ``tag``, or the model's."""
     tag: str | None = None
     """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
     own."""

@@ -12,6 +12,12 @@ from transformer_mt.config import Command, primary_config_dir
 from transformer_mt.config.settings import setting_names
 from transformer_mt.errors import first_line
 
+_HINTS = {
+    "ListConfig": "; a list is written 'KEY=[ITEM, ITEM]'",
+    "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",
+}
+"""What to write instead, by a word of the message."""
+
 
 def explain(error: Exception, overrides: Sequence[str], command: Command) -> str:
     """Explains why a configuration could not be composed, from the exception of a library."""
@@ -26,7 +32,8 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     cause = error.__cause__ or error.__context__
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
-    message = f"{message.rstrip('.')}: {first_line(cause)}"
+    message = f"{message.rstrip('.')}: {first_line(cause).rstrip('.')}"
+    message += next((hint for word, hint in _HINTS.items() if word in message), "")
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
         message += (
             suggest(str(cause.full_key or cause.key), command) or "; --cfg job lists all keys"

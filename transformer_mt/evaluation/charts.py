@@ -1,8 +1,7 @@
-"""Charts of a report, drawn with matplotlib as SVG in the colours of the page.
+"""Charts of scores by length and of training curves, drawn with matplotlib.
 
-Scores by groups of sentences and training curves. An SVG chart needs no
-script and takes about ten kilobytes; interactive chart libraries add one to five megabytes to every
-page.
+Those of a report are SVG in the colours of the page: without a script, about ten kilobytes each,
+where interactive chart libraries add one to five megabytes to every page. A model card has a PNG.
 """
 
 import io

@@ -32,53 +32,29 @@ def comet(
     source: Sequence[str],
     reference: Sequence[str],
 ) -> dict[str, Score]:
-    """COMET score of every system against one reference; see ``comet_scores`` for the errors."""
-    tags = () if translator is None else translator.tokenizer.tags
-    source = [split_tag(line, tags)[1] for line in source]
-    scores = comet_scores(
-        [*systems.values()], source, reference, model=job.comet_model, device=job.device
-    )
-    return {
-        system: Score(
-            name="COMET",
-            score=score,
-            signature=f"nrefs:1|model:{job.comet_model}",
-            segments=len(source),
-            decimals=4,
-        )
-        for system, score in zip(systems, scores, strict=True)
-    }
-
-
-def comet_scores(
-    systems: Sequence[Sequence[str]],
-    source: Sequence[str],
-    reference: Sequence[str],
-    *,
-    model: str,
-    device: str,
-) -> list[float]:
-    """COMET score of each system against one reference, as one call of ``comet-score`` prints it.
+    """COMET score of every system against one reference, from one call of ``comet-score``.
 
     Raises:
         InputError: The command is not installed or fails, for example without its model.
     """
     from transformer_mt.distributed.world import pick_device  # loads PyTorch
 
-    command, gpu = comet_command(), pick_device(device).type == "cuda"
-    path = expand_user(model)
-    where = str(path.resolve()) if path.is_file() else model
+    tags = () if translator is None else translator.tokenizer.tags
+    source = [split_tag(line, tags)[1] for line in source]
+    command, gpu = comet_command(), pick_device(job.device).type == "cuda"
+    path = expand_user(job.comet_model)
+    model = str(path.resolve()) if path.is_file() else job.comet_model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)
         files = [f"{i}.txt" for i in range(len(systems))]
-        texts = zip([*files, "src", "ref"], [*systems, source, reference], strict=True)
+        texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
         for file, lines in texts:
             # comet-score also ends lines at \r.
             text = "".join(f"{one_line(line)}\n" for line in lines)
             (folder / file).write_text(text, encoding="utf-8", newline="\n")
         done = subprocess.run(
-            [command, "-s", "src", "-r", "ref", "-t", *files, "--model", where, *options],
+            [command, "-s", "src", "-r", "ref", "-t", *files, "--model", model, *options],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -89,10 +65,19 @@ def comet_scores(
         errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         reason = errors[-1] if errors else f"exit status {done.returncode}"
         raise InputError(
-            f"{COMMAND} failed ({reason}): can it download its model {model}? For a model on this "
-            "machine set comet_model=FILE.ckpt (mt-train: train.comet_model)"
+            f"{COMMAND} failed ({reason}): can it download its model {job.comet_model}? For a "
+            "model on this machine set comet_model=FILE.ckpt (mt-train: train.comet_model)"
         )
-    return [float(printed[file]) for file in files]
+    return {
+        system: Score(
+            name="COMET",
+            score=float(printed[file]),
+            signature=f"nrefs:1|model:{job.comet_model}",
+            segments=len(source),
+            decimals=4,
+        )
+        for system, file in zip(systems, files, strict=True)
+    }
 
 
 def comet_command() -> str:

@@ -55,9 +55,6 @@ def evaluate(
     require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
     system = _open(job)
     settings = _settings(job, system)
-    # A missing tokeniser is reported before the work. The report has BLEU in any case.
-    for name in [*settings.names, *(["bleu"] if job.report else [])]:
-        metrics.make_metric(name, settings.tgt_lang)
     attention = None if system is None or job.attention is None else _attend(job, system)
     test = _load_test_set(job, system)
     if system is None:
@@ -89,8 +86,6 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     system = _open(job)
     assert system is not None
     settings = _settings(job, system)
-    for name in settings.names:
-        metrics.make_metric(name, settings.tgt_lang)  # reports a missing tokeniser
     test = _load_test_set(job, system)
     assert test.source is not None
     sources = robustness.noisy_sources(test.source, test.tags)
@@ -151,10 +146,9 @@ def _open(job: EvaluateJob) -> _System | None:
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
     """The test set that the job names, or else the model's own."""
-    data = None if system is None else system.data
     if job.testset is not None:
-        langs = job.langs or (f"{data.src_lang}-{data.tgt_lang}" if data else "")
-        test = load_testset(job.testset, langs)
+        pair = system.data.tags.get(job.tag or "", system.data.languages(None)) if system else ()
+        test = load_testset(job.testset, job.langs or "-".join(pair))
     elif job.references:
         test = TestSet(
             references={path: list(read_lines(path)) for path in job.references},
@@ -207,7 +201,7 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     trials = 10_000 if several else 0
     default = robustness.METRICS if job.robustness else metrics.DEFAULT
     names = default if job.metrics is None else job.metrics
-    return Settings(
+    settings = Settings(
         metrics=[name for name in names if name not in SOURCE_METRICS],
         protocols=[] if job.robustness and job.protocols is None else job.protocols,
         tgt_lang=tgt_lang,
@@ -216,6 +210,10 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
         randomization=trials if job.randomization is None else job.randomization,
         workers=job.workers,
     )
+    # A missing tokeniser is reported before the work. The report has BLEU in any case.
+    for name in [*settings.names, *(["bleu"] if job.report else [])]:
+        metrics.make_metric(name, settings.tgt_lang)
+    return settings
 
 
 def _add_scores_with_source(

@@ -255,13 +255,9 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     ("name", "override", "message"),
     [
         ("train", "data.train=[{src: ~/a.en, tgt: a.de}]", 'KEY=["~/a"]'),
-        (
-            "evaluate",
-            "hypotheses=a.de",
-            "hypotheses=a.de: Invalid value assigned: str is not a ListConfig, list",
-        ),
-        ("train", "data.train={src: a, tgt: b}", ": Cannot merge DictConfig with ListConfig"),
-        ("train", "data.train=[a, b]", "str is not a subclass of SourceConfig"),
+        ("evaluate", "hypotheses=a.de", "list or tuple; a list is written 'KEY=[ITEM, ITEM]'"),
+        ("train", "data.train={src: a, tgt: b}", "ListConfig; a list is written 'KEY=[ITEM, "),
+        ("train", "data.train=[a, b]", "; a data source is written {tsv: FILE} or {src: FILE,"),
         ("train", "data.cleaning=standard", "str is not a subclass of CleaningConfig"),
         ("train", "model=[1]", "(given: 'model=[1]')"),
     ],

@@ -342,6 +342,12 @@ def model(tmp_path: Path, files: Files) -> Path:
     return folder
 
 
+def reserve_tag(model: Path, tag: str) -> None:
+    """Gives a model a vocabulary that has the tag."""
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), [tag])
+    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
+
+
 def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
     network, tokenizer, job = model_folder.load_model(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
@@ -491,6 +497,24 @@ def test_a_test_set_of_sacrebleu_for_a_model(
     assert rows[0]["segments"] == 2
 
 
+def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
+    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve_tag(model, "<2en>")
+    job = model_folder.read_config(model)
+    back = SourceConfig(tsv="never_read.tsv", tag="<2en>", src_lang="de", tgt_lang="en")
+    data = replace(job.data, train=[*job.data.train, back])
+    model_folder.write_config(model, replace(job, data=data))
+
+    def load(_: str, langs: str) -> TestSet:
+        assert langs == "de-en"
+        return TestSet(references={"ref": SOURCE}, source=REFERENCE)
+
+    monkeypatch.setattr(evaluate_job, "load_testset", load)
+    rows, _ = scores(model=str(model), testset="wmt19", tag="<2en>", metrics=["chrf"])
+    assert {row["tag"] for row in rows} == {"<2en>"}
+
+
 def test_a_test_set_of_sacrebleu_for_files(
     files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,11 +564,7 @@ def test_attention_without_report_scores_nothing(
 
 
 def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None:
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), ["<2de>"])
-    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
-    (model / "config.yaml").write_text(
-        re.sub("tokenizer_sha256.*\n", "", (model / "config.yaml").read_text())
-    )
+    reserve_tag(model, "<2de>")
     settings = {"model": str(model), "device": "cpu", "attention_html": str(tmp_path / "a.html")}
     given = evaluate_job.write_attention(EvaluateJob(attention="Bern", tag="<2de>", **settings))
     written = evaluate_job.write_attention(EvaluateJob(attention="<2de> Bern", **settings))

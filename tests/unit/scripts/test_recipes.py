@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose
-from transformer_mt.config import DataConfig, SourceConfig, TrainJob
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
@@ -177,6 +178,21 @@ def test_distillation_with_the_configuration_of_a_run(
     (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
     assert student.startswith(shlex.join(["mt-train", *configuration]))
     assert "data=files" not in student
+
+
+def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = replace(JOB.model, tied_embeddings="decoder")
+    run = tmp_path / "run"
+    write_model(run, replace(JOB, model=model, tokenizer=TokenizerConfig(joint=False)))
+    (run / "tokenizer.model").rename(run / "source.spm")
+    shutil.copy(run / "source.spm", run / "target.spm")
+    monkeypatch.setattr(distill, "find_spec", lambda name: name)
+    arguments = [str(tmp_path / "fast"), "--teacher", str(run), "--dry-run", "model=student"]
+    monkeypatch.setattr(sys, "argv", ["distill", *arguments])
+    with pytest.raises(InputError, match=r"set model\.tied_embeddings="):
+        distill.distill()
 
 
 def test_original_pairs_keep_the_weights_of_the_teacher(
@@ -438,8 +454,10 @@ def test_tags_of_an_exported_marian_model(
     monkeypatch.setattr(sys, "argv", ["translate_exported", str(tmp_path)])
     text = random_lines(1)[0]
     tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{tag} {text}\n" for tag in tags)))
+    text_in = "".join(f"{tag} {text}\r{text}\n" for tag in tags).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_in)))
     translate_exported.main()
+    assert len(received) == len(tags)  # \r does not end a line
     starts = [line[0] for line in received]
     assert starts[:2] == [">>fra<<", "<2de>"]
     assert not {*starts[2:]}.intersection(tags)
