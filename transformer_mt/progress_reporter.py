@@ -114,4 +114,4 @@ class ProgressReporter:
             counts += f" of {self._total:,}"
             left = f", {self._bar.format_interval((self._total - done) / rate)} left"
         unit = self._unit
-        log.info("  %s: %s %s, %s %s/s%s", self._action, counts, unit, f"{rate:,.0f}", unit, left)
+        log.info("%s: %s %s, %s %s/s%s", self._action, counts, unit, f"{rate:,.0f}", unit, left)

@@ -74,7 +74,6 @@ EXPORT_FORMATS: Registry = {
 }
 """``format`` of mt-export."""
 
-
 IMPORT_FORMATS: Registry = {
     "marian": "transformer_mt.conversion.marian_import:import_model",
 }

@@ -24,7 +24,7 @@ def test_log_lines_without_a_terminal(
             progress.update(2_000 * item)
     rate = "2,000 pairs/s"
     counts = ["60,000", "120,000", "180,000"]
-    assert caplog.messages == [f"  encoded: {count} pairs, {rate}" for count in counts]
+    assert caplog.messages == [f"encoded: {count} pairs, {rate}" for count in counts]
     assert sys.stderr.getvalue() == ""
 
 

@@ -155,11 +155,7 @@ class Translator:
 
     @classmethod
     def open(
-        cls,
-        request: EngineRequest,
-        engine: str = "auto",
-        *,
-        token_scores: bool = True,
+        cls, request: EngineRequest, engine: str = "auto", *, token_scores: bool = True
     ) -> "Translator":
         """A translator with the requested engine; see ``open_engine`` for the errors."""
         return cls(

@@ -8,11 +8,7 @@ from pathlib import Path
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.conversion import (
-    marian_tokenizer,
-    transformers_model,
-    transformers_tokenizer,
-)
+from transformer_mt.conversion import marian_tokenizer, transformers_model, transformers_tokenizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion

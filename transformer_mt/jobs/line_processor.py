@@ -100,6 +100,7 @@ class LineProcessor:
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,
+            given=[*given],
             cache_dir=job.cache_dir,
         )
         data, config = request.trained.data, request.config.with_settings(job)
@@ -117,9 +118,7 @@ class LineProcessor:
             check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
-        # CTranslate2 would leave all of the work to PyTorch.
-        engine = "torch" if given and job.engine == "auto" else job.engine
-        self._translator = Translator.open(request, engine, token_scores=job.format == "jsonl")
+        self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.languages = data.tags.get(job.tag or "", data.languages(None))
         """Source and target language of the lines."""
         self.unplaced: list[str] = []

@@ -97,5 +97,5 @@ def test_commands_by_name_of_the_package() -> None:
     assert run("evaluate", "--version").stdout.startswith("mt-eval ")
     for arguments in ([], ["model=x"]):
         done = run(*arguments)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: python -m transformer_mt.cli train|translate|")

@@ -300,9 +300,9 @@ def test_progress_without_a_terminal(
     run(files, UpperCase())
     assert [line.split(" lines")[0] for line in caplog.messages] == [
         "resuming: 20 of 35",
-        "  translated: 30 of 35",
-        "  translated: 35 of 35",
-        "  translated: 35 of 35",
+        "translated: 30 of 35",
+        "translated: 35 of 35",
+        "translated: 35 of 35",
     ]
     assert caplog.messages[1].endswith(" left")
     assert " lines/s, " in caplog.messages[1]

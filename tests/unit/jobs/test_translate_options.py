@@ -181,6 +181,8 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
         ("sampling", True),
         ("step", 5),
         ("ensemble", ["{second}"]),
+        ("prefix", "{source}"),
+        ("score", "{source}"),
     ],
 )
 def test_settings_that_need_torch(
@@ -191,7 +193,9 @@ def test_settings_that_need_torch(
     key: str,
     value: Any,
 ) -> None:
-    if isinstance(value, list):
+    if isinstance(value, str):
+        value = str(source)
+    elif isinstance(value, list):
         value = [str(second)]
     settings = {"model": str(with_steps), "input": str(source), "format": "jsonl", key: value}
     message = error_of(capfd, engine="ctranslate2", **settings)
@@ -203,21 +207,6 @@ def test_settings_that_need_torch(
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (len(LINES), "")
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
-
-
-@needs_ctranslate2
-@pytest.mark.parametrize("key", ["prefix", "score"])
-def test_given_translations_are_left_to_torch(
-    with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str
-) -> None:
-    """Whatever the engine; the default does not convert the model for it."""
-    settings: dict[str, Any] = {"model": str(with_steps), "input": str(source), key: str(source)}
-    found = []
-    for engine in ("torch", "auto", "ctranslate2"):
-        assert not (with_steps / "ctranslate2").exists()
-        commands.translate(TranslateJob(device="cpu", engine=engine, **settings))
-        found.append(capfd.readouterr().out)
-    assert found == [found[0]] * 3
 
 
 @needs_ctranslate2

@@ -205,7 +205,7 @@ def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], Clean
     action = "cleaned" if task.as_text else "encoded"
     task.folder.mkdir(exist_ok=True)
     if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("  resuming: %d chunks are %s already", finished, action)
+        log.info("resuming: %d chunks are %s already", finished, action)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         ProgressReporter(unit, action) as progress,

@@ -57,14 +57,18 @@ on 1,000 lines; with smaller ones float32 is slower."""
 
 def check_available(compute_type: str, device: str) -> None:
     """Raises ``UnavailableError`` without CTranslate2, or if it does not support a type here."""
+    kind, index = _split_device(device)
     try:
         from ctranslate2 import get_supported_compute_types
+
+        supported = get_supported_compute_types(kind, index)
     except ImportError as error:
         raise UnavailableError(
             f"engine=ctranslate2 needs CTranslate2: pip install ctranslate2 ({error})"
         ) from None
-    kind, index = _split_device(device)
-    supported = get_supported_compute_types(kind, index)
+    except (RuntimeError, ValueError) as error:  # as on an AMD GPU, which PyTorch can use
+        message = f"CTranslate2 cannot use this {kind} ({error}): set engine=torch or device=cpu"
+        raise UnavailableError(message) from None
     if compute_type not in supported:
         choice = ", ".join(name for name in COMPUTE_TYPES if name in supported)
         raise UnavailableError(
@@ -87,7 +91,7 @@ class CTranslate2Engine:
         model: The shape of the model.
         config: Search settings.
         fallback: Builds the PyTorch engine of the same model and settings, for the sentences,
-            scores and alignments that CTranslate2 cannot do; called when it is needed first.
+            scores and alignments that CTranslate2 cannot do; called when first needed.
         compute_type: Data type of the computation (``check_available``).
         device: As PyTorch names it.
 

@@ -38,6 +38,7 @@ class EngineRequest:
         compute_type: As in ``mt-translate``.
         step: Step of the checkpoint whose weights to use; None for the folder's final weights.
         ensemble: Further models, whose probabilities are averaged with the first one's.
+        given: Settings that give (parts of) translations: ``prefix``, ``score``.
         cache_dir: Stores a converted model that cannot be stored in its folder.
 
     Raises:
@@ -53,6 +54,7 @@ class EngineRequest:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
+        given: Sequence[str] = (),
         cache_dir: str = TrainJob.cache_dir,
     ):
         locate = partial(model_folder.locate, cache_dir=cache_dir)
@@ -60,6 +62,7 @@ class EngineRequest:
         self.tokenizer, self.trained = model_folder.load_tokenizer(self.folder)
         self.config, self.device = self.trained.decode, _pick_device(device)
         self.compute_type, self.step, self.cache_dir = compute_type, step, cache_dir
+        self._given = given
 
     @cached_property
     def models(self) -> "list[Transformer]":
@@ -110,6 +113,7 @@ class EngineRequest:
         used = {
             "step": self.step is not None,
             "ensemble": bool(self.ensemble),
+            **dict.fromkeys(self._given, True),
             "min_length": self.config.min_length > 0,
             "no_repeat_ngram": self.config.no_repeat_ngram > 0,
             "sampling": self.config.sampling,

@@ -23,11 +23,7 @@ from transformer_mt.decode.engines.engine import (
 )
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.step_function import (
-    NAN_MESSAGE,
-    ConstrainedStep,
-    StepFunction,
-)
+from transformer_mt.decode.search.step_function import NAN_MESSAGE, ConstrainedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer, for_inference

@@ -244,6 +244,15 @@ def test_unsupported_compute_type() -> None:
         check_available("float15", "cpu")
 
 
+def test_gpu_that_only_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("CUDA failed with error no CUDA-capable device is detected")
+
+    monkeypatch.setattr("ctranslate2.get_supported_compute_types", fail)
+    with pytest.raises(InputError, match=r"no CUDA-capable .*: set engine=torch or device=cpu"):
+        check_available("float32", "cuda:0")
+
+
 def test_missing_gpu_library(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
