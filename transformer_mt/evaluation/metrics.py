@@ -18,7 +18,7 @@ from sacrebleu.metrics.ter import TER
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.registries import METRICS, PROTOCOLS, load
+from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS, load
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -118,14 +118,15 @@ badly against cased references."""
 
 
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
-    """A metric of ``METRICS`` or ``PROTOCOLS`` for a target language.
+    """A metric of ``METRICS``, ``PROTOCOLS`` or ``VALIDATION_METRICS`` for a target language.
 
     It is made from the language's ISO 639-1 code without region or script, or "" if unknown.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    metric: Metric = load(METRICS | PROTOCOLS, name)(base_language(tgt_lang or ""))
+    known = METRICS | PROTOCOLS | VALIDATION_METRICS
+    metric: Metric = load(known, name)(base_language(tgt_lang or ""))
     return metric
 
 
