@@ -28,7 +28,11 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.store import cache
 from transformer_mt.data.store.encode import EncodeChunk, encode_all, held_out_hashes
-from transformer_mt.data.subwords.tokenizer import vocabulary_checksum, vocabulary_files
+from transformer_mt.data.subwords.tokenizer import (
+    Tokenizer,
+    vocabulary_checksum,
+    vocabulary_files,
+)
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 
@@ -83,7 +87,7 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     target_only, output = len(outputs) == 1, outputs[0]
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    held_out = held_out_hashes(pairs, data, data.tags)
+    held_out = held_out_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
     identities = [fingerprint(source) for source in data.train]
     languages = [data.src_lang, data.tgt_lang, data.normalization, target_only]
     settings = [asdict(data.cleaning), vocabulary_checksum(vocabulary), sorted(held_out)]

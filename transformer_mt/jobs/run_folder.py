@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, its log, and what is written when training starts and ends."""
+"""The folder of a run: its lock, and what is written when training starts and ends."""
 
 import logging
 import platform

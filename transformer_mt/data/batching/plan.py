@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.data.store.token_store import Indices, TokenStore
-from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
@@ -117,8 +116,6 @@ class BatchPlan:
                 steps = (np.arange(count) + epoch * fraction % 1.0) * (size / count)
                 selected.append(pairs[np.minimum(steps.astype(np.int64), size - 1)])
             start += size
-        if not selected:
-            raise InputError("data.weights leave no pairs to train on: set larger weights")
         return _compact(np.concatenate(selected))
 
     def _sorted_by_keys(self, pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:

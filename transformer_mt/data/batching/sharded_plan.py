@@ -45,11 +45,10 @@ class ShardedPlan:
         self._corpus, self._batch_tokens = corpus, batch_tokens
         self._seed, self._weights = seed, weights
         self._whole: BatchPlan | None = None
+        self._updates = self._count_updates()
         if len(corpus.source_sizes) == 1:
             self._whole = BatchPlan(corpus.sample, batch_tokens, seed, weights)
             self._updates = np.array([self._whole.steps_per_epoch])
-        else:
-            self._updates = self._count_updates()
         self.steps_per_epoch = int(self._updates.sum())
         self._visited = np.flatnonzero(self._updates)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-shard")

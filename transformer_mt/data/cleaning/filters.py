@@ -241,7 +241,7 @@ class Filter:
     lengths: Callable[[CleaningConfig], LengthFilter] | None = None
     """Makes the test of the encoded lengths."""
     duplicate_key: Callable[[Pair], str] | None = None
-    """Text by which two pairs are duplicates; the first of them is kept."""
+    """Text by which two pairs are duplicates: the first is kept. Monolingual text has no source."""
 
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
@@ -263,7 +263,7 @@ FILTERS = (
     Filter("length_ratio", ("max_ratio", "ratio_slack"), lengths=unequal_lengths),
     Filter("held_out", ("drop_held_out",)),
     Filter("duplicate_pair", ("deduplicate",), duplicate_key="\n".join),
-    Filter("duplicate_source", ("deduplicate_sources",), duplicate_key=lambda pair: pair.src),
+    Filter("duplicate_source", ("deduplicate_sources",), duplicate_key=lambda p: p.src or p.tgt),
     Filter("duplicate_target", ("deduplicate_targets",), duplicate_key=lambda pair: pair.tgt),
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""

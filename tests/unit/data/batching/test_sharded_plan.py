@@ -125,10 +125,13 @@ def test_a_source_of_weight_0_occurs_in_no_shard(tmp_path: Path) -> None:
         ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 0])
 
 
-def test_a_source_that_would_never_be_seen_is_refused(tmp_path: Path) -> None:
-    corpus = random_corpus(tmp_path, 1, 400, 40, 50, 350)  # 1 or 2 pairs in a shard
+@pytest.mark.parametrize(("num_shards", "weight"), [(40, 0.1), (1, 0.004)])
+def test_a_source_that_would_never_be_seen_is_refused(
+    tmp_path: Path, num_shards: int, weight: float
+) -> None:
+    corpus = random_corpus(tmp_path, 1, 400, num_shards, 50, 350)  # of 40, 1 or 2 pairs in each
     with pytest.raises(InputError, match="source 1 is so small that none of its pairs"):
-        ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
+        ShardedPlan(corpus, BATCH_TOKENS, 1, [weight, 1])
 
 
 def test_the_first_shard_is_one_with_updates(tmp_path: Path) -> None:
