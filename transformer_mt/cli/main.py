@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from transformer_mt import __version__
 from transformer_mt.cli import commands
 from transformer_mt.cli.compose import compose, explained_errors, to_job, with_experiment
-from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.cli.entry_points import exit_status
 from transformer_mt.config import JOBS, Command, primary_config_dir, register_schema
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import setting_names

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tabulate import tabulate
 
 from transformer_mt import run_layout
-from transformer_mt.cli.exit_status import print_error
+from transformer_mt.cli.entry_points import print_error
 from transformer_mt.config import Job, TrainJob
 from transformer_mt.distributed.environment import env_rank, under_launcher
 from transformer_mt.errors import InputError, UsageError
