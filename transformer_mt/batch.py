@@ -12,7 +12,7 @@ Shapes: B sequences, S the length of the longest one, N packed tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,8 +34,15 @@ class _Tensors:
 
     def map(self, function: TensorFunction) -> Self:
         """Applies a function to every tensor."""
-        values = {f.name: _map(getattr(self, f.name), function) for f in fields(self) if f.init}
-        return replace(self, **values)
+        mapped: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                mapped[name] = function(value)
+            elif isinstance(value, _Tensors):
+                mapped[name] = value.map(function)
+            elif isinstance(value, tuple):
+                mapped[name] = tuple(part.map(function) for part in value)
+        return replace(self, **mapped)
 
     def to(self, device: torch.device) -> Self:
         """Moves every tensor to a device."""
@@ -44,14 +51,6 @@ class _Tensors:
     def pin_memory(self) -> Self:
         """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""
         return self.map(Tensor.pin_memory)
-
-
-def _map(value: Any, function: TensorFunction) -> Any:
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, _Tensors):
-        return value.map(function)
-    return tuple(_map(part, function) for part in value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)
