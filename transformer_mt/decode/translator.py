@@ -322,7 +322,7 @@ class Translator:
 
     def _translation(self, parts: Sequence[Hypothesis], normalizer: Normalizer) -> Translation:
         """The translation of a line from the hypotheses of its parts."""
-        translations, space = [], word_separator(normalizer.tgt_lang)
+        translations = []
         for hypothesis in parts:
             (text,) = self.tokenizer.tgt.decode([hypothesis.tokens])
             # Byte pieces may decode to a line break; one line in is one line out.
@@ -331,7 +331,9 @@ class Translator:
             num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
             score, log_prob = hypothesis.score, hypothesis.log_prob
             translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
-        return translations[0] if len(parts) == 1 else Translation.joined(translations, space)
+        if len(parts) == 1:
+            return translations[0]
+        return Translation.joined(translations, word_separator(normalizer.tgt_lang))
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

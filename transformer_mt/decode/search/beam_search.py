@@ -93,13 +93,14 @@ def beam_search(
         done_rows = [row for row, is_done in enumerate(done) if is_done]
         for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
             results[active[row]] = hypotheses
+        if all(done):
+            break
         rows = remaining_rows(done)
         active = [active[row] for row in rows]
-        if active:
-            model.keep(rows)
-            state.keep(rows)
-            if graph is not None:
-                graph.invalidate()
+        model.keep(rows)
+        state.keep(rows)
+        if graph is not None:
+            graph.invalidate()
     return results
 
 
