@@ -53,7 +53,7 @@ SOURCE_METRICS: Registry = {
 }
 """``metrics`` of mt-eval that also read the source."""
 
-VALIDATION_METRICS: Registry = {name: METRICS[name] for name in ("bleu", "chrf")}
+VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
 
 VALIDATION_SOURCE_METRICS: Registry = {"comet": SOURCE_METRICS["comet"]}

@@ -98,7 +98,18 @@ class SourceConfig:
     ``data.tgt_lang``."""
 
     def __post_init__(self) -> None:
-        self._check_tag()
+        for key in ("src_lang", "tgt_lang"):
+            if (language := getattr(self, key)) is not None:
+                require_language(f"{key} of a data source", language)
+        require(
+            self.tag is None or TAG.fullmatch(self.tag) is not None,
+            f"tag={self.tag!r}: a tag is written <…> or >>…<<, without spaces, such as <2fr>",
+        )
+        require(
+            self.tag is not None or self.tgt_lang is None,
+            f"the data source with tgt_lang={self.tgt_lang} needs a tag, which tells the model to "
+            f"translate into this language, such as tag: <2{self.tgt_lang}>",
+        )
         own = SOURCE_FIELDS[self.kind]
         for name, value in asdict(self).items():
             if value and name not in own and name not in COMMON_FIELDS:
@@ -124,20 +135,6 @@ class SourceConfig:
                 value is None or (value.isdecimal() and int(value) >= 1),
                 f"{name}={value!r}: a TSV column is a number, starting at 1",
             )
-
-    def _check_tag(self) -> None:
-        for key in ("src_lang", "tgt_lang"):
-            if (language := getattr(self, key)) is not None:
-                require_language(f"{key} of a data source", language)
-        require(
-            self.tag is None or TAG.fullmatch(self.tag) is not None,
-            f"tag={self.tag!r}: a tag is written <…> or >>…<<, without spaces, such as <2fr>",
-        )
-        require(
-            self.tag is not None or self.tgt_lang is None,
-            f"the data source with tgt_lang={self.tgt_lang} needs a tag, which tells the model to "
-            f"translate into this language, such as tag: <2{self.tgt_lang}>",
-        )
 
     @property
     def kind(self) -> str:

@@ -119,6 +119,8 @@ class LineProcessor:
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
+        self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
+        """Number of lines translated at a time."""
         self.languages = data.tags.get(job.tag or "", data.languages(None))
         """Source and target language of the lines."""
         self.unplaced: list[str] = []
@@ -133,11 +135,6 @@ class LineProcessor:
         """Read in step with the input: beginnings of translations, or translations to score."""
         for key, path in given.items():  # at most one
             self.aligned_file = AlignedFile(key, path)
-
-    @property
-    def chunk_lines(self) -> int:
-        """Number of lines translated at a time."""
-        return CHUNK_LINES[self._request.device.partition(":")[0]]
 
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""

@@ -50,10 +50,7 @@ class UpperCase(LineProcessor):
         self.fail_at, self.error = fail_at, error
         self.settings = {"a": 1}
         self.aligned_file = None
-
-    @property
-    def chunk_lines(self) -> int:
-        return file_job.CHUNK_LINES["cpu"]
+        self.chunk_lines = file_job.CHUNK_LINES["cpu"]
 
     def output_settings(self) -> dict[str, Any]:
         return self.settings
