@@ -61,17 +61,13 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
-        embedded = nn.functional.embedding(tokens, self.weight) * self.scale
-        return embedded + self._table(max_length)[positions]
+        self.reserve(max_length)
+        table = self.positions if hasattr(self, "positions") else self.sinusoids
+        return nn.functional.embedding(tokens, self.weight) * self.scale + table[positions]
 
     def reserve(self, length: int) -> bool:
         """Extends the table of positions to ``length``; returns whether the table was replaced."""
-        before = self._table(0)
-        return self._table(length) is not before
-
-    def _table(self, length: int) -> Tensor:
-        if hasattr(self, "positions"):
-            return self.positions
-        if len(self.sinusoids) < length:
-            self.reset_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
-        return self.sinusoids
+        if hasattr(self, "positions") or len(self.sinusoids) >= length:
+            return False
+        self.reset_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
+        return True
