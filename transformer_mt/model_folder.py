@@ -169,10 +169,13 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     return tokenizer, job
 
 
-def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tokenizer, TrainJob]":
+def load_model(
+    folder: Path, step: int | None = None, loaded: tuple[Tokenizer, TrainJob] | None = None
+) -> "tuple[Transformer, Tokenizer, TrainJob]":
     """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
 
-    The weights are the final ones (usually an average), or, with ``step``, a checkpoint's.
+    The weights are the final ones (usually an average), or, with ``step``, a checkpoint's. What
+    ``load_tokenizer`` has ``loaded`` is not read again.
 
     Raises:
         InputError: The folder, or something in it, is missing or damaged.
@@ -182,7 +185,7 @@ def load_model(folder: Path, step: int | None = None) -> "tuple[Transformer, Tok
     from transformer_mt import checkpoint as ckpt
     from transformer_mt.model.transformer import Transformer
 
-    tokenizer, job = load_tokenizer(folder)
+    tokenizer, job = loaded or load_tokenizer(folder)
     place = folder if step is None else ckpt.open_checkpoint(folder, step).path
     weights = place / run_layout.WEIGHTS
     if not weights.exists():

@@ -67,7 +67,8 @@ class EngineRequest:
     @cached_property
     def models(self) -> "list[Transformer]":
         """The folder's model and further members of an ensemble, on the CPU at first."""
-        models = [model_folder.load_model(self.folder, self.step)[0]]
+        loaded = self.tokenizer, self.trained
+        models = [model_folder.load_model(self.folder, self.step, loaded)[0]]
         for other in self.ensemble:
             member, tokenizer, _ = model_folder.load_model(other)
             if not tokenizer.same_ids(self.tokenizer):
