@@ -11,12 +11,13 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.data.batching.pair_sampling import PairSampler
-from transformer_mt.data.cleaning.cleaner import CleaningReport, clean_text
-from transformer_mt.data.cleaning.filters import TEXT_SETTINGS
+from transformer_mt.data.cleaning.cleaner import clean_text
+from transformer_mt.data.cleaning.filters import FILTERS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.corpus import Corpus, write_corpus
 from transformer_mt.data.store.encode import (
@@ -94,14 +95,13 @@ class Prepared:
         return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
 
     @property
-    def report(self) -> CleaningReport:
-        """Report of what cleaning dropped."""
-        types = {"total": int, "dropped": dict, "examples": dict}
+    def report(self) -> dict[str, Any]:
+        """Report of what cleaning dropped: ``CleaningReport.to_json``."""
+        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
         try:
-            content = read_json(self.corpus / REPORT, types)
+            return dict(read_json(self.corpus / REPORT, types))
         except (FileNotFoundError, ValueError) as error:
             raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
-        return CleaningReport.from_json(self.config.cleaning, content)
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -123,7 +123,8 @@ def prepare(job: TrainJob) -> Prepared:
 
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
-        filters = {k: v for k, v in asdict(data.cleaning).items() if k in TEXT_SETTINGS}
+        text_filters = [f for f in FILTERS if f.side or f.text]
+        filters = {k: getattr(data.cleaning, k) for f in text_filters for k in f.settings}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
@@ -137,8 +138,9 @@ def prepare(job: TrainJob) -> Prepared:
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
-    texts = [*valid, *test] if data.cleaning.drop_held_out else []
-    held_out = held_out_hashes(texts, data, tokenizer.tags)
+    held_out = frozenset[int]()
+    if data.cleaning.drop_held_out:
+        held_out = held_out_hashes([*valid, *test], data, tokenizer.tags)
     checksum = vocabulary_checksum(vocabulary)
     settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(held_out)]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"

@@ -72,7 +72,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     copy_vocabulary(data.tokenizer_model, run_dir)
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
-    files.write_json(report, {**data.report.to_json(), **data.fingerprints})
+    files.write_json(report, data.report | data.fingerprints)
 
 
 def record_start(

@@ -14,6 +14,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
+from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
@@ -86,10 +87,11 @@ def train(job: TrainJob) -> TrainResult:
             stack.enter_context(log_to(run_dir / run_layout.LOG))
         data = prepare(job)
         if is_main and is_new:
-            log.info("%s", data.report.to_table())
+            report = CleaningReport.from_json(job.data.cleaning, data.report)
+            log.info("%s", report.to_table())
         if job.stage == "prepare":
-            report = data.corpus / REPORT
-            prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus, "report": report}
+            prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus}
+            prepared["report"] = data.corpus / REPORT
             return TrainResult(run_dir, prepared=prepared if is_main else {})
         if num_processes == 1:
             return TrainResult(run_dir, _train_rank(job, data))

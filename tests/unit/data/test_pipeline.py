@@ -145,7 +145,7 @@ def test_duplicates_are_found_across_chunks(
     prepared = prepare(with_cleaning(job, **settings))
     kept = first_of_each(usable(), *keys)
     assert text(prepared) == kept
-    report = prepared.report.to_json()
+    report = prepared.report
     assert report["total"] == len(FIRST) + len(SECOND)
     assert report["kept"] == len(kept) == report["total"] - sum(report["dropped"].values())
     dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
@@ -155,7 +155,7 @@ def test_duplicates_are_found_across_chunks(
 
 
 def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
-    report = prepare(job).report.to_json()
+    report = prepare(job).report
     assert set(report["examples"]) == {"empty", "length"}
     lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
     for name, examples in report["examples"].items():
@@ -166,7 +166,7 @@ def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
             pair = lines[Path(file).name][int(line) - 1]
             assert pair.src.startswith(example["src"].removesuffix("…"))
             assert example["tgt"] == pair.tgt
-    assert "duplicate_pair" in prepare(job).report.to_table()
+    assert "duplicate_pair" in prepare(job).report["dropped"]
 
 
 def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
@@ -190,7 +190,7 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
     kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
     assert text(prepared) == kept
-    assert prepared.report.to_json()["dropped"]["held_out"] == len(seen) > 5
+    assert prepared.report["dropped"]["held_out"] == len(seen) > 5
 
 
 def test_held_out_text_is_compared_after_normalisation(job: TrainJob, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_content_of_prepared_data(job: TrainJob, tmp_path: Path) -> None:
             assert ids[-1] == EOS
             assert tokenizer.decode([ids[:-1]]) == [text]
     assert prepared.train.source_sizes.tolist() == [[len(kept)]]
-    report = prepared.report.to_json()
+    report = prepared.report
     assert (report["total"], report["kept"]) == (84, len(kept))
     assert report["dropped"] == {"empty": 1, "length": 1, "duplicate_pair": repeated + 1}
     (empty,) = report["examples"]["empty"]
@@ -130,7 +130,7 @@ def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
     assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
     assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
     assert copy.sampler == prepared.sampler
-    assert copy.report.to_json() == prepared.report.to_json()
+    assert copy.report == prepared.report
 
 
 def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_second_call_finds_everything_in_the_cache(
     monkeypatch.setattr(prepare_module, "write_corpus", fail)
     second = prepare(job)
     assert second.tokenizer_model == first.tokenizer_model
-    assert second.report.to_json() == first.report.to_json()
+    assert second.report == first.report
     assert second.train.sample.src.tokens.tolist() == first.train.sample.src.tokens.tolist()
     files = {p: t for p, t in stamps.items() if p.suffix != ".lock"}
     assert {path: path.stat().st_mtime_ns for path in files} == files
@@ -312,10 +312,10 @@ def test_duplicates_are_found_in_passes_of_bounded_memory(
     alone: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = fingerprint_of(alone, tmp_path / "other")
-    report = prepare(dataclasses.replace(alone, cache_dir=str(tmp_path / "other"))).report.to_json()
+    report = prepare(dataclasses.replace(alone, cache_dir=str(tmp_path / "other"))).report
     monkeypatch.setattr(encode, "_HASHES_PER_PASS", 7)
     assert fingerprint_of(alone, tmp_path / "cache") == expected
-    assert prepare(alone).report.to_json() == report
+    assert prepare(alone).report == report
 
 
 def texts(store: TokenStore) -> list[tuple[list[int], list[int]]]:
@@ -349,7 +349,7 @@ def test_a_damaged_report_in_the_cache_is_a_one_line_error(
     report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
     message = r"is damaged \(cleaning.json.*: delete the folder"
     with pytest.raises(InputError, match=message) as error:
-        prepare(job).report.to_table()
+        _ = prepare(job).report
     assert "\n" not in str(error.value)
 
 

@@ -66,7 +66,7 @@ class BatchIterator:
         fixed_shape: bool,
         world: World,
     ):
-        self._train, self._sampler = train, sampler
+        self._train, self._sampler, self._workers = train, sampler, job.data.workers
         self._max_tokens, self._world = max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
@@ -75,8 +75,6 @@ class BatchIterator:
         batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
         self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
         self.steps_per_epoch = self._plan.steps_per_epoch
-        workers = math.ceil(num_workers(job.data.workers) / env_local_size())
-        self._sampling_processes = min(workers, _MAX_SAMPLING_PROCESSES)
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
             store, plan = self._plan.first_shard()
@@ -94,8 +92,9 @@ class BatchIterator:
         shares = (self.global_batch(step) for step in steps)
         rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
         if self._sampler:
-            stored = map(self._share, steps)
-            shares = map_ordered(self._sampler, stored, self._sampling_processes)
+            stored, workers = map(self._share, steps), num_workers(self._workers)
+            processes = min(math.ceil(workers / env_local_size()), _MAX_SAMPLING_PROCESSES)
+            shares = map_ordered(self._sampler, stored, processes)
             rank, world_size = 0, 1
         with closing(shares):
             for store, batch in shares:

@@ -226,8 +226,8 @@ def hash_text(text: str) -> int:
 class Filter:
     """Registration of a filter.
 
-    A filter tests one ``side``, the ``text`` of both, or their ``lengths``, or has a
-    ``duplicate_key``; ``held_out`` compares hashes with those of the validation and test set.
+    A filter tests one ``side``, the ``text`` of both, or their ``lengths``, or is one of
+    ``DUPLICATE_KEYS``; ``held_out`` compares hashes with those of the validation and test set.
     """
 
     name: str
@@ -240,8 +240,6 @@ class Filter:
     """Test of the normalised text of both sides."""
     lengths: Callable[[CleaningConfig], LengthFilter] | None = None
     """Makes the test of the encoded lengths."""
-    duplicate_key: Callable[[Pair], str] | None = None
-    """Text by which two pairs are duplicates: the first is kept. Monolingual text has no source."""
 
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
@@ -262,17 +260,19 @@ FILTERS = (
     Filter("length", ("max_tokens",), lengths=too_long),
     Filter("length_ratio", ("max_ratio", "ratio_slack"), lengths=unequal_lengths),
     Filter("held_out", ("drop_held_out",)),
-    Filter("duplicate_pair", ("deduplicate",), duplicate_key="\n".join),
-    Filter("duplicate_source", ("deduplicate_sources",), duplicate_key=lambda p: p.src or p.tgt),
-    Filter("duplicate_target", ("deduplicate_targets",), duplicate_key=lambda pair: pair.tgt),
+    Filter("duplicate_pair", ("deduplicate",)),
+    Filter("duplicate_source", ("deduplicate_sources",)),
+    Filter("duplicate_target", ("deduplicate_targets",)),
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
 
-TEXT_SETTINGS = {name for f in FILTERS if f.side or f.text for name in f.settings}
-"""Settings of the filters of text, on which the vocabulary depends."""
-
-DUPLICATE_KEYS = {f.name: f.duplicate_key for f in FILTERS if f.duplicate_key}
-"""Filters that compare pairs with each other → the text that they compare, by its hash."""
+DUPLICATE_KEYS: dict[str, Callable[[Pair], str]] = {
+    "duplicate_pair": "\n".join,
+    "duplicate_source": lambda pair: pair.src or pair.tgt,  # monolingual text has no source
+    "duplicate_target": lambda pair: pair.tgt,
+}
+"""Filters that compare pairs with each other → the text that they compare, by its hash. Of several
+pairs with the same text the first is kept."""
 
 
 def active_filters(config: CleaningConfig) -> list[Filter]:

@@ -78,15 +78,12 @@ def extra_blanks(text: str, rng: np.random.Generator) -> str:
 
 
 NOISES: dict[str, Noise] = {
-    noise.__name__: noise
-    for noise in (
-        upper_case,
-        title_case,
-        no_final_punctuation,
-        typographic_quotes,
-        typing_errors,
-        extra_blanks,
-    )
+    "upper_case": upper_case,
+    "title_case": title_case,
+    "no_final_punctuation": no_final_punctuation,
+    "typographic_quotes": typographic_quotes,
+    "typing_errors": typing_errors,
+    "extra_blanks": extra_blanks,
 }
 """All kinds, in the order in which several are added to one text."""
 
