@@ -337,7 +337,7 @@ def plan(store: Any) -> Figures:
 
 def plan_synthetic(pairs: int, folder: Path) -> Figures:
     """Plans pairs with lengths like WMT's as a whole; their tokens take no disk."""
-    from transformer_mt.data.store.corpus import Corpus
+    from transformer_mt.data.store.token_store import Corpus
 
     write_synthetic_corpus(folder, pairs, 1)
     return {f"plan_{key}": value for key, value in plan(Corpus.load(folder).sample).items()}

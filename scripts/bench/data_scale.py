@@ -68,7 +68,7 @@ def plan_shards(folder: Path, updates: int, epoch: int, barrier: Barrier) -> Fig
     The ranks wait for each other at every update, as training makes them do.
     """
     from transformer_mt.data.batching.sharded_plan import ShardedPlan
-    from transformer_mt.data.store.corpus import Corpus
+    from transformer_mt.data.store.token_store import Corpus
 
     memory, lap = PeakOfProcess(), stopwatch()
     corpus = Corpus.load(folder)

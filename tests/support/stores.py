@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.store.corpus import Corpus
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
 
 
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:

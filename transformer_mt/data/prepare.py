@@ -19,7 +19,7 @@ from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
 from transformer_mt.data.store import cache, token_store
-from transformer_mt.data.store.corpus import Corpus, write_corpus
+from transformer_mt.data.store.corpus_writer import write_corpus
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
@@ -28,7 +28,7 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.token_store import Side, TokenStore, damaged
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.added_tags import add_tags, missing_tags
 from transformer_mt.data.subwords.tokenizer import (

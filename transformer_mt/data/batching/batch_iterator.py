@@ -16,8 +16,7 @@ from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Shar
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
-from transformer_mt.data.store.corpus import Corpus
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World

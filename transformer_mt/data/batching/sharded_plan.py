@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
-from transformer_mt.data.store.corpus import Corpus
-from transformer_mt.data.store.token_store import TokenStore
+from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.errors import InputError
 
 _ORDER_SEED, _SHARD_SEED = 2, 3

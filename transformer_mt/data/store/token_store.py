@@ -1,6 +1,9 @@
 """The encoded corpus on disk: flat token arrays with offsets, memory-mapped.
 
-4.5 million pairs take about 0.6 GB, and a process holds only the pages that it reads.
+4.5 million pairs take about 0.6 GB, and a process holds only the pages that it reads. A corpus that
+is too large for one token store has many shards. Each is a token store with a random part of the
+pairs of every data source, so it has the mixture of the whole and can be planned, read and verified
+by itself.
 """
 
 import hashlib
@@ -121,7 +124,7 @@ class TokenStore:
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
-        """Memory-maps a folder of a corpus (``corpus.py``); reads only the header.
+        """Memory-maps the folder of a shard; reads only the header.
 
         Raises:
             InputError: The folder is damaged.
@@ -147,6 +150,52 @@ class TokenStore:
         """
         if self.folder is not None and checksum(self.folder) != self.fingerprint:
             raise damaged(self.folder.parent, f"{self.folder.name}: its checksum does not match")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Encoded training pairs in shards."""
+
+    sample: TokenStore
+    """The first shard, a random sample of the pairs; in a small corpus, all of them."""
+    source_sizes: npt.NDArray[np.int64]
+    """[shards, sources] number of pairs."""
+    source_tokens: npt.NDArray[np.int64]
+    """[shards, sources] number of target tokens."""
+    fingerprint: str = ""
+    """Checksum of all tokens and offsets; empty for a corpus in memory."""
+    shards: tuple[Path, ...] = ()
+    """Folders of the shards; none of a corpus in memory."""
+
+    def __len__(self) -> int:
+        return int(self.source_sizes.sum())
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Opens a folder that ``write_corpus`` has written; reads only the headers.
+
+        Raises:
+            InputError: The folder is damaged.
+        """
+        shards = tuple(sorted(folder.glob("shard-*")))
+        if not shards or shards != tuple(map(folder.joinpath, shard_names(len(shards)))):
+            raise damaged(folder, "a shard is missing")
+        sizes, tokens, fingerprints = [], [], []
+        for shard in shards:  # one at a time: each has five open files
+            store = TokenStore.load(shard)
+            sizes.append(store.source_sizes)
+            tokens.append(store.source_tokens)
+            fingerprints.append(store.fingerprint)
+        fingerprint = fingerprints[0]
+        if len(shards) > 1:
+            fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
+        sample = TokenStore.load(shards[0])
+        return cls(sample, np.array(sizes), np.array(tokens), fingerprint, shards)
+
+
+def shard_names(count: int) -> list[str]:
+    """Folders of the shards of a corpus, in order."""
+    return [f"shard-{number:05}-of-{count:05}" for number in range(1, count + 1)]
 
 
 def checksum(folder: Path) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_mt.data.store.corpus import Corpus, write_corpus
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.corpus_writer import write_corpus
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
 from transformer_mt.errors import InputError
 
 SIZES = (500, 0, 120, 7)

@@ -1,17 +1,13 @@
-"""The encoded corpus: one token store, or many shards of a corpus that is too large for one.
+"""Writing of an encoded corpus, whose pairs are divided among its shards.
 
-Each shard is a token store with a random part of the pairs of every data source, so it has the
-mixture of the whole and can be planned, read and verified by itself. Which shard a pair belongs to
-depends only on its number and on the number of shards.
+Which shard a pair belongs to depends only on its number and on the number of shards.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +17,7 @@ from transformer_mt.data.store.token_store import (
     FORMAT,
     TokenStore,
     checksum,
-    damaged,
+    shard_names,
     token_type,
 )
 
@@ -30,47 +26,6 @@ _SEED = 5
 
 _BUFFER_BYTES = 2**16
 """Bytes that are written to a file at a time: of many shards, a part has little for each."""
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Encoded training pairs in shards."""
-
-    sample: TokenStore
-    """The first shard, a random sample of the pairs; in a small corpus, all of them."""
-    source_sizes: npt.NDArray[np.int64]
-    """[shards, sources] number of pairs."""
-    source_tokens: npt.NDArray[np.int64]
-    """[shards, sources] number of target tokens."""
-    fingerprint: str = ""
-    """Checksum of all tokens and offsets; empty for a corpus in memory."""
-    shards: tuple[Path, ...] = ()
-    """Folders of the shards; none of a corpus in memory."""
-
-    def __len__(self) -> int:
-        return int(self.source_sizes.sum())
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Opens a folder written by ``write_corpus``; reads only the headers.
-
-        Raises:
-            InputError: The folder is damaged.
-        """
-        shards = tuple(sorted(folder.glob("shard-*")))
-        if not shards or shards != tuple(map(folder.joinpath, _shard_names(len(shards)))):
-            raise damaged(folder, "a shard is missing")
-        sizes, tokens, fingerprints = [], [], []
-        for shard in shards:  # one at a time: each has five open files
-            store = TokenStore.load(shard)
-            sizes.append(store.source_sizes)
-            tokens.append(store.source_tokens)
-            fingerprints.append(store.fingerprint)
-        fingerprint = fingerprints[0]
-        if len(shards) > 1:
-            fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
-        sample = TokenStore.load(shards[0])
-        return cls(sample, np.array(sizes), np.array(tokens), fingerprint, shards)
 
 
 def write_corpus(
@@ -94,7 +49,7 @@ def write_corpus(
     """
     writers = [
         _ShardWriter(folder / name, token_type(vocab_size), num_sources)
-        for name in _shard_names(num_shards)
+        for name in shard_names(num_shards)
     ]
     shard_of_next = _random_shards(num_shards)
     for source, pairs in parts:
@@ -107,10 +62,6 @@ def write_corpus(
     max_length = max(writer.max_length for writer in writers)
     for writer in writers:
         writer.finish(max_length)
-
-
-def _shard_names(count: int) -> list[str]:
-    return [f"shard-{number:05}-of-{count:05}" for number in range(1, count + 1)]
 
 
 def _random_shards(count: int) -> Iterator[int]:
