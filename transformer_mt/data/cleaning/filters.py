@@ -226,8 +226,8 @@ def hash_text(text: str) -> int:
 class Filter:
     """Registration of a filter.
 
-    A filter tests one ``side``, the ``text`` of both, or their ``lengths``, or is one of
-    ``DUPLICATE_KEYS``; ``held_out`` compares hashes with those of the validation and test set.
+    A filter tests one ``side``, the ``text`` of both, or their ``lengths``. One without such a test
+    compares hashes: with earlier pairs (``DUPLICATE_KEYS``), or with the validation and test set.
     """
 
     name: str
