@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_mt.data.subwords.tokenizer import one_line
-from transformer_mt.data.text.languages import word_separator
+from transformer_mt.data.text.languages import base_language, word_separator
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
@@ -42,7 +42,7 @@ class SentenceTranslator:
     def _sentences(self, line: str) -> list[str]:
         """The sentences of a line, with its tag: at least one, none blank unless it is."""
         tag, text = split_tag(one_line(line), self._translator.tokenizer.tags)
-        language = self._translator.normalizer.of_tag(tag).src_lang
+        language = base_language(self._translator.normalizer.of_tag(tag).src_lang)
         sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
         for part in self._segment(language, text.translate(_SPACES)):

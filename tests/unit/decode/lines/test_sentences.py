@@ -72,8 +72,9 @@ def test_scores_and_tokens_are_sums_and_only_single_sentences_have_n_best() -> N
 
 def test_languages() -> None:
     german = "Das ist z. B. ein Satz. Am 3. Oktober kam Dr. Müller."
-    ((found,),) = brackets("de").translate_nbest([german], 1)
-    assert found.text == "[Das ist z. B. ein Satz.] [Am 3. Oktober kam Dr. Müller.]"
+    for code in ("de", "de_AT", "deu"):
+        ((found,),) = brackets(code).translate_nbest([german], 1)
+        assert found.text == "[Das ist z. B. ein Satz.] [Am 3. Oktober kam Dr. Müller.]"
     for code in ("ja", "zh_Hans", "yue"):
         ((found,),) = brackets("zh", code).translate_nbest(["你好。我是人。"], 1)
         assert found.text == "[你好。][我是人。]"
