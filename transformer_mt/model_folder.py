@@ -30,7 +30,7 @@ FORMAT = 2
 _IMPORT_VERSION = 1
 """Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
-_MAX_CONFIG_BYTES = 2**18
+_MAX_CONFIG_BYTES = 2**20
 """Maximum size of ``config.yaml``: room for a thousand data sources."""
 _MAX_CONFIG_DEPTH = 20
 """Maximum nesting of ``config.yaml``; ours is four levels deep."""

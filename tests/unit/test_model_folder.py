@@ -244,6 +244,15 @@ def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
     assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
 
 
+def test_a_configuration_of_a_thousand_sources_can_be_read(tmp_path: Path) -> None:
+    path = "/data/corpora/paracrawl/en-de/shards/part"
+    sources = [SourceConfig(src=f"{path}-{i}.en.gz", tgt=f"{path}-{i}.de.gz") for i in range(1000)]
+    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1])
+    written = TrainJob(data=data, model=MODEL)
+    model_folder.write_config(tmp_path, written)
+    assert model_folder.read_config(tmp_path) == written
+
+
 def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
     path = folder / "config.yaml"
     intact = path.read_bytes()
