@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
-_IMPORT_VERSION = 1
+_IMPORT_VERSION = 2
 """Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
 _MAX_CONFIG_BYTES = 2**20

@@ -38,6 +38,8 @@ _ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 """Our special symbols, by id."""
 _MAX_FILE_BYTES = 2**24
+_CODE = "[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*"
+"""A language code, as ``data.src_lang`` is one."""
 
 
 def import_model(folder: Path, output: Path, reference: str) -> None:
@@ -219,4 +221,4 @@ def _job(
 
 def _language(code: object, unknown: str) -> str:
     """A language code; one that stands for several languages, such as ROMANCE, is unknown."""
-    return code if isinstance(code, str) and re.fullmatch("[A-Za-z]{2,3}", code) else unknown
+    return code if isinstance(code, str) and re.fullmatch(_CODE, code) else unknown

@@ -44,7 +44,7 @@ def write(folder: Path, *, separate: bool = False, start: bool = False, **settin
     else:
         tags = [*["<s>"] * start, ">>deu<<"]
         sizes = [len(marian_models.write_vocabulary(folder, pieces, tags))]
-    marian_models.write_tokenizer_config(folder, "en", "de", separate_vocabs=separate)
+    marian_models.write_tokenizer_config(folder, "en", "pt_BR", separate_vocabs=separate)
     model = marian_models.random_model(sizes[0], scale=3, **settings)
     model.save_pretrained(folder)
     return model
@@ -141,7 +141,8 @@ def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
 def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     folder, _ = marian
     tokenizer, job = model_folder.load_tokenizer(model_folder.locate(folder))
-    assert (job.data.src_lang, job.data.tgt_lang, job.data.normalization) == ("en", "de", "moses")
+    data = job.data
+    assert (data.src_lang, data.tgt_lang, data.normalization) == ("en", "pt_BR", "moses")
     assert tokenizer.vocabulary[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     pieces = {i: piece for piece, i in json.loads((folder / "vocab.json").read_text()).items()}
     normalizer = Translator.load(folder, engine="torch").normalizer
