@@ -15,6 +15,7 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
+from transformer_mt.config.checks import require
 from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
@@ -108,8 +109,8 @@ def prepare(job: TrainJob) -> Prepared:
     """Reads, cleans and encodes the corpora of a job, or finds the results in the cache.
 
     Raises:
-        InputError: A source cannot be read; cleaning drops all pairs; or the
-            cache cannot be written.
+        InputError: A source cannot be read; cleaning drops all pairs; the vocabulary does not suit
+            the model; or the cache cannot be written.
     """
     data = job.data
     cache_dir = cache_path(job.cache_dir).resolve()
@@ -136,6 +137,11 @@ def prepare(job: TrainJob) -> Prepared:
         cache.build_once(entry, lambda to: add_tags(given, missing, to))
         vocabulary = entry
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
+    require(
+        tokenizer.is_joint or job.model.tied_embeddings != "all",
+        f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
+        "or none",
+    )
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
     held_out = frozenset[int]()

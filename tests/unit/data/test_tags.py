@@ -226,6 +226,9 @@ def test_two_vocabularies_have_tags_in_that_of_the_source(tmp_path: Path, tsv: s
     tokenizer = Tokenizer.load(data.tokenizer_model)
     assert (tokenizer.tags, tokenizer.tgt.tags) == ({"<2de>": 4}, {})
     assert data.train.sample.src[0][0] == 4
+    given = replace(job, tokenizer=TokenizerConfig(path=str(data.tokenizer_model)))
+    with pytest.raises(InputError, match="one vocabulary for each language"):
+        prepare(given)  # one table of embeddings for two sets of ids
 
 
 def test_languages_of_a_source() -> None:
