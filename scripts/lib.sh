@@ -103,6 +103,12 @@ run_recipe() {
   if command -v mt-train >/dev/null; then
     python=$(dirname "$(readlink -f "$(command -v mt-train)")")/python # uv tool and pipx make links
   else
+    case " ${*:2} " in
+      *' --help '* | *' -h '*)
+        sed -n '1s/^"""//; /^"""$/q; s/\\\\/\\/; p' "$root/scripts/recipes/$1" # its docstring
+        return
+        ;;
+    esac
     say "Python environment in .venv"
     prepare_venv run
     python=$venv/bin/python

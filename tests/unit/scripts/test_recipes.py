@@ -227,6 +227,18 @@ def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
 
 
+@pytest.mark.parametrize("name", ["back_translate", "distill"])
+def test_help_installs_nothing(name: str) -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / name, "--help"],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": "/nonexistent"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"scripts/{name} FOLDER" in done.stdout
+
+
 # Two steps, each of which counts its starts and copies a file in three seconds, or at once.
 STEPS = """
 import sys
