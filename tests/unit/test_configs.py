@@ -350,6 +350,10 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
             assert json.loads(listed[key]) == value, key
 
 
+EXTRA_OPTIONS = (("experiment", "null"), ("model", "auto"))
+"""Options that are not files."""
+
+
 def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     with hydra_of("train"):
         choices = compose("train", return_hydra_config=True).hydra.runtime.choices
@@ -361,7 +365,7 @@ def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     for group, options in listed.items():
         folder = config_dir() / group
         files = {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")}
-        extra = {Path("null")} if group == "experiment" else set()
+        extra = {Path(name) for key, name in EXTRA_OPTIONS if key == group}
         assert set(map(Path, options)) == files | extra, group
         assert len(options) == len(files | extra), group
         assert options[0] == str(choices[group]).replace("None", "null"), group

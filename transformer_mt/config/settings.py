@@ -71,6 +71,9 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
             yield Setting(f"{group}=null", None, f"No {group}.")
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
+        if group == "model":  # not a file: cli/compose.py replaces it by an experiment
+            meaning = "Model, vocabulary, batch and updates by the number of training pairs."
+            yield Setting("model=auto", None, meaning)
 
 
 def setting_names(command: Command) -> list[str]:
