@@ -350,10 +350,6 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
             assert json.loads(listed[key]) == value, key
 
 
-EXTRA_OPTIONS = (("experiment", "null"), ("model", "auto"))
-"""Options that are not files."""
-
-
 def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     with hydra_of("train"):
         choices = compose("train", return_hydra_config=True).hydra.runtime.choices
@@ -362,10 +358,11 @@ def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     for group, option in re.findall(r"^  (\w+)=(\S+)", listing, re.MULTILINE):
         listed.setdefault(group, []).append(option)
     assert listed.keys() == {*GROUPS, "data", "experiment"}
+    not_files = {"experiment": ["null"], "model": ["auto"]}
     for group, options in listed.items():
         folder = config_dir() / group
         files = {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")}
-        extra = {Path(name) for key, name in EXTRA_OPTIONS if key == group}
+        extra = {Path(name) for name in not_files.get(group, ())}
         assert set(map(Path, options)) == files | extra, group
         assert len(options) == len(files | extra), group
         assert options[0] == str(choices[group]).replace("None", "null"), group

@@ -89,11 +89,15 @@ def require(ok: bool, message: str) -> None:
         raise InputError(message)
 
 
+LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
+"""Form of a language code (BCP 47), such as de, pt-BR or zh_Hans."""
+
+
 def require_language(key: str, value: str) -> None:
     """Raises ``InputError`` unless the value has the form of a language code (BCP 47)."""
     quoted = '; in YAML, write "no" in quotes' if value == "False" else ""
     require(
-        bool(re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", value)),
+        LANGUAGE_CODE.fullmatch(value) is not None,
         f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans{quoted}",
     )
 

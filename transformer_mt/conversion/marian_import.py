@@ -21,6 +21,7 @@ from typing import Any
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig, TrainJob
+from transformer_mt.config.checks import LANGUAGE_CODE
 from transformer_mt.config.data import DataConfig
 from transformer_mt.config.train import CardConfig, TrainConfig
 from transformer_mt.conversion.marian_weights import Vocabulary, convert, read_weights
@@ -38,8 +39,6 @@ _ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 """Our special symbols, by id."""
 _MAX_FILE_BYTES = 2**24
-_CODE = "[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*"
-"""A language code, as ``data.src_lang`` is one."""
 
 
 def import_model(folder: Path, output: Path, reference: str) -> None:
@@ -221,4 +220,4 @@ def _job(
 
 def _language(code: object, unknown: str) -> str:
     """A language code; one that stands for several languages, such as ROMANCE, is unknown."""
-    return code if isinstance(code, str) and re.fullmatch(_CODE, code) else unknown
+    return code if isinstance(code, str) and LANGUAGE_CODE.fullmatch(code) else unknown
