@@ -64,7 +64,7 @@ def _add_translation_unit(document: Document, unit: list[Token], is_translated: 
         if depth == 1 and token.kind in ("closing", "empty"):
             children[_local_name(unit[start])] = start, i + 1
         depth += token.kind == "opening"
-    first, last = children.get("source", (0, 0))
+    first, last = children.get("source", (0, 1))  # without one, no content
     place = max(last, *children.get("seg-source", (0, 0)))
     start, end = children.get("target", (place, place))
     before, target, after = unit[:start], unit[start:end], unit[end:]

@@ -30,6 +30,7 @@ XLIFF_1 = """<?xml version="1.0" encoding="utf-8"?>
   <trans-unit id="7"><source><bpt id="1">&lt;b></bpt>Bold<ept id="1">&lt;/b></ept> text
     <![CDATA[a < b]]> <ph id="2">{{name}}</ph></source>{seventh}</trans-unit>
   <trans-unit id="8"><source/></trans-unit>
+  <trans-unit id="without source"><note>a note</note></trans-unit>
  </body></file>
 </xliff>
 """
@@ -59,6 +60,7 @@ XLIFF_2 = """<xliff version="2.0" srcLang="en" trgLang="de-DE" xmlns="urn:x">
   <sc id="2"/>now<ec startRef="2"/></source>{target}
  </segment>
  <ignorable><source> </source></ignorable>
+ <segment id="without source"> </segment>
  <segment state="reviewed"><source>Done</source><target>Fertig</target></segment>
 </unit></file>
 </xliff>"""
