@@ -116,8 +116,8 @@ class ChunkFolder:
                     part = self._part(number).open("rb")
                 except FileNotFoundError:
                     raise InputError(
-                        f"chunk {number} is missing in {self.path}: all ranks must share a file "
-                        "system"
+                        f"chunk {number} is missing in {self.path}: the input became shorter, or "
+                        "the ranks do not share a file system"
                     ) from None
                 with part:
                     stats += InputStats(**json.loads(part.readline())["stats"])
