@@ -70,22 +70,22 @@ def resolve(reference: str) -> Path:
     # Imported here because it takes a fraction of a second.
     from huggingface_hub import constants, snapshot_download
 
-    (repository, revision), folder = _split(reference), Path()
+    repository, revision = _split(reference)
+
+    def fetch(names: list[str]) -> Path:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=names))
+
     try:
         # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
-        for names in (_CONFIGS, FILES, [PICKLE]):
-            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=names))
-            foreign = foreign_type(folder)
-            if foreign is None and names is _CONFIGS and not (folder / run_layout.CONFIG).exists():
-                raise InputError(
-                    f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
-                )
-            if names is FILES and (foreign is None or (folder / run_layout.WEIGHTS).exists()):
-                break
-        if missing := _missing(folder, foreign):
+        folder = fetch(_CONFIGS)
+        foreign = foreign_type(folder)
+        if foreign is None and not (folder / run_layout.CONFIG).exists():
             raise InputError(
-                f"{reference} is not a model of transformer_mt: it has no {', '.join(missing)}"
+                f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
             )
+        folder = fetch(FILES)
+        if foreign is not None and not (folder / run_layout.WEIGHTS).exists():
+            folder = fetch([PICKLE])
     except InputError:
         raise
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
@@ -95,15 +95,6 @@ def resolve(reference: str) -> Path:
                 raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
         raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
     return folder
-
-
-def _missing(folder: Path, kind: str | None) -> list[str]:
-    """The files that a model lacks."""
-    sides = [*run_layout.SIDE_TOKENIZERS, *run_layout.PIECES[: kind is not None]]
-    is_joint = (folder / run_layout.TOKENIZER).exists() or not (folder / sides[0]).exists()
-    needed = [run_layout.WEIGHTS] if kind is None else []
-    needed += [run_layout.TOKENIZER] if is_joint and kind is None else sides * (not is_joint)
-    return [name for name in needed if not (folder / name).exists()]
 
 
 def foreign_type(folder: Path) -> str | None:
