@@ -13,6 +13,7 @@ from transformer_mt import files, run_layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.subwords.tokenizer import vocabulary_checksum
 from transformer_mt.decode.engines.engine import UnavailableError
+from transformer_mt.errors import InputError
 
 if TYPE_CHECKING:  # which imports this module
     from transformer_mt.decode.engines.selection import EngineRequest
@@ -64,7 +65,7 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> tuple[Path, 
 
     Raises:
         UnavailableError: The converted model cannot be stored anywhere.
-        InputError: The model cannot be loaded.
+        InputError: The model cannot be loaded, or was changed meanwhile.
     """
     model_checksum = request.checksums[0]
     record = {"model": model_checksum, "version": _VERSION}
@@ -106,4 +107,7 @@ def _write(target: Path, record: dict[str, Any], request: "EngineRequest") -> No
 
     with files.new_folder(target, replace=True) as folder:
         save(folder, request.models[0], request.tokenizer, request.folder, target.name)
+        weights = request.folder / run_layout.WEIGHTS
+        if checksum(request.folder, request.trained.model, weights) != record["model"]:
+            raise InputError(f"{request.folder} was changed while it was read: try again")
         files.write_json(folder / _MADE_FROM, record)

@@ -78,31 +78,25 @@ class EngineRequest:
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
             models.append(member)
-        known = vars(self).get("checksums")  # computed before
-        if known is not None and known != self._compute_checksums():
-            raise InputError(f"{self.folder} was changed while it was read: try again")
         return models
 
     @cached_property
     def checksums(self) -> list[str]:
         """Checksum of each model and its vocabulary."""
-        try:
-            return self._compute_checksums()
-        except OSError:
-            assert self.models  # loading them explains what is wrong
-            raise
-
-    def _compute_checksums(self) -> list[str]:
         weights = self.folder / run_layout.WEIGHTS
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
             weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
-        first = checksum(self.folder, self.trained.model, weights)
-        return [first] + [
-            checksum(folder, model_folder.read_config(folder).model, folder / run_layout.WEIGHTS)
-            for folder in self.ensemble
-        ]
+        models = [(self.folder, self.trained.model, weights)]
+        try:
+            for folder in self.ensemble:
+                shape = model_folder.read_config(folder).model
+                models.append((folder, shape, folder / run_layout.WEIGHTS))
+            return [checksum(*model) for model in models]
+        except OSError:
+            assert self.models  # loading them explains what is wrong
+            raise
 
     @property
     def torch_only(self) -> list[str]:

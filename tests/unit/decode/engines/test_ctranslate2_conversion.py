@@ -14,13 +14,13 @@ import pytest
 import sentencepiece as spm
 import torch
 from support.model_folders import JOB
-from support.models import make_tokenizer, random_lines, random_model
+from support.models import make_tokenizer, make_translator, random_lines, random_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.config import ModelConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import check_shape, find_or_convert
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
@@ -268,3 +268,16 @@ def test_weights_that_change_while_they_are_read(folder: Path) -> None:
     with pytest.raises(InputError, match="was changed while it was read"):
         find_or_convert(request, "float32")
     assert not (folder / "ctranslate2" / "float32").exists()
+
+
+def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:
+    """PyTorch reads the weights only when a sentence needs it, which may be hours later."""
+    convert(folder)
+    engine = open_engine("ctranslate2", EngineRequest(folder, device="cpu"))
+    newer = random_model()
+    with torch.no_grad():
+        newer.embedding.weight[5, 5] += 1
+    random_weights(folder, newer)
+    expected = make_translator(newer, Tokenizer(folder / run_layout.TOKENIZER), DecodeConfig())
+    (found,), (scores,) = (each.score([[5, 6]], [[7]]) for each in (engine, expected.engine))
+    assert found == pytest.approx(scores)
