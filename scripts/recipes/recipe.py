@@ -7,6 +7,7 @@ writes into a folder as it goes, and decides by itself what is left to do.
 
 import argparse
 import ctypes
+import functools
 import re
 import shlex
 import signal
@@ -136,18 +137,22 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 def _state(step: Step) -> dict[str, Any]:
-    return {"command": step.command, "inputs": {str(p): _identity(p) for p in step.inputs}}
+    return {"command": step.command, "inputs": {str(p): _checksums(p) for p in step.inputs}}
 
 
-def _identity(path: Path) -> list[Any]:
-    """Sizes and times of modification: of a file, a model's weights, or the files of a folder."""
+def _checksums(path: Path) -> list[str]:
+    """Checksums of a file, of a model's weights, or of the files of a folder."""
     weights = path / run_layout.WEIGHTS
     paths = [weights] if weights.exists() else sorted(path.rglob("*")) if path.is_dir() else [path]
     try:
-        states = [each.stat() for each in paths]
+        return [_checksum(each, each.stat().st_mtime_ns) for each in paths if not each.is_dir()]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    return [[status.st_size, status.st_mtime_ns] for status in states]
+
+
+@functools.cache
+def _checksum(path: Path, modified: int) -> str:  # A copy on another machine has another time.
+    return files.sha256(path)
 
 
 def _run(step: Step, *, to_stdout: bool) -> None:

@@ -342,6 +342,14 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path) -> No
     assert (folder / "b").read_text() == "other text"
 
 
+def test_copied_files_are_the_same_inputs(folder: Path) -> None:
+    assert run(folder)[0] == 0
+    for name in ("in", "a", "b"):
+        os.utime(folder / name, (0, 0))
+    status, _, err = run(folder)
+    assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
+
+
 def test_a_missing_input_is_one_line(folder: Path) -> None:
     (folder / "in").unlink()
     status, _, err = run(folder)
