@@ -57,9 +57,12 @@ class ChunkFolder:
         raise InputError(f"another mt-translate is using {self.path}: wait, or stop it")
 
     def start(self, job: dict[str, Any], chunk_lines: int) -> int:
-        """Keeps only intact chunks of this very job; returns the number of lines of a chunk.
+        """Starts the job, or resumes it with the intact chunks; returns the lines of a chunk.
 
-        It is that of an earlier attempt, perhaps on another device, or else ``chunk_lines``.
+        Their number is that of an earlier attempt, perhaps on another device, or ``chunk_lines``.
+
+        Raises:
+            InputError: There are finished chunks of a different job.
         """
         try:
             known = files.read_json(self.path / _JOB, {})
@@ -68,9 +71,13 @@ class ChunkFolder:
         earlier = known.pop(_CHUNK, None)
         same = known == job and isinstance(earlier, int) and earlier > 0
         chunk_lines = earlier if same else chunk_lines
-        if self.num_finished() and not same:
-            differ = ", ".join(key for key in job if known.get(key) != job[key])
-            log.info("%s is of a different job (%s): starting again", self.path, differ)
+        if (done := self.num_finished()) and not same:
+            differ = [key for key in (job | known) if known.get(key) != job.get(key)]
+            what = ", ".join(differ) if known else f"{_JOB} is damaged"
+            raise InputError(
+                f"{self.path} has {done:,} finished chunks of a different job ({what}): repeat "
+                "that job to resume it, or delete the folder to start again"
+            )
         for file in self.path.iterdir():
             if file.name in (_JOB, _LOCK):
                 continue
@@ -81,7 +88,7 @@ class ChunkFolder:
                 file.unlink()
         if not same:
             files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
-        if done := self.num_finished():
+        if done := self.num_finished():  # without those that were damaged
             done_lines = min(done * chunk_lines, job["lines"])
             log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
         return chunk_lines

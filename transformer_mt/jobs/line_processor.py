@@ -155,7 +155,7 @@ class LineProcessor:
             languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
             settings["tag"] = [self._job.tag, languages]
         settings["version"] = __version__
-        return {"model": self._request.checksums, "settings": settings}
+        return {"model": self._request.checksums, **settings}
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""

@@ -84,8 +84,11 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
     Args:
         source: The input, plain or compressed.
         target: The output; it appears once it is complete.
-        processor: Produces the output of a chunk. Chunks made with other settings are not reused.
+        processor: Produces the output of a chunk.
         ranks: The ranks that share the work; all see the same files.
+
+    Raises:
+        InputError: The input cannot be read, or there are chunks of a job with other settings.
     """
     parts = ChunkFolder(target)
     num_lines = chunk_lines = 0

@@ -4,6 +4,7 @@ import gzip
 import io
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,11 +136,11 @@ def test_resumes_with_the_chunk_size_of_the_first_attempt(
 
 
 @pytest.mark.parametrize("changed", ["input", "order", "settings", "job.json"])
-def test_different_job_starts_again(
-    files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, changed: str
-) -> None:
+def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: str) -> None:
     source, target = files
     interrupt(files)
+    parts = target.with_name("out.parts")
+    chunks = sorted(parts.glob("*.part"))
     process = UpperCase()
     if changed == "input":
         source.write_text(source.read_text().replace("line 1\n", "line one\n"))
@@ -148,13 +149,17 @@ def test_different_job_starts_again(
     elif changed == "settings":
         process.settings = {"a": 2}
     else:
-        (target.with_name("out.parts") / "job.json").write_text("{")
+        (parts / "job.json").write_text("{")
+    with pytest.raises(InputError) as refused:
+        run(files, process)
+    what = {"settings": "a", "job.json": "job.json is damaged"}.get(changed, "input")
+    assert str(refused.value).startswith(
+        f"{parts} has 2 finished chunks of a different job ({what}): "
+    )
+    assert process.firsts == []
+    assert sorted(parts.glob("*.part")) == chunks
+    shutil.rmtree(parts)
     run(files, process)
-    assert len(process.firsts) == 4
-    (message,) = caplog.messages
-    assert message.startswith(f"{target.with_name('out.parts')} is of a different job (")
-    named = {"input": "input", "order": "input", "settings": "a", "job.json": "a, "}[changed]
-    assert named in message
     assert target.read_text() == upper_case(source)
 
 
@@ -243,8 +248,8 @@ def test_damaged_chunks_are_made_again(
 def test_a_job_file_that_never_ends_is_not_read(files: tuple[Path, Path]) -> None:
     interrupt(files)
     pipe(files[1].with_name("out.parts") / "job.json")
-    run(files, UpperCase())
-    assert files[1].read_text() == upper_case(files[0])
+    with pytest.raises(InputError, match=r"job\.json is damaged"):
+        run(files, UpperCase())
 
 
 def test_a_file_with_the_name_of_the_folder(files: tuple[Path, Path]) -> None:
@@ -442,7 +447,7 @@ def test_a_model_with_tags_resumes(
     assert "resuming: 25 of 25 lines are done" in caplog.messages
 
 
-def test_different_beam_or_model_starts_again(
+def test_different_beam_or_model_is_a_different_job(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
@@ -457,14 +462,15 @@ def test_different_beam_or_model_starts_again(
     firsts = record_chunks(monkeypatch)
     translate_without_joining()
     assert firsts == []
-    translate_without_joining(beam_size=1)
-    assert "is of a different job (settings)" in capsys.readouterr().err
-    translate_without_joining(format="jsonl", beam_size=1)
-    assert "is of a different job (settings)" in capsys.readouterr().err
     write_model(tmp_path / "other", seed=2)
-    translate_without_joining(model=str(tmp_path / "other"), format="jsonl", beam_size=1)
-    assert "is of a different job (model)" in capsys.readouterr().err
-    assert len(firsts) == 9
+    for settings, differ in (
+        ({"beam_size": 1}, "beam_size"),
+        ({"format": "jsonl"}, "format, engine"),
+        ({"model": str(tmp_path / "other")}, "model"),
+    ):
+        with pytest.raises(InputError, match=rf"3 finished chunks .*\({differ}\)"):
+            translate_without_joining(**settings)
+    assert firsts == []
 
 
 def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
