@@ -54,14 +54,22 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         Singleton.set_state(state)
 
 
-def with_experiment(overrides: Sequence[str], command: Command) -> list[str]:
-    """Replaces ``model=auto`` by the experiment for the number of training pairs."""
+def with_experiment(
+    overrides: Sequence[str], command: Command, search_path: Sequence[str] = ()
+) -> list[str]:
+    """Replaces ``model=auto`` by the experiment for the number of training pairs.
+
+    Args:
+        overrides: The command's arguments.
+        command: The command.
+        search_path: Overrides by which the configuration of the data is found, too.
+    """
     if command != "train" or "model=auto" not in overrides:
         return list(overrides)
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
     others = [override for override in overrides if override != "model=auto"]
-    return [*choose_experiment(others, compose), *others]
+    return [*choose_experiment([*search_path, *others], compose), *others]
 
 
 @contextmanager

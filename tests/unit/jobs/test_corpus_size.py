@@ -90,6 +90,23 @@ def test_a_sweep_of_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {job.tokenizer.vocab_size for job in jobs} == {2000}
 
 
+def test_a_folder_of_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = tmp_path / "my configs"
+    (configs / "data").mkdir(parents=True)
+    source = f"[{{tsv: {tmp_path / 'a.tsv'}}}]"
+    (configs / "data/mine.yaml").write_text(
+        f"defaults: [files]\nsrc_lang: en\ntgt_lang: de\ntrain: {source}\nvalid: {source}\n"
+    )
+    overrides(tmp_path, 20_000)
+    given = ["model=auto", "--config-dir", str(configs), "data=mine"]
+    monkeypatch.setattr(sys, "argv", ["mt-train", *given])
+    jobs: list[TrainJob] = []
+    main("train", jobs.append)
+    assert [job.tokenizer.vocab_size for job in jobs] == [
+        compose(["experiment=pairs_30k"]).tokenizer.vocab_size
+    ]
+
+
 def test_other_commands_have_a_folder_of_this_name() -> None:
     assert compose(["model=auto"], "translate").model == "auto"
 
