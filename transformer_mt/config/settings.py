@@ -56,7 +56,7 @@ def sections(command: Command) -> list[Section]:
 
 
 def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
-    """The options of each config group, the default first.
+    """The options of each config group; the default, if there is one, first.
 
     A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. An option is described
     by the first sentence of the comment that its file begins with.
@@ -67,8 +67,6 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
         folder = config_dir() / group
         files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]
         names = sorted((path.as_posix() for path in files), key=lambda name: ("/" in name, name))
-        if default is None:
-            yield Setting(f"{group}=null", None, f"No {group}.")
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
         if group == "model":  # not a file: cli/compose.py replaces it by an experiment
