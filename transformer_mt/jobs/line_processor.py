@@ -51,7 +51,7 @@ _UNUSUAL = {
     "nul": "line(s) contain NUL characters (the first: line {first:,})",
     "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
     "short": "translation(s) have less than a quarter of the tokens of their line, so text may be "
-    "missing: try split=sentences",
+    "missing{advice}",
     "untagged": "line(s) have no tag, but this model was trained with tags: set tag ({tags})",
 }
 """Kinds of unusual lines, and what is logged after the number of each."""
@@ -159,12 +159,14 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        limit, tags = self._request.config.max_source_tokens, self._request.tokenizer.tags
+        values = {
+            "limit": self._request.config.max_source_tokens,
+            "tags": tag_names(self._request.tokenizer.tags),
+            "advice": "" if self._job.split == "sentences" else ": try split=sentences",
+        }
         for kind, message in _UNUSUAL.items():
             if count := stats.counts.get(kind):
-                first = stats.first.get(kind)
-                message = message.format(first=first, limit=limit, tags=tag_names(tags))
-                log.warning(f"{count:,} {message}")
+                log.warning(f"{count:,} {message.format(first=stats.first.get(kind), **values)}")
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
         """The output for input lines of any bytes, without line feeds.
