@@ -368,7 +368,7 @@ def measure_shards(options: argparse.Namespace, scratch: Path) -> list[Figures]:
 
 def report_shards(rows: list[Figures], options: argparse.Namespace) -> str:
     """A Markdown table with notes above it."""
-    head = ["ranks", "epoch", "open s", "seek s", "longest wait s", "all waits s"]
+    head = ["ranks", "epoch", "open s", "seek s", "again s", "longest wait s", "all waits s"]
     head += ["anonymous MiB", "resident MiB", "all ranks MiB"]
     lines = [
         [
@@ -376,6 +376,7 @@ def report_shards(rows: list[Figures], options: argparse.Namespace) -> str:
             f"{row['epoch']}",
             f"{row['open']:.2f}",
             f"{row['seek']:.2f}",
+            f"{row['warm_seek']:.2f}",
             f"{row['longest_wait']:.3f}",
             f"{row['wait']:.1f}",
             f"{row['anonymous'] / 2**20:,.0f}",
@@ -389,7 +390,8 @@ def report_shards(rows: list[Figures], options: argparse.Namespace) -> str:
         f"{options.shards:,} pairs with lengths like WMT's, tokens in sparse files: "
         f"{first['shards']} shards, {first['steps']:,} updates in an epoch.",
         "Open: seconds to open the corpus and make the plan. Seek: to a step in the middle of the "
-        f"epoch. Then the last {options.updates:,} updates of a shard and as many of the next are "
+        "epoch, whose shard nothing has read before; again: with the shard in the page cache. "
+        f"Then the last {options.updates:,} updates of a shard and as many of the next are "
         "read, without a pause for computing: waits are the seconds for their plans. Memory of "
         "the largest rank above the loaded libraries: anonymous, and resident with the pages of "
         "mapped files; and of all ranks, pages that they share once.",

@@ -77,6 +77,11 @@ def plan_shards(folder: Path, updates: int, epoch: int, barrier: Barrier) -> Fig
     middle = epoch * plan.steps_per_epoch + plan.steps_per_epoch // 2
     plan[middle]
     figures["seek"] = lap()
+    plan.close()
+    plan = ShardedPlan(corpus, BATCH_TOKENS, seed=1)
+    lap()
+    plan[middle]
+    figures["warm_seek"] = lap()
     first = plan[middle][0].folder
     while plan[middle][0].folder == first:  # the first update of the next shard
         middle += 1
