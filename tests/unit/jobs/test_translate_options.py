@@ -139,6 +139,21 @@ def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: R
     assert {row["translations"][0]["tokens"] for row in rows} == {0, 3}
 
 
+@pytest.mark.parametrize("split", ["none", "sentences"])
+def test_split_is_advised_where_text_may_be_missing(
+    model: Path, source: Path, split: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if split == "sentences":
+        pytest.importorskip(
+            "sentencex", reason="sentencex is not installed (the extra 'sentences')"
+        )
+    source.write_text(f"{' '.join(TEXT * 5)}\n")
+    job = TranslateJob(model=str(model), input=str(source), engine="torch", split=split)
+    commands.translate(replace(job, max_length=2, output=str(source.with_name("out"))))
+    [warning] = [line for line in capfd.readouterr().err.split("\n") if "quarter" in line]
+    assert ("split=sentences" in warning) == (split == "none")
+
+
 def test_more_samples_than_beams(run: Run) -> None:
     rows = run(sampling=True, nbest=5, format="jsonl").splitlines()
     numbers = [len(json.loads(row)["translations"]) for row in rows]
