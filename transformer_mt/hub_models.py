@@ -14,6 +14,7 @@ from transformer_mt.files import read_json
 from transformer_mt.registries import IMPORT_FORMATS
 
 PREFIX = "hf://"
+"""Start of a name of a repository."""
 
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
@@ -34,11 +35,6 @@ _REFUSALS = {
 """Messages for errors of huggingface_hub that are no matter of the connection."""
 
 
-def is_remote(reference: str | Path) -> bool:
-    """Whether a reference names a repository of the Hub."""
-    return isinstance(reference, str) and reference.startswith(PREFIX)
-
-
 def pin(reference: str) -> str:
     """A reference to a repository with the commit that it stands for now; see ``resolve``."""
     return f"{PREFIX}{_split(reference)[0]}@{resolve(reference).name}"
@@ -46,7 +42,7 @@ def pin(reference: str) -> str:
 
 def repository(reference: str | None) -> str | None:
     """``ORG/NAME`` of a reference to a repository; None for anything else."""
-    return _split(reference)[0] if reference is not None and is_remote(reference) else None
+    return _split(reference)[0] if reference is not None and reference.startswith(PREFIX) else None
 
 
 def _split(reference: str) -> tuple[str, str | None]:

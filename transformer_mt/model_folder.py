@@ -130,8 +130,10 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
     """
-    on_hub = hub_models.is_remote(reference)
-    folder = hub_models.resolve(str(reference)) if on_hub else expand_user(reference)
+    if str(reference).startswith(hub_models.PREFIX):
+        folder = hub_models.resolve(str(reference))
+    else:
+        folder = expand_user(reference)
     if (folder / run_layout.CONFIG).exists():
         return folder
     kind = hub_models.foreign_type(folder)

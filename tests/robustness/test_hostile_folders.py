@@ -22,7 +22,7 @@ from hostile_folders import (
 )
 
 from transformer_mt import Translator, export
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import load_model

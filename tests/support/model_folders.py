@@ -11,7 +11,7 @@ import torch
 from support.models import make_translator
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,

@@ -32,7 +32,6 @@ from transformer_mt.config import (
     TrainJob,
     config_dir,
     dotted,
-    primary_config_dir,
     register_schema,
 )
 from transformer_mt.config.help import help_text
@@ -64,7 +63,7 @@ FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 @contextmanager
 def hydra_of(command: Command) -> Iterator[None]:
     register_schema(command)
-    with initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
+    with initialize_config_dir(str(config_dir(command)), version_base="1.3"):
         yield
 
 
@@ -388,7 +387,7 @@ def test_reference_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
 def test_the_other_commands_have_no_groups(command: Command) -> None:
-    assert not [path for path in primary_config_dir(command).iterdir() if path.is_dir()]
+    assert not [path for path in config_dir(command).iterdir() if path.is_dir()]
     assert composed(command, "model=runs/mine").model == "runs/mine"
 
 

@@ -17,7 +17,7 @@ from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import resolved_job

@@ -11,8 +11,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from transformer_mt import config as configs
-from transformer_mt.config import Command, EvaluateJob, ExportJob, Job, TrainJob, TranslateJob
+from transformer_mt.config import (
+    JOBS,
+    Command,
+    EvaluateJob,
+    ExportJob,
+    Job,
+    TrainJob,
+    TranslateJob,
+    compose_config,
+    schema,
+)
 from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
 
@@ -45,7 +54,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     state = Singleton.get_state()  # an application of the caller may use Hydra, too
     try:
         with explained_errors(command, overrides):
-            config = configs.compose_config(command, overrides)
+            config = compose_config(command, overrides)
             HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
             with open_dict(config):
                 del config["hydra"]
@@ -89,7 +98,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
         UsageError: A key is unknown, or a value is missing or of the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    job = configs.JOBS[command]
+    job = JOBS[command]
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
@@ -97,7 +106,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
             from transformer_mt import model_folder  # loads more than --help needs
 
             values = {k: v for k, v in values.items() if k not in model_folder.NO_SETTINGS}
-        result = OmegaConf.to_object(OmegaConf.merge(configs.schema(job), values))
+        result = OmegaConf.to_object(OmegaConf.merge(schema(job), values))
         assert isinstance(result, job)
         return result
     except MissingMandatoryValue as error:

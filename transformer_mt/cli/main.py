@@ -1,5 +1,9 @@
-"""The main function of the commands: composes the configuration, and runs the job or the sweep."""
+"""The commands: what each of them runs and prints, and the main function that they share.
 
+The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
+"""
+
+import logging
 import os
 import re
 import sys
@@ -15,14 +19,24 @@ import hydra
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli import commands
 from transformer_mt.cli.compose import compose, explained_errors, to_job, with_experiment
-from transformer_mt.cli.entry_points import exit_status
-from transformer_mt.config import JOBS, Command, primary_config_dir, register_schema
+from transformer_mt.cli.entry_points import exit_on_interrupt, exit_status
+from transformer_mt.config import (
+    JOBS,
+    Command,
+    EvaluateJob,
+    ExportJob,
+    TrainJob,
+    TranslateJob,
+    config_dir,
+    register_schema,
+)
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import setting_names
 from transformer_mt.config.usage_errors import similar
-from transformer_mt.errors import UsageError
+from transformer_mt.distributed.environment import env_rank
+from transformer_mt.errors import InputError, UsageError
+from transformer_mt.progress_reporter import log_to
 
 _FLAGS = {
     *("--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i", "--hydra-help"),
@@ -38,6 +52,73 @@ _WRITE_NOTHING = (
 """Overrides with which Hydra writes no files of its own: the run folder is ours."""
 
 
+def train(job: TrainJob) -> None:
+    """Trains a model and prints its test scores, or where the prepared data is."""
+    with exit_on_interrupt("mt-train", gigabytes=3):
+        from transformer_mt.evaluation.scores import to_text
+        from transformer_mt.jobs.train import train
+    result = train(job)
+    for name, path in result.prepared.items():
+        print(name, path, sep="\t")
+    if result.scores is not None:
+        print(to_text(result.scores))
+
+
+def translate(job: TranslateJob) -> None:
+    """Translates a document, a file to a file, which can resume, or a stream."""
+    with exit_on_interrupt("mt-translate", gigabytes=1):
+        from transformer_mt.jobs.line_processor import translates_file
+
+        if job.document_format is not None:
+            from transformer_mt.jobs.translate_document import translate_document as run
+        elif translates_file(job):
+            from transformer_mt.jobs.translate_file import translate_file as run
+        else:
+            from transformer_mt.jobs.translate_stream import translate_stream as run
+    # Of several ranks, the first one speaks for all; the others report failures only.
+    with log_to(prefix="mt-translate: ", level=logging.INFO if env_rank() == 0 else logging.ERROR):
+        run(job)
+
+
+def evaluate(job: EvaluateJob) -> None:
+    """Prints the scores of translations; the translation if only its attention is asked for."""
+    with exit_on_interrupt("mt-eval", gigabytes=1):
+        from transformer_mt.evaluation import robustness, score_tables
+        from transformer_mt.jobs.evaluate import evaluate, evaluate_robustness, write_attention
+    tables = robustness if job.robustness else score_tables
+    to_string = tables.to_json if job.format == "json" else tables.to_text
+    if sys.stdout is None:
+        raise InputError("standard output is closed: send the scores to a file, > FILE")
+
+    def show(scores: Any) -> None:
+        print(to_string(scores), flush=True)
+
+    with log_to(prefix="mt-eval: "):
+        if job.robustness:
+            show(evaluate_robustness(job))
+        elif job.attention is not None and job.report is None:
+            print(write_attention(job).translation)
+        else:
+            evaluate(job, on_scores=show)
+
+
+def export(job: ExportJob) -> None:
+    """Converts a model folder to the format of another library."""
+    with exit_on_interrupt("mt-export", gigabytes=1):
+        from transformer_mt.jobs.export import export
+    with log_to(prefix="mt-export: "):
+        export(job)
+
+
+_RUN: dict[Command, Callable[[Any], None]] = {
+    "train": train,
+    "translate": translate,
+    "evaluate": evaluate,
+    "export": export,
+}
+"""What each command of the table ``config.JOBS`` runs."""
+
+
 def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs.
 
@@ -48,7 +129,7 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     Raises:
         SystemExit: The command failed; its code is the exit status.
     """
-    program, run_job = JOBS[command].program, run or getattr(commands, command)
+    program, run_job = JOBS[command].program, run or _RUN[command]
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
         overrides, flags = list[str](), list[str]()  # flags, and their values
@@ -95,7 +176,7 @@ def _run_with_hydra(
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-        folder = str(primary_config_dir(command))
+        folder = str(config_dir(command))
         hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
     if sweep:
         sweep.finish()

@@ -39,24 +39,19 @@ JOBS: dict[Command, type[Job]] = {
     "evaluate": EvaluateJob,
     "export": ExportJob,
 }
-"""The table of commands; ``cli.commands`` has a function of the same name for each."""
+"""The table of commands; ``cli.main`` has a function of the same name for each."""
 
 
-def config_dir() -> Path:
-    """Absolute path of the Hydra config tree: the packaged copy if present, else the checkout's."""
-    package = Path(__file__).resolve().parent.parent
-    for candidate in (package / "configs", package.parent / "configs"):
-        if candidate.is_dir():
-            return candidate
-    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer_mt")
-
-
-def primary_config_dir(command: Command) -> Path:
-    """The folder of the command's primary config.
+def config_dir(command: Command = "train") -> Path:
+    """Absolute path of a command's Hydra config tree: packaged if present, else the checkout's.
 
     Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
     """
-    return config_dir() if command == "train" else config_dir() / "commands"
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "configs", package.parent / "configs"):
+        if candidate.is_dir():
+            return candidate if command == "train" else candidate / "commands"
+    raise InputError(f"no configs/ folder in or next to {package}: reinstall transformer_mt")
 
 
 def register_schema(command: Command) -> None:
@@ -71,7 +66,7 @@ def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfi
     import hydra  # which a program that loads a model does not need
 
     register_schema(command)
-    with hydra.initialize_config_dir(str(primary_config_dir(command)), version_base="1.3"):
+    with hydra.initialize_config_dir(str(config_dir(command)), version_base="1.3"):
         return hydra.compose(command, list(overrides), return_hydra_config=True)
 
 

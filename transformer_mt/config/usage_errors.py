@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from hydra.errors import OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt.config import Command, primary_config_dir
+from transformer_mt.config import Command, config_dir
 from transformer_mt.config.settings import setting_names
 from transformer_mt.errors import first_line
 
@@ -43,7 +43,7 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
 
 def suggest(key: str, command: Command) -> str:
     """``; did you mean …?`` for an unknown key, or an empty string if nothing is similar."""
-    groups = {path.name for path in primary_config_dir(command).iterdir() if path.is_dir()}
+    groups = {path.name for path in config_dir(command).iterdir() if path.is_dir()}
     if key in groups:  # a file experiment/mine.yaml, read as experiment.*
         return f"; a file in a folder {key}/ must begin with the line '# @package _global_'"
     near = similar(key, sorted(groups.union(setting_names(command))))

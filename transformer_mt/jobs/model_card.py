@@ -96,7 +96,7 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid),
         test_data=_names(job.data.test),
-        started_from=source if hub_models.is_remote(source) else Path(source).name,
+        started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
         cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
         state=states[0] if states else {},
         averaged_updates=[f"{step:,}" for step in updates if type(step) is int],

@@ -44,7 +44,7 @@ def _with_absolute_paths(job: TrainJob) -> TrainJob:
     tokenizer, train = job.tokenizer, job.train
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str(files.expand_user(tokenizer.path).resolve()))
-    if train.init_from is not None and not hub_models.is_remote(train.init_from):
+    if train.init_from is not None and not train.init_from.startswith(hub_models.PREFIX):
         train = replace(train, init_from=str(files.expand_user(train.init_from).resolve()))
     run_dir = str(files.expand_user(job.run_dir).resolve())
     return replace(job, run_dir=run_dir, data=data, tokenizer=tokenizer, train=train)
@@ -62,7 +62,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     recorded = _recorded(Path(job.run_dir), reference)
     if recorded is not None:
         reference = recorded.train.init_from or reference
-    elif hub_models.is_remote(reference):
+    elif reference.startswith(hub_models.PREFIX):
         reference = hub_models.pin(reference)  # the same for all workers
     job = replace(job, train=replace(job.train, init_from=reference))
     if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
@@ -119,6 +119,6 @@ def _recorded(run_dir: Path, reference: str) -> TrainJob | None:
     recorded = model_folder.read_config(run_dir)
     start = recorded.train.init_from or ""
     same = start == reference
-    if hub_models.is_remote(reference):
+    if reference.startswith(hub_models.PREFIX):
         same |= start.rpartition("@")[0] == reference
     return recorded if same else None

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from transformer_mt.cli import commands, entry_points
+from transformer_mt.cli import entry_points
+from transformer_mt.cli import main as commands
 
 SLOW_IMPORT = """
 import os, signal, sys
@@ -81,7 +82,7 @@ def test_help_version_configuration_and_completion_need_no_torch(command: str, f
 def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     job = lambda _: seen.append(signal.getsignal(signal.SIGINT))  # noqa: E731
-    monkeypatch.setattr(commands, "translate", job)
+    monkeypatch.setitem(commands._RUN, "translate", job)
     monkeypatch.setattr(sys, "argv", ["mt-translate", "model=x"])
     entry_points.translate()
     assert seen == [signal.getsignal(signal.SIGINT)]

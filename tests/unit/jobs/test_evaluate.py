@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.cli import commands, entry_points
+from transformer_mt.cli import entry_points
+from transformer_mt.cli import main as commands
 from transformer_mt.config import (
     DataConfig,
     DecodeConfig,
@@ -608,7 +609,7 @@ def test_attention_sentence_needs_no_quoting(
     sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     jobs: list[EvaluateJob] = []
-    monkeypatch.setattr(commands, "evaluate", jobs.append)
+    monkeypatch.setitem(commands._RUN, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
         arguments = ["model=x", argument, f"attention_png={tmp_path}/a.png"]
         monkeypatch.setattr(sys, "argv", ["mt-eval", *arguments])

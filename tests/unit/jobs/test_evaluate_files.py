@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import short_names

@@ -12,7 +12,7 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import ExportJob, ModelConfig, TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.registries import EXPORT_FORMATS

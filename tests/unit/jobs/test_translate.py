@@ -32,7 +32,7 @@ from support.model_folders import (
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import (
     TokenizerConfig,
     TranslateJob,

@@ -8,7 +8,7 @@ import pytest
 from support.documents import Capitals, tags
 from support.model_folders import write_model
 
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import line_processor, translate_document

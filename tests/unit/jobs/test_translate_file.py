@@ -23,7 +23,7 @@ from support.paths import ROOT
 from support.training_runs import start_ranks
 
 from transformer_mt import progress_reporter, run_layout
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.distributed.world import World

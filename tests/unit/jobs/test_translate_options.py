@@ -17,7 +17,7 @@ from support.models import make_translator
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.cli import commands
+from transformer_mt.cli import main as commands
 from transformer_mt.config import TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
