@@ -47,7 +47,7 @@ def picture() -> None:
     axes.xaxis.set_major_formatter(lambda speed, _: f"{speed:,.0f}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=8)
-    axes.set_xlabel("source words per second: int8, one thread; left beam 4, right beam 1")
+    axes.set_xlabel("source words per second on one thread; left beam 4, right beam 1")
     axes.set_ylabel("BLEU")
     axes.grid(visible=True, which="both", alpha=0.3)
     target = files.expand_user(options.output).resolve()
