@@ -157,7 +157,7 @@ def prepare(job: TrainJob) -> Prepared:
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
-    if (strength := job.tokenizer.sampling) or data.augment.rates:
+    if (strength := job.tokenizer.sampling) or any(vars(data.augment).values()):
         normalizer, seed = Normalizer.of(data), job.train.seed
         longest = train.sample.max_length  # of all shards
         sampler = PairSampler(vocabulary, normalizer, data.augment, strength, seed, longest)

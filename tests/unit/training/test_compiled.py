@@ -66,7 +66,7 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
     store = text()
     plan = BatchPlan(store, 300, 1)
     assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
-    shape = plan_buffers(store, plan, 256)  # two buffers an update
+    shape = plan_buffers(plan, 256)  # two buffers an update
     assert shape.parts == 2
     eager, compiled = (model(0.0, shape.max_length, **options) for _ in range(2))
     by_pairs, by_buffers = step(eager, False), step(compiled, True)
@@ -74,8 +74,8 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
     for number in range(200):
         batch = plan[number]
         results = (
-            by_pairs(micro_batches(store, batch, 10**6), batch.num_targets, 1e-3, number),
-            by_buffers(buffered_batches(store, batch, shape), batch.num_targets, 1e-3, number),
+            by_pairs(micro_batches(batch, 10**6), batch.num_targets, 1e-3, number),
+            by_buffers(buffered_batches(batch, shape), batch.num_targets, 1e-3, number),
         )
         losses.append([float(result.loss) / batch.num_targets for result in results])
     assert counters["stats"]["unique_graphs"] == 1  # the whole step, and never again
@@ -90,9 +90,9 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
 def test_dropout_depends_on_the_seed_of_each_update(dropout: str) -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
-    shape = plan_buffers(store, plan, 512)
+    shape = plan_buffers(plan, 512)
     trained = step(model(**{"dropout": 0.0, dropout: 0.3, "reserve": shape.max_length}), True)
-    buffers, targets = buffered_batches(store, plan[0], shape), plan[0].num_targets
+    buffers, targets = buffered_batches(plan[0], shape), plan[0].num_targets
     first, second, again = (float(trained(buffers, targets, 0.0, s).loss) for s in (1, 2, 1))
     assert first == again
     assert first != second

@@ -70,12 +70,12 @@ class PairSampler:
     seed: int
     max_length: int
 
-    def __call__(self, share: Share) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of the share in a store of their own, and the batch of all of them."""
+    def __call__(self, share: Share) -> GlobalBatch:
+        """The pairs of the share, sampled, in a store of their own."""
         seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
         src, tgt = share.store.src, share.store.tgt
-        if self.augment.rates:
+        if any(vars(self.augment).values()):
             src = self._add_noise(src, rngs)
         if self.strength:
             sample_src, sample_tgt = self._regularizers
@@ -83,7 +83,7 @@ class PairSampler:
             tgt = self._segment(sample_tgt, tgt, rngs)
         chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
-        return store, global_batch(chunks, tgt.lengths)
+        return global_batch(store, chunks)
 
     def growth(self, store: TokenStore) -> tuple[Growth, Growth]:
         """Growth of source and target, from some pairs of a store."""
@@ -92,7 +92,7 @@ class PairSampler:
             starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
             pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
         stored = store.select(pairs)
-        sampled, _ = self(Share(0, pairs, [len(pairs)], stored))
+        sampled = self(Share(0, pairs, [len(pairs)], stored)).store
         every = np.arange(len(pairs))
         before, after = stored.pair_lengths(every), sampled.pair_lengths(every)
         totals = before.sum(axis=1)
@@ -109,7 +109,7 @@ class PairSampler:
 
         A source with characters that are lost stays as it is.
         """
-        rates = [self.augment.rates.get(name, 0.0) for name in NOISES]
+        rates = [getattr(self.augment, name) for name in NOISES]
         drawn = np.array([rng.random(len(NOISES)) for rng in rngs]) < rates
         rows = [side[i] for i in range(len(side))]
         for i in np.flatnonzero(drawn.any(axis=1)).tolist():
