@@ -31,10 +31,10 @@ from transformer_mt.data.store.encode import (
 )
 from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
-from transformer_mt.data.subwords.added_tags import add_tags, missing_tags
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
+    add_tags,
     one_line,
     reservoir_sample,
     train_tokenizer_on_file,
@@ -43,7 +43,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
-from transformer_mt.data.text.tags import check_tag, split_tag
+from transformer_mt.data.text.tags import check_tag, missing_tags, split_tag
 from transformer_mt.errors import first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
@@ -115,7 +115,8 @@ def prepare(job: TrainJob) -> Prepared:
     data = job.data
     cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))
+    valid = read_all(data.valid, data, cache_dir)
+    test = read_all(data.test, data, cache_dir)
     identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 

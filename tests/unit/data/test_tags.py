@@ -24,8 +24,7 @@ from transformer_mt.data.batching.subword_regularization import SubwordRegulariz
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.added_tags import add_tags
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, add_tags, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag

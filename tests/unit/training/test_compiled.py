@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.sample import sample_pairs
 from torch._dynamo.utils import counters
 
 from transformer_mt.config import ModelConfig, OptimizerConfig
@@ -14,7 +15,6 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
-from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep

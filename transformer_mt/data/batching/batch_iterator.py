@@ -13,8 +13,8 @@ from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
 from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
-from transformer_mt.data.batching.plan import BatchPlan, global_batch
-from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
+from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_batch
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Corpus
 from transformer_mt.data.store.workers import map_ordered, num_workers

@@ -120,7 +120,8 @@ class PairSampler:
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
             normalizer = self.normalizer.of_tag(tag)
-            text = normalizer.restore_src(*self._tokenizer.decode([ids[tags:]]))
+            (text,) = self._tokenizer.decode([ids[tags:]])
+            text = normalizer.restore(text, normalizer.src_lang)
             for noise in noises:
                 text = noise(text, rngs[i])
             (new,) = self._tokenizer.encode([normalizer.src(text)])

@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.config import DataConfig
 from transformer_mt.data.store.token_store import Indices, TokenStore
+from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
+
+MAX_EPOCH_FACTOR = 100
+"""Maximum size of an epoch relative to the corpus; larger ones are refused."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class BatchPlan:
         if self._weights:
             keys.append(_compact(np.repeat(np.arange(len(weights)), store.source_sizes)))
         self._sort_keys = np.stack(keys)
-        first_epoch = self._sorted_pairs(0, np.random.default_rng())  # only their lengths matter
+        # Their order within one length does not matter.
+        first_epoch = self._sorted_pairs(0, np.random.default_rng([seed]))
         # Pairs of one length are shuffled, so that each chunk has an average number of tokens on
         # both sides: sorted, those with a long source would share one chunk, those with a long
         # target another.
@@ -143,6 +149,53 @@ def global_batch(store: TokenStore, chunks: Iterable[npt.NDArray[Any]]) -> Globa
         by_length.append(indices[np.argsort(lengths, kind="stable")])
         num_targets += int(lengths.sum())
     return GlobalBatch(store, tuple(by_length), num_targets)
+
+
+def epoch_weights(config: DataConfig, source_sizes: npt.NDArray[np.int64]) -> list[float]:
+    """How often a pair of each training source occurs in an epoch; empty: each pair once.
+
+    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
+    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
+    equal; the pairs of the largest source occur once.
+
+    Args:
+        config: Weights or temperature.
+        source_sizes: [shards, sources] number of pairs, after cleaning.
+
+    Raises:
+        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus,
+            or have no pair of a source.
+    """
+    sizes = source_sizes.sum(axis=0).tolist()
+    if not config.weights and config.temperature == 1 and all(sizes):
+        return []
+    weights = config.weights or [1.0] * len(sizes)
+    times = [
+        weight * (max(sizes) / size) ** (1 - 1 / config.temperature) if size else 0.0
+        for weight, size in zip(weights, sizes, strict=True)
+    ]
+    total = sum(n * size for n, size in zip(times, sizes, strict=True))
+    if total > MAX_EPOCH_FACTOR * sum(sizes):
+        raise InputError(
+            f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
+            f"{sum(sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
+            "data.weights=[1, 0.5]"
+        )
+    is_seen = occurrences(source_sizes, np.array(times)).any(axis=0)
+    for source in np.flatnonzero(~is_seen & (np.array(sizes) > 0)):
+        raise InputError(
+            f"data.weights: source {source + 1} is so small that none of its pairs would be "
+            f"seen with a weight of {times[source]:g}: set a larger weight, or remove it"
+        )
+    return times
+
+
+def occurrences(
+    source_sizes: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """[shards, sources] whole number of pairs of each source in an epoch of each shard."""
+    whole = np.floor(weights)
+    return whole * source_sizes + np.round((weights - whole) * source_sizes)
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

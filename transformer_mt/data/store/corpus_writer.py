@@ -17,7 +17,6 @@ from transformer_mt.data.store.token_store import (
     FORMAT,
     TokenStore,
     checksum,
-    shard_names,
     token_type,
 )
 
@@ -47,9 +46,10 @@ def write_corpus(
         vocab_size: Number of token ids.
         num_sources: Number of data sources.
     """
+    dtype, names = token_type(vocab_size), range(1, num_shards + 1)
     writers = [
-        _ShardWriter(folder / name, token_type(vocab_size), num_sources)
-        for name in shard_names(num_shards)
+        _ShardWriter(folder / f"shard-{name:05}-of-{num_shards:05}", dtype, num_sources)
+        for name in names
     ]
     shard_of_next = _random_shards(num_shards)
     for source, pairs in parts:

@@ -76,7 +76,7 @@ class Side:
     def from_lists(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """A side in memory, from its sequences."""
         tokens = np.fromiter(chain.from_iterable(sequences), np.uint32)
-        return cls.from_lengths(tokens, np.array([len(s) for s in sequences], np.int32))
+        return cls.from_lengths(tokens, np.fromiter(map(len, sequences), np.int32))
 
 
 @dataclass(frozen=True)
@@ -108,19 +108,13 @@ class TokenStore:
 
     def pair_lengths(self, indices: Indices) -> Indices:
         """[2, B] source and target lengths of the pairs at ``indices`` [B]."""
-        sides = (self.src.offsets, self.tgt.offsets)
-        return np.stack([offsets[indices + 1] - offsets[indices] for offsets in sides])
+        src, tgt, ends = self.src.offsets, self.tgt.offsets, indices + 1
+        return np.stack([src[ends] - src[indices], tgt[ends] - tgt[indices]])
 
     def select(self, indices: Indices) -> "TokenStore":
         """Copies the pairs at ``indices`` [B] into memory."""
         src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (self.src, self.tgt))
         return TokenStore(src, tgt)
-
-    @property
-    def source_tokens(self) -> tuple[int, ...]:
-        """Number of target tokens of each data source."""
-        bounds = np.cumsum([0, *self.source_sizes])
-        return tuple(np.diff(self.tgt.offsets[bounds]).tolist())
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
@@ -178,24 +172,20 @@ class Corpus:
             InputError: The folder is damaged.
         """
         shards = tuple(sorted(folder.glob("shard-*")))
-        if not shards or shards != tuple(map(folder.joinpath, shard_names(len(shards)))):
+        if not shards or not shards[0].name.endswith(f"-of-{len(shards):05}"):
             raise damaged(folder, "a shard is missing")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has five open files
             store = TokenStore.load(shard)
             sizes.append(store.source_sizes)
-            tokens.append(store.source_tokens)
+            sources = np.cumsum([0, *store.source_sizes])
+            tokens.append(np.diff(store.tgt.offsets[sources]))
             fingerprints.append(store.fingerprint)
         fingerprint = fingerprints[0]
         if len(shards) > 1:
             fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
         sample = TokenStore.load(shards[0])
         return cls(sample, np.array(sizes), np.array(tokens), fingerprint, shards)
-
-
-def shard_names(count: int) -> list[str]:
-    """Folders of the shards of a corpus, in order."""
-    return [f"shard-{number:05}-of-{count:05}" for number in range(1, count + 1)]
 
 
 def checksum(folder: Path) -> str:

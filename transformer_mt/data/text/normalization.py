@@ -53,19 +53,17 @@ class Normalizer:
     name: str
     src_lang: str
     tgt_lang: str
-    tags: Mapping[str, "Normalizer"] = field(default_factory=dict)
-    """Those of lines with a tag, which may stand for other languages."""
+    tags: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Source and target language of lines with a tag."""
 
     @classmethod
     def of(cls, data: DataConfig) -> "Normalizer":
         """The normalizer that a configuration names."""
-        name = data.normalization
-        tags = {tag: cls(name, *languages) for tag, languages in data.tags.items()}
-        return cls(name, data.src_lang, data.tgt_lang, tags)
+        return cls(data.normalization, data.src_lang, data.tgt_lang, data.tags)
 
     def of_tag(self, tag: str) -> "Normalizer":
         """The normalizer of lines with a tag, "" for none."""
-        return self.tags.get(tag, self)
+        return Normalizer(self.name, *self.tags[tag]) if tag in self.tags else self
 
     @property
     def keeps_words(self) -> bool:
@@ -80,13 +78,11 @@ class Normalizer:
         """Normalises a target line."""
         return normalize(line, self.name, self.tgt_lang)
 
-    def restore(self, line: str) -> str:
-        """Detokenises the output of a model that writes Moses tokens; other output stays."""
-        return line if self.keeps_words else _Moses.of(self.tgt_lang).detokenize(line)
-
-    def restore_src(self, line: str) -> str:
-        """A source line that can be normalised again: without Moses tokens."""
-        return line if self.keeps_words else _Moses.of(self.src_lang).detokenize(line)
+    def restore(self, line: str, lang: str | None = None) -> str:
+        """Detokenises a normalised line if it has Moses tokens, by default one of the target."""
+        if self.name != "moses_lowercase":
+            return line
+        return _Moses.of(lang or self.tgt_lang).detokenize(line)
 
 
 def normalize(text: str, name: str, lang: str) -> str:
