@@ -68,7 +68,7 @@ class BatchIterator:
     ):
         self._train, self._sampler, self._workers = train, sampler, job.data.workers
         self._max_tokens, self._world = max_tokens, world
-        weights = epoch_weights(job.data, train.source_sizes)
+        weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
         growth = sampler.growth(train.sample) if sampler else (Growth(), Growth())

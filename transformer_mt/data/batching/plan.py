@@ -151,7 +151,7 @@ def global_batch(store: TokenStore, chunks: Iterable[npt.NDArray[Any]]) -> Globa
     return GlobalBatch(store, tuple(by_length), num_targets)
 
 
-def epoch_weights(config: DataConfig, source_sizes: npt.NDArray[np.int64]) -> list[float]:
+def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
     """How often a pair of each training source occurs in an epoch; empty: each pair once.
 
     Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
@@ -160,42 +160,26 @@ def epoch_weights(config: DataConfig, source_sizes: npt.NDArray[np.int64]) -> li
 
     Args:
         config: Weights or temperature.
-        source_sizes: [shards, sources] number of pairs, after cleaning.
+        source_sizes: Number of pairs of each source, after cleaning.
 
     Raises:
-        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus,
-            or have no pair of a source.
+        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus.
     """
-    sizes = source_sizes.sum(axis=0).tolist()
-    if not config.weights and config.temperature == 1 and all(sizes):
+    if not config.weights and config.temperature == 1 and all(source_sizes):
         return []
-    weights = config.weights or [1.0] * len(sizes)
+    weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
     times = [
-        weight * (max(sizes) / size) ** (1 - 1 / config.temperature) if size else 0.0
-        for weight, size in zip(weights, sizes, strict=True)
+        weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
+        for weight, size in zip(weights, source_sizes, strict=True)
     ]
-    total = sum(n * size for n, size in zip(times, sizes, strict=True))
-    if total > MAX_EPOCH_FACTOR * sum(sizes):
+    total = sum(n * size for n, size in zip(times, source_sizes, strict=True))
+    if total > MAX_EPOCH_FACTOR * sum(source_sizes):
         raise InputError(
             f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
-            f"{sum(sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
+            f"{sum(source_sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
             "data.weights=[1, 0.5]"
         )
-    is_seen = occurrences(source_sizes, np.array(times)).any(axis=0)
-    for source in np.flatnonzero(~is_seen & (np.array(sizes) > 0)):
-        raise InputError(
-            f"data.weights: source {source + 1} is so small that none of its pairs would be "
-            f"seen with a weight of {times[source]:g}: set a larger weight, or remove it"
-        )
     return times
-
-
-def occurrences(
-    source_sizes: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """[shards, sources] whole number of pairs of each source in an epoch of each shard."""
-    whole = np.floor(weights)
-    return whole * source_sizes + np.round((weights - whole) * source_sizes)
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch, occurrences
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Corpus, TokenStore
 
 _ORDER_SEED, _SHARD_SEED = 2, 3
@@ -69,7 +69,8 @@ class ShardedPlan:
         """[shards] number of updates, of at most ``batch_tokens`` unless pairs are long."""
         sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
         weights = np.array(self._weights or [1.0] * sizes.shape[1])
-        pairs = occurrences(sizes, weights).sum(axis=1)
+        whole = np.floor(weights)
+        pairs = (whole * sizes + np.round((weights - whole) * sizes)).sum(axis=1)
         targets = np.maximum(1, tokens @ weights)
         # Each chunk may have half a pair too much at both ends.
         margin = CHUNKS_PER_BATCH * targets / np.maximum(1, pairs)

@@ -24,14 +24,14 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""
 
-_MAGIC = (
-    (b"\x1f\x8b", ".gz", "zcat"),
-    (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"),
-    (b"\xfd7zXZ\0", ".xz", "xzcat"),
-    (b"BZh91AY&SY", ".bz2", "bzcat"),
-    (b"PK\x03\x04", ".zip", "unzip"),
-)
-"""Magic number (never the start of a text), suffix and unpacking command of each format."""
+_UNPACKERS = {
+    b"\x1f\x8b": "zcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+    b"\xfd7zXZ\0": "xzcat",
+    b"BZh91AY&SY": "bzcat",
+    b"PK\x03\x04": "unzip",
+}
+"""Magic number of each compressed format, never the start of a text → unpacking command."""
 
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a damaged file raises, plain or compressed."""
@@ -116,10 +116,9 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 def refuse_compressed(first: bytes, name: str) -> None:
     """Raises ``InputError`` if a file that should be text starts as a compressed file does."""
-    for magic, suffix, command in _MAGIC:
+    for magic, command in _UNPACKERS.items():
         if first.startswith(magic):
-            rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
-            raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+            raise InputError(f"{name} is compressed: decompress it with {command}")
 
 
 def damaged(name: str, line: int, error: Exception) -> InputError:

@@ -13,9 +13,9 @@ characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which re
 import html
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, partial
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.text.languages import base_language
@@ -82,7 +82,8 @@ class Normalizer:
         """Detokenises a normalised line if it has Moses tokens, by default one of the target."""
         if self.name != "moses_lowercase":
             return line
-        return _Moses.of(lang or self.tgt_lang).detokenize(line)
+        _, _, detokenize = _moses(lang or self.tgt_lang)
+        return detokenize(line)
 
 
 def normalize(text: str, name: str, lang: str) -> str:
@@ -99,10 +100,9 @@ def normalize(text: str, name: str, lang: str) -> str:
         return unicodedata.normalize("NFC", text)
     if "\n" in text:  # keep the number of lines
         return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
-    if name == "moses":
-        return _Moses.of(lang).punctuation(text)
-    if name == "moses_lowercase":
-        return _Moses.of(lang).tokenize(text)
+    if name.startswith("moses"):
+        punctuation, tokenize, _ = _moses(lang)
+        return punctuation(text) if name == "moses" else tokenize(text)
     # A pass can expose work for the next: &amp;lt; and &l\u200bt; become entities.
     while not (_PLAIN.fullmatch(text) and "''" not in text) and (new := _one_pass(text)) != text:
         text = new
@@ -119,33 +119,19 @@ def _one_pass(text: str) -> str:
     return " ".join(text.replace("''", '"').split())
 
 
-class _Moses:
-    """Moses punctuation, tokens and detokenisation of one language, by sacremoses."""
+@cache
+def _moses(lang: str) -> tuple[Callable[[str], str], Callable[[str], str], Callable[[str], str]]:
+    """Moses punctuation, tokens of lower-case text, and their detokenisation, by sacremoses."""
+    # Imported here: the import takes 0.3 s, and only two normalisations need it.
+    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-    def __init__(self, lang: str):
-        # Imported here: the import takes 0.3 s, and only one normalisation needs it.
-        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
-        lang = base_language(lang)  # sacremoses treats DE and de-AT as English
-        self._punctuation = MosesPunctNormalizer(lang)
-        self._tokenizer, self._detokenizer = MosesTokenizer(lang), MosesDetokenizer(lang)
-
-    @classmethod
-    @lru_cache
-    def of(cls, lang: str) -> "_Moses":
-        """Cached instance of a language; making one is slow."""
-        return cls(lang)
-
-    def punctuation(self, line: str) -> str:
-        text: str = self._punctuation.normalize(line)
-        return text
-
-    def tokenize(self, line: str) -> str:
-        line = self.punctuation(line.lower())
-        # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
-        tokens: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
-        return tokens
-
-    def detokenize(self, line: str) -> str:
-        text: str = self._detokenizer.detokenize(line.split(" "), unescape=False)
-        return text
+    lang = base_language(lang)  # sacremoses treats DE and de-AT as English
+    punctuation = MosesPunctNormalizer(lang).normalize
+    # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
+    tokenize = partial(MosesTokenizer(lang).tokenize, return_str=True, escape=False)
+    detokenize = partial(MosesDetokenizer(lang).detokenize, unescape=False)
+    return (
+        punctuation,
+        lambda line: tokenize(punctuation(line.lower())),
+        lambda line: detokenize(line.split(" ")),
+    )
