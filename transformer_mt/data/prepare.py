@@ -20,7 +20,6 @@ from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
 from transformer_mt.data.store import cache, token_store
-from transformer_mt.data.store.corpus_writer import write_corpus
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
@@ -29,7 +28,7 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -43,8 +42,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
-from transformer_mt.data.text.tags import check_tag, missing_tags, split_tag
-from transformer_mt.errors import first_line
+from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -89,8 +87,7 @@ class Prepared:
         sources, targets = list[list[int]](), list[list[int]]()
         for pair in self.valid:
             (src,) = tokenizer.encode_sources([pair.src], normalizer)
-            tag, _ = split_tag(pair.src, tokenizer.tags)
-            (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(pair.tgt)])
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
             sources.append([*src, EOS])
             targets.append([*tgt, EOS])
         return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
@@ -98,11 +95,7 @@ class Prepared:
     @property
     def report(self) -> dict[str, Any]:
         """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
-        try:
-            return dict(read_json(self.corpus / REPORT, types))
-        except (FileNotFoundError, ValueError) as error:
-            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
+        return dict(read_json(self.corpus / REPORT))
 
 
 def prepare(job: TrainJob) -> Prepared:

@@ -5,6 +5,7 @@ A pair meets the filters of text first (``Cleaner.check_text``), those of length
 """
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Self
 
 from transformer_mt.config import CleaningConfig, DataConfig
@@ -39,7 +40,8 @@ class Cleaner:
         *,
         target_only: bool = False,
     ):
-        config, (src_lang, tgt_lang) = data.cleaning, languages or data.languages(None)
+        self._config = config = data.cleaning
+        src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
@@ -48,7 +50,6 @@ class Cleaner:
                 self._text.append((f.name, _either_side(src_test, f.side(config, tgt_lang))))
             elif f.text and not target_only:
                 self._text.append((f.name, f.text))
-        self._lengths = [(f.name, f.lengths(config)) for f in active_filters(config) if f.lengths]
 
     def normalize(self, pair: Pair) -> Pair:
         """Normalises both sides."""
@@ -63,7 +64,11 @@ class Cleaner:
 
         Both numbers include the end symbol.
         """
-        return next((name for name, drops in self._lengths if drops(num_src, num_tgt)), None)
+        shorter, longer = sorted((num_src, num_tgt))
+        if longer > self._config.max_tokens:
+            return "length"
+        limit = (self._config.max_ratio or inf) * shorter + self._config.ratio_slack
+        return "length_ratio" if longer > limit else None
 
 
 def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, str], bool]:

@@ -18,8 +18,7 @@ from transformer_mt.data.batching.micro_batches import split_batch
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
-from transformer_mt.data.store.corpus_writer import write_corpus
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.errors import InputError
 
 BATCH_TOKENS = 60
