@@ -90,9 +90,7 @@ def test_sampled_segmentations_keep_the_tag(tmp_path: Path, kind: str) -> None:
     lines = [f"<2de> {line}" for line in random_lines(50)]
     side = Side.from_lists([[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)])
     rngs = [np.random.default_rng(i) for i in range(50)]
-    sampled = Side.from_lengths(
-        *SubwordRegularizer(tokenizer, 0.5)(side.tokens, side.lengths, rngs)
-    )
+    sampled = SubwordRegularizer(tokenizer, 0.5)(side, rngs)
     assert len(sampled.tokens) > len(side.tokens)
     assert {int(sampled[i][0]) for i in range(50)} == {4}
     assert (sampled.tokens == 4).sum() == 50

@@ -133,7 +133,7 @@ class PairSampler:
     def _segment(
         self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
     ) -> Side:
-        sampled = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
+        sampled = regularizer(side, rngs)
         too_long = sampled.lengths > self.max_length
         both = Side.from_lengths(
             np.concatenate([sampled.tokens, side.tokens]),

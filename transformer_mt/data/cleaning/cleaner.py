@@ -4,9 +4,9 @@ A pair meets the filters of text first (``Cleaner.check_text``), those of length
 (``Cleaner.check_lengths``), and then those that compare it with other pairs by their hashes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import Any, Self
+from typing import Any
 
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.filters import SideFilter, active_filters
@@ -104,26 +104,23 @@ def clean_text(data: DataConfig, pairs: Iterable[tuple[int, Pair]]) -> list[Pair
 class CleaningReport:
     """Number of pairs read, and number that each filter dropped, with the first few of them.
 
+    Args:
+        config: Names the active filters.
+        content: A report as ``to_json`` returned it; None: an empty one.
+
     Attributes:
         total: Number of pairs read; the reader adds to it.
         dropped: Number of pairs that each filter dropped; a pair counts for the first that did.
         examples: The first dropped pairs of each filter.
     """
 
-    def __init__(self, config: CleaningConfig):
+    def __init__(self, config: CleaningConfig, content: Mapping[str, Any] | None = None):
         self._descriptions = {f.name: f.describe(config) for f in active_filters(config)}
-        self.total = 0
-        self.dropped = dict.fromkeys(self._descriptions, 0)
+        content = content or {"total": 0, "dropped": {}, "examples": {}}
+        self.total: int = content["total"]
+        self.dropped: dict[str, int] = dict.fromkeys(self._descriptions, 0) | content["dropped"]
         self.examples: dict[str, list[dict[str, str]]] = {name: [] for name in self.dropped}
-
-    @classmethod
-    def from_json(cls, config: CleaningConfig, content: Any) -> Self:
-        """Reads a report that ``to_json`` wrote."""
-        report = cls(config)
-        report.total = content["total"]
-        report.dropped.update(content["dropped"])
-        report.examples.update(content["examples"])
-        return report
+        self.examples |= content["examples"]
 
     @property
     def kept(self) -> int:
