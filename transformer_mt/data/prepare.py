@@ -118,8 +118,8 @@ def prepare(job: TrainJob) -> Prepared:
 
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
-        text_filters = [f for f in FILTERS if f.side or f.text]
-        filters = {k: getattr(data.cleaning, k) for f in text_filters for k in f.settings}
+        settings = [name for f in FILTERS if f.side or f.text for name in f.settings]
+        filters = {name: getattr(data.cleaning, name) for name in settings}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
@@ -127,8 +127,7 @@ def prepare(job: TrainJob) -> Prepared:
         vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
     elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
         entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
-        given = vocabulary
-        cache.build_once(entry, lambda to: add_tags(given, missing, to))
+        cache.build_once(entry, partial(add_tags, vocabulary, missing))
         vocabulary = entry
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     require(

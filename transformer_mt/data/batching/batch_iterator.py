@@ -12,7 +12,7 @@ import torch
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
-from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
+from transformer_mt.data.batching.pair_sampling import PairSampler, Share
 from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_batch
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
@@ -71,8 +71,10 @@ class BatchIterator:
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
-        growth = sampler.growth(train.sample) if sampler else (Growth(), Growth())
-        batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
+        growth, batch_tokens = None, job.train.batch_tokens
+        if sampler:
+            growth = sampler.growth(train.sample)
+            batch_tokens = max(1, round(batch_tokens / growth.means[1]))
         self.plan: BatchPlan | ShardedPlan
         if len(train.source_sizes) == 1:
             self.plan = BatchPlan(train.sample, batch_tokens, job.train.seed, weights)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from transformer_mt.config import AugmentConfig
 from transformer_mt.data.batching.plan import GlobalBatch, global_batch
@@ -40,11 +41,18 @@ class Share(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Number of sampled tokens for each stored token of a side: mean and variance."""
+    """Number of sampled tokens for each stored token, of source and target."""
 
-    mean: float = 1.0
-    variance: float = 0.0
-    """Of the number of tokens around their mean, for each stored one."""
+    means: npt.NDArray[np.float64]
+    """[2] mean."""
+    variances: npt.NDArray[np.float64]
+    """[2] variance of the number of tokens around their mean, for each stored one."""
+
+    def limits(self, tokens: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """[2] numbers that [2] stored tokens hardly ever exceed when they are sampled again."""
+        # One percent for the error of the estimate.
+        expected = 1.01 * self.means * tokens
+        return np.ceil(expected + 3 * np.sqrt(self.variances * tokens))
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class PairSampler:
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
         return global_batch(store, chunks)
 
-    def growth(self, store: TokenStore) -> tuple[Growth, Growth]:
+    def growth(self, store: TokenStore) -> Growth:
         """Growth of source and target, from some pairs of a store."""
         pairs = np.arange(len(store))
         if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
@@ -97,9 +105,7 @@ class PairSampler:
         before, after = stored.pair_lengths(every), sampled.pair_lengths(every)
         totals = before.sum(axis=1)
         means = after.sum(axis=1) / totals
-        variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / totals
-        src, tgt = map(Growth, means.tolist(), variances.tolist())
-        return src, tgt
+        return Growth(means, ((after - means[:, None] * before) ** 2).sum(axis=1) / totals)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -16,16 +16,12 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.store.token_store import Indices, TokenStore
-from transformer_mt.errors import InputError
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
-
-MAX_EPOCH_FACTOR = 100
-"""Maximum size of an epoch relative to the corpus; larger ones are refused."""
 
 
 @dataclass(frozen=True)
@@ -161,25 +157,14 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     Args:
         config: Weights or temperature.
         source_sizes: Number of pairs of each source, after cleaning.
-
-    Raises:
-        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus.
     """
     if not config.weights and config.temperature == 1 and all(source_sizes):
         return []
     weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
-    times = [
+    return [
         weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
         for weight, size in zip(weights, source_sizes, strict=True)
     ]
-    total = sum(n * size for n, size in zip(times, source_sizes, strict=True))
-    if total > MAX_EPOCH_FACTOR * sum(source_sizes):
-        raise InputError(
-            f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
-            f"{sum(source_sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
-            "data.weights=[1, 0.5]"
-        )
-    return times
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -7,7 +7,6 @@ with *dummy pairs*, which attend only to themselves and which the loss ignores. 
 when eight GPUs share an update.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +47,7 @@ def plan_buffers(
     plan: BatchPlan,
     max_tokens: int,
     world_size: int = 1,
-    growth: tuple[Growth, Growth] = (Growth(), Growth()),
+    growth: Growth | None = None,
 ) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
@@ -56,15 +55,16 @@ def plan_buffers(
         plan: The global batches of the training pairs.
         max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
-        growth: Growth of source and target when pairs are sampled.
+        growth: Growth of the pairs if they are sampled.
     """
     max_length = _round_up(plan.store.max_length)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
     largest = max(_largest_share(batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:
-        *sides, pairs = _largest_share(batches, parts * world_size)
-        src, tgt = map(_grown, sides, growth)
+        src, tgt, pairs = _largest_share(batches, parts * world_size)
+        if growth:
+            src, tgt = map(int, growth.limits((src, tgt)))
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
         minimum = _round_up(plan.store.max_length + dummies)
@@ -115,14 +115,6 @@ def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, in
     ]
     src, tgt, pairs = np.max([[*side.sum(axis=1), side.shape[1]] for side in lengths], axis=0)
     return int(src), int(tgt), int(pairs)
-
-
-def _grown(tokens: int, growth: Growth) -> int:
-    """Tokens that as many stored tokens hardly ever exceed when they are sampled again."""
-    if growth == Growth():
-        return tokens
-    # One percent for the error of the estimate.
-    return math.ceil(1.01 * growth.mean * tokens + 3 * math.sqrt(growth.variance * tokens))
 
 
 def _dummy_lengths(

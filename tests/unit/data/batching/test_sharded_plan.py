@@ -325,9 +325,3 @@ def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES) == [1, 0.5, 4]
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5]) == [1, 0.0, 4]
     assert epoch_weights(config(), [10, 0, 5]) == [1, 0.0, 1]
-
-
-def test_weights_of_a_huge_epoch_are_rejected() -> None:
-    with pytest.raises(InputError, match=r"make an epoch of 10,000,100,000 pairs from 1,250: "):
-        epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
-    assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]
