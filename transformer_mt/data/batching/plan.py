@@ -92,25 +92,22 @@ class BatchPlan:
             self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
         self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
+        self._chunks: list[npt.NDArray[Any]] = []
         self._batches: list[Indices] = []
-        self._order = first_epoch
 
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._plan_epoch(epoch)
-        chunks = [
-            self._order[self._boundaries[c] : self._boundaries[c + 1]] for c in self._batches[index]
-        ]
-        return global_batch(self.store, chunks)
+        return global_batch(self.store, map(self._chunks.__getitem__, self._batches[index]))
 
     def _plan_epoch(self, epoch: int) -> None:
         rng = np.random.default_rng([self._seed, epoch])
-        self._order = self._sorted_pairs(epoch, rng)[self._position_to_sorted]
-        src_tokens = np.add.reduceat(
-            self._src_lengths[self._order], self._boundaries[:-1], dtype=np.int64
-        )
+        pairs = self._sorted_pairs(epoch, rng)[self._position_to_sorted]
+        self._chunks = np.split(pairs, self._boundaries[1:-1])
+        starts = self._boundaries[:-1]
+        src_tokens = np.add.reduceat(self._src_lengths[pairs], starts, dtype=np.int64)
         self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
         self._epoch = epoch
 
@@ -152,7 +149,7 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 
     Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
     batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
-    equal; the pairs of the largest source occur once.
+    equal; the pairs of the largest source occur once. Of each source at least one pair occurs.
 
     Args:
         config: Weights or temperature.
@@ -162,7 +159,7 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
         return []
     weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
     return [
-        weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
+        max(weight, 1 / size) * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
         for weight, size in zip(weights, source_sizes, strict=True)
     ]
 

@@ -151,11 +151,11 @@ class Tokenizer:
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
+        lines = map(one_line, lines)
+        if self._ids is None:
+            return list(map(self._sp.encode, lines))
         encoded = []
-        for line in map(one_line, lines):
-            if self._ids is None:
-                encoded.append(self._sp.encode(line))
-                continue
+        for line in lines:
             tag = _TAG.match(line)
             tags = [tag[0]] if tag else []  # <unk> if there is no such language
             pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)

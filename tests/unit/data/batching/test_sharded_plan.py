@@ -258,17 +258,18 @@ def test_no_thread_runs_until_an_update_is_read(corpus: Corpus) -> None:
 
 
 def test_any_update_needs_only_its_own_shard_and_the_next(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = []
+    corpus, opened = random_corpus(tmp_path, 0, 900, 9), []
     real = TokenStore.load
 
     def spy(folder: Path) -> TokenStore:
-        opened.append(folder)
+        if folder.parent == tmp_path:  # not by the thread of another test
+            opened.append(folder)
         return real(folder)
 
     monkeypatch.setattr(TokenStore, "load", spy)
-    plan = ShardedPlan(corpus, 2000, 1)
+    plan = ShardedPlan(corpus, BATCH_TOKENS, 1)
     plan[int(9.95 * plan.steps_per_epoch)]
     assert len(opened) <= 2
 
@@ -325,3 +326,10 @@ def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES) == [1, 0.5, 4]
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5]) == [1, 0.0, 4]
     assert epoch_weights(config(), [10, 0, 5]) == [1, 0.0, 1]
+
+
+def test_a_source_of_any_weight_occurs() -> None:
+    assert epoch_weights(config(weights=[1, 0.5, 1e-9]), SIZES) == [1, 0.5, 1 / 50]
+    store = dataclasses.replace(store_of_lengths(*realistic_lengths(0, 50)), source_sizes=(50,))
+    plan = BatchPlan(store, 2000, 1, epoch_weights(config(weights=[1, 1, 1e-9]), SIZES)[2:])
+    assert [len(np.concatenate(plan[step].chunks)) for step in range(3)] == [1, 1, 1]
