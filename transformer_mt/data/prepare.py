@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -212,17 +213,14 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     clean = partial(clean_text, data)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
     texts = [folder / f"{name}.text" for name in names]
-    with (
-        closing(map_ordered(clean, parts, num_workers(data.workers))) as cleaned,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
         opened = [
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
-        for pairs_of_part in cleaned:
-            for pair in pairs_of_part:
-                for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
-                    file.write(one_line(side) + "\n")
+        cleaned = map_ordered(clean, parts, num_workers(data.workers))
+        for pair in chain.from_iterable(stack.enter_context(closing(cleaned))):
+            for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
+                file.write(one_line(side) + "\n")
     tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):
         train = partial(train_tokenizer_on_file, config=job.tokenizer, tags=tags)

@@ -10,7 +10,6 @@ To add a filter: its settings in ``CleaningConfig``, its function, and its entry
 import hashlib
 import html
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -76,20 +75,12 @@ def markup(text: str) -> bool:
     return "<" in text and bool(_TAG.search(text))
 
 
-class _Folding(dict[int, int | None]):
-    """Translation table that removes spaces, punctuation and symbols."""
-
-    def __missing__(self, code: int) -> int | None:
-        kept = unicodedata.category(chr(code))[0] in "LMN"
-        return self.setdefault(code, code if kept else None)
-
-
-_FOLDING = _Folding()
+_NEITHER_LETTERS_NOR_DIGITS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def fold(text: str) -> str:
     """The text without case, spaces and punctuation, to find near-identical sentences."""
-    return text.casefold().translate(_FOLDING)
+    return _NEITHER_LETTERS_NOR_DIGITS.sub("", text.casefold())
 
 
 def identical(src: str, tgt: str) -> bool:
