@@ -119,8 +119,8 @@ def prepare(job: TrainJob) -> Prepared:
 
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
-        settings = [name for f in FILTERS if f.side or f.text for name in f.settings]
-        filters = {name: getattr(data.cleaning, name) for name in settings}
+        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
+        filters = {name: getattr(data.cleaning, name) for name in of_text}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"

@@ -48,11 +48,12 @@ class Growth(NamedTuple):
     variances: npt.NDArray[np.float64]
     """[2] variance of the number of tokens around their mean, for each stored one."""
 
-    def limits(self, tokens: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """[2] numbers that [2] stored tokens hardly ever exceed when they are sampled again."""
+    def limits(self, src: int, tgt: int) -> tuple[int, int]:
+        """Numbers that stored source and target tokens hardly ever exceed when sampled again."""
+        tokens = np.array([src, tgt])
         # One percent for the error of the estimate.
-        expected = 1.01 * self.means * tokens
-        return np.ceil(expected + 3 * np.sqrt(self.variances * tokens))
+        limits = np.ceil(1.01 * self.means * tokens + 3 * np.sqrt(self.variances * tokens))
+        return int(limits[0]), int(limits[1])
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def plan_buffers(
     while True:
         src, tgt, pairs = _largest_share(batches, parts * world_size)
         if growth:
-            src, tgt = map(int, growth.limits((src, tgt)))
+            src, tgt = growth.limits(src, tgt)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
         minimum = _round_up(plan.store.max_length + dummies)
